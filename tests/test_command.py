@@ -38,7 +38,7 @@ def test_the_command_runs_in_a_process_of_its_own_with_piped_input() -> None:
 
 
 def test_the_command_leaves_torch_alone() -> None:
-    script = "import sys; from vpo_envs.command import main; main(['envs']); sys.exit('torch' in sys.modules)"
+    script = "import sys; from vpo_agent.command import main; main(['envs']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESSES)
     assert done.returncode == 0, done.stderr
     assert "vpo/Maze-v0" in done.stdout
@@ -46,7 +46,7 @@ def test_the_command_leaves_torch_alone() -> None:
 
 def test_the_package_installs_the_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"]["vpo"] == "vpo_envs.command:main"
+    assert project["scripts"]["vpo"] == "vpo_agent.command:main"
 
 
 def test_each_text_environment_is_listed_on_a_line_with_its_objectives(capsys: pytest.CaptureFixture[str]) -> None:

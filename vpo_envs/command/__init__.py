@@ -1,4 +1,7 @@
-"""The console command ``vpo``."""
+"""The commands of the environments, and what every command of ``vpo`` shares: streams, errors, exit statuses.
+
+``vpo`` itself is `vpo_agent.command`, which adds its own commands to these.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,21 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vpo_envs.command.envs import list_envs, show_env
 from vpo_envs.command.play import play
 from vpo_envs.command.show import CommandError
 from vpo_envs.core import AnswerTimeout, ScorerFailure
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+__all__ = ["CommandError", "add_commands", "main", "run_command"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
+    """Run a command of the environments.
 
     Args:
         argv: Arguments; those of the process where ``None``.
@@ -26,15 +32,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 2 where what was asked for cannot be done.
     """
+    parser = argparse.ArgumentParser(prog="vpo", description="Text environments with vector rewards.")
+    add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    return run_command(parser, argv)
+
+
+USER_ERRORS: tuple[type[Exception], ...] = (CommandError, ScorerFailure, AnswerTimeout)
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    errors: tuple[type[Exception], ...] = USER_ERRORS,
+) -> int:
+    """Parse ``argv`` and call the chosen command's ``run(arguments, stdin)``.
+
+    Args:
+        parser: Knows the commands.
+        argv: Arguments; those of the process where ``None``.
+        errors: What says in its message what the user can do about it; anything else is a bug and keeps its traceback.
+
+    Returns:
+        The exit status: 0, or 2 after one line on standard error where what was asked for cannot be done.
+    """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # A terminal that lacks a character shows a question mark in its place.
             reconfigure(errors="replace")
-    chosen = _parser().parse_args(argv)
+    chosen = parser.parse_args(argv)
     try:
         chosen.run(chosen, sys.stdin)
         sys.stdout.flush()
-    except (CommandError, ScorerFailure, AnswerTimeout) as error:
+    except errors as error:
         print(f"vpo: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -45,9 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="vpo", description="Text environments with vector rewards.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def add_commands(commands: Commands) -> None:
+    """Add the commands of the environments."""
     kwargs_help = 'arguments of the environment as a JSON object, such as \'{"mode": "conflict"}\''
 
     envs = commands.add_parser("envs", help="list the environments, or show a task and answers of one")
@@ -62,7 +90,6 @@ def _parser() -> argparse.ArgumentParser:
     player.add_argument("--num-answers", type=int, metavar="M", help="how many answers, default 1")
     player.add_argument("--env-kwargs", metavar="JSON", default="{}", help=kwargs_help)
     player.set_defaults(run=_run_play)
-    return parser
 
 
 def _run_envs(chosen: argparse.Namespace, typed: TextIO) -> None:
