@@ -16,6 +16,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.kv_cache import preallocated_cache
 from vpo_agent.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
+from vpo_agent.packing import ATTENTION, pack
 from vpo_agent.samples import Samples
 from vpo_envs.answers import answer_tags
 
@@ -67,6 +68,8 @@ class LMPolicy:
         self._filler: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self._vocabulary else 0
         self._ending_ids = torch.tensor(self._end_tokens(), dtype=torch.long, device=self.device)
         self._closing_ids: Tensor | None = None
+        self.packs = self._can_pack()
+        """Whether log-probabilities are computed without padding, see `vpo_agent.packing`."""
 
     @classmethod
     def from_pretrained(
@@ -281,16 +284,15 @@ class LMPolicy:
     def log_probs(self, samples: Samples, *, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities of the sampled tokens under the current weights, with gradient.
 
-        The prompt of a group is computed once and shared by its rollouts, as in sampling, except under gradient
-        checkpointing, which cannot keep a cache.
+        The prompt of a group is computed once and shared by its rollouts, and nothing is computed for padding, where
+        the model's attention is plain (`vpo_agent.packing`); otherwise each rollout is computed with its prompt.
 
         Returns:
             Log-probabilities (B, T), float32, 0 where the mask is False, and the entropy of the distributions
             (tokens,) without gradient where it is asked for.
         """
-        hidden = self._hidden_apart(samples) if self._recomputed else self._hidden_shared(samples)
+        states = self._states_packed(samples) if self.packs else self._hidden_apart(samples)[samples.mask]
         chosen = samples.ids[samples.mask]
-        states = hidden[samples.mask]
         tiles = []
         entropies = []
         for start in range(0, len(states), HEAD_TILE_TOKENS):
@@ -314,41 +316,57 @@ class LMPolicy:
             spread = -(scaled.exp() * scaled).sum(-1)
         return scaled.gather(1, chosen[:, None])[:, 0], spread
 
-    def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache | None) -> Tensor:
+    def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
         """Last hidden states, or logits for a model whose head is not plain."""
         where = {"position_ids": positions} if self._takes_positions else {}
         module = self._causal_lm if self._decoder is None else self._decoder
-        out = module(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=cache is not None, **where)
+        out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where)
         states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
         return states
 
-    def _hidden_shared(self, samples: Samples) -> Tensor:
-        group = samples.rollouts_per_prompt
-        padded = not bool(samples.prompt_mask.all())
-        cache = DynamicCache(config=self._causal_lm.config)
-        first = self._states(
-            samples.prompt_ids, samples.prompt_mask if padded else None, self._positions(samples.prompt_mask), cache
-        )[:, -1:].repeat_interleave(group, 0)
-        if samples.ids.shape[1] == 1:
-            return first
-        cache.batch_repeat_interleave(group)
-        inputs = samples.ids[:, :-1]
-        steps = torch.arange(inputs.shape[1], device=inputs.device)
-        positions = samples.prompt_mask.sum(1).repeat_interleave(group)[:, None] + steps
-        # Padding on the right comes after every real token, so the causal mask already hides it.
-        mask = None
-        if padded:
-            prompt_mask = samples.prompt_mask.repeat_interleave(group, 0)
-            mask = torch.cat([prompt_mask, prompt_mask.new_ones(inputs.shape)], dim=1)
-        rest = self._states(inputs, mask, positions, cache)
-        return torch.cat([first, rest], dim=1)
+    def _states_packed(self, samples: Samples) -> Tensor:
+        """What each sampled token is predicted from, (tokens, width): prompts once, and no padding."""
+        batch = pack(samples)
+        module = self._causal_lm if self._decoder is None else self._decoder
+        # A mask of four axes passes through the model untouched; the attention function has its own.
+        unused = batch.ids.new_zeros(1, 1, 1, 1)
+        where = {"position_ids": batch.positions} if self._takes_positions else {}
+        with self._recomputing():
+            out = module(input_ids=batch.ids, attention_mask=unused, use_cache=False, packed=batch, **where)
+        states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
+        return states[0, batch.predicts]
+
+    def _can_pack(self) -> bool:
+        """Whether the model takes packed batches; found by trying, as families differ in what their attention does."""
+        config = self._causal_lm.config
+        before = config._attn_implementation
+        if before != "sdpa" or not self._takes_positions:
+            return False
+        rng = torch.Generator().manual_seed(0)
+        ids = torch.randint(self._vocabulary, (4, 5), generator=rng).to(self.device)
+        prompts = torch.randint(self._vocabulary, (2, 4), generator=rng).to(self.device)
+        mask = torch.arange(5, device=self.device) < torch.tensor([5, 2, 1, 4], device=self.device)[:, None]
+        prompt_mask = torch.arange(4, device=self.device) >= torch.tensor([0, 2], device=self.device)[:, None]
+        trial = Samples(prompts, prompt_mask, ids, mask, torch.zeros(4, 5), [""] * 4, torch.zeros(4), 1.0)
+        with torch.no_grad(), quiet_transformers():
+            expected = self._hidden_apart(trial)[mask]
+            self._causal_lm.set_attn_implementation(ATTENTION)
+            try:
+                states = self._states_packed(trial)
+            except (NotImplementedError, TypeError, RuntimeError, ValueError):
+                states = None
+        tolerance = 1e-4 if expected.dtype == torch.float32 else 3e-2
+        if states is not None and torch.allclose(states, expected, rtol=tolerance, atol=tolerance):
+            return True
+        self._causal_lm.set_attn_implementation(before)
+        return False
 
     def _hidden_apart(self, samples: Samples) -> Tensor:
         group = samples.rollouts_per_prompt
         ids = torch.cat([samples.prompt_ids.repeat_interleave(group, 0), samples.ids[:, :-1]], dim=1)
         mask = torch.cat([samples.prompt_mask.repeat_interleave(group, 0), samples.mask[:, :-1]], dim=1)
         with self._recomputing():
-            states = self._states(ids, mask, self._positions(mask), None)
+            states = self._states(ids, mask, self._positions(mask))
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
     @contextmanager
