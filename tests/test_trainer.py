@@ -16,11 +16,10 @@ import pytest
 import torch
 import toys
 
-from vpo_agent import estimators
 from vpo_agent.checkpoints import checkpoints
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
-from vpo_agent.estimators import Advantages, available_estimators, register_estimator
+from vpo_agent.estimators import Advantages, available_estimators, register_estimator, registry
 from vpo_agent.policy import LMPolicy
 from vpo_agent.reward_groups import RewardGroups
 from vpo_agent.rollouts import collect
@@ -69,7 +68,7 @@ def test_a_step_of_vpo_makes_better_rollouts_more_likely(letters_config: MakeCon
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 8, "max_new_tokens": 14, "temperature": 1.0}
     rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
-    _, advantages = trainer._estimate(rollouts)
+    advantages = trainer._estimate(rollouts, trainer._weights(rollouts.tasks)).advantages
     before = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach()
     trainer.train_step()
     change = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach() - before
@@ -283,7 +282,7 @@ def test_a_whole_checkpoint_is_a_model_like_any_other(letters_config: MakeConfig
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that this test may add to."""
-    monkeypatch.setattr(estimators, "_REGISTRY", dict(estimators._REGISTRY))
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
 
 def register_failing(bad_steps: set[int]) -> None:
@@ -379,7 +378,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
     settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
     rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
     assert 0 < rollouts.valid.sum() < rollouts.valid.size
-    scores, advantages = trainer._estimate(rollouts)
+    advantages, scores, _ = trainer._estimate(rollouts, trainer._weights(rollouts.tasks))
     assert (advantages.numpy()[~rollouts.valid] == 0).all()
     for prompt in range(4):
         kept = advantages.numpy()[prompt][rollouts.valid[prompt]]
@@ -404,7 +403,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
         ({"scalar_weights": [1.0, -1.0]}, "objective weights must be finite and not negative; got -1"),
         ({"scalar_weights": [0.0, 0.0]}, "objective weights need a positive value"),
         ({"method": "max_at_k", "method_options": {"k": 99}}, "k of max_at_k must lie between 2 and 6"),
-        ({"method_options": {"k": 2}}, "vpo takes no options; got 'k'"),
+        ({"method_options": {"k": 2}}, "vpo takes scalarization, augmentation; got 'k'"),
         ({"max_new_tokens": 1000}, "do not fit into the 64 positions"),
         ({"env_kwargs": {"colour": "red"}}, "bad arguments for test/Letters-v0"),
     ],

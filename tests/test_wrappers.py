@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from vpo_envs import MazeEnv, PreferenceConditioned
 from vpo_envs.answers import format_answers
-from vpo_envs.wrappers import condition_prompt, draw_weights, read_weights
+from vpo_envs.preferences import condition_prompt, draw_weights, read_weights
 
 
 def maze(**kwargs: Any) -> PreferenceConditioned:

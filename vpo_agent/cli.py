@@ -25,7 +25,12 @@ class Job(NamedTuple):
 
 
 def parse_job(
-    argv: Sequence[str] | None, *, description: str, presets: Mapping[str, Mapping[str, Any]], default_preset: str
+    argv: Sequence[str] | None,
+    *,
+    description: str,
+    presets: Mapping[str, Mapping[str, Any]],
+    default_preset: str,
+    program: str | None = None,
 ) -> Job:
     """Read a training command line.
 
@@ -37,11 +42,12 @@ def parse_job(
         description: Shown on top of ``--help``.
         presets: Settings by preset name.
         default_preset: The preset where none is named.
+        program: How ``--help`` calls the command; the script's name where ``None``.
 
     Raises:
         ValueError: A bad setting, in one sentence.
     """
-    parser = _Parser(description=description, formatter_class=_HelpFormatter, allow_abbrev=False)
+    parser = _Parser(prog=program, description=description, formatter_class=_HelpFormatter, allow_abbrev=False)
     preset_help = f"settings to start from: {', '.join(presets)} (default: {default_preset})"
     parser.add_argument("--preset", default=None, metavar="NAME", help=preset_help)
     parser.add_argument(

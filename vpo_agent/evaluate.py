@@ -22,8 +22,9 @@ from vpo_agent.metrics import (
 )
 from vpo_agent.policy import LMPolicy
 from vpo_agent.rollouts import collect
-from vpo_agent.simplex import draw_weights
-from vpo_envs import Status, UnknownFront, VectorTextEnv
+from vpo_agent.simplex import draw_weights, prompt_key
+from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
+from vpo_envs.preferences import in_whole_percent
 
 REPORT_WEIGHTS = 1024
 """Weight vectors behind every reported utility; the same ones for every prompt, method and step."""
@@ -104,6 +105,7 @@ def sample_pool(
     sample_batch: int = 1024,
     fronts: bool = True,
     scalar_weights: Sequence[float] | None = None,
+    state_weights: bool = False,
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the environment's instances ``indices``.
 
@@ -118,13 +120,16 @@ def sample_pool(
         sample_batch: Most responses in flight at one time.
         fronts: Whether to solve each instance for its exact front, where the environment can.
         scalar_weights: Fixed weights of the scalar reward, (d,); the task's own where ``None``.
+        state_weights: State a weighting of the objectives in each prompt, another one for each rollout, as a policy
+            trained with ``goal_conditioned`` expects; uniform on the simplex, the same for every policy.
     """
     tasks = [env.task(index) for index in indices]
     rolled = collect(
         env,
         policy,
-        tasks,
-        rollouts=rollouts,
+        [task for task in tasks for _ in range(rollouts)] if state_weights else tasks,
+        rollouts=1 if state_weights else rollouts,
+        stated_weights=_goals(env, tasks, rollouts) if state_weights else None,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         seed=seed,
@@ -143,8 +148,8 @@ def sample_pool(
         except UnknownFront:
             exact = None
     return Pool(
-        rewards=rolled.rewards,
-        status=rolled.status,
+        rewards=rolled.rewards.reshape(len(tasks), rollouts, *rolled.rewards.shape[2:]),
+        status=rolled.status.reshape(len(tasks), rollouts, -1),
         active=active,
         scalar_weights=fixed,
         indices=np.array(indices, dtype=np.int64),
@@ -245,6 +250,18 @@ def table(rows: Sequence[Comparison]) -> str:
             f"| [{change.low:+.3f}, {change.high:+.3f}] |"
         )
     return "\n".join(lines)
+
+
+def _goals(env: VectorTextEnv[Any, Any, Any], tasks: Sequence[Task], rollouts: int) -> Floats:
+    """A weighting for each rollout of each task, in whole per cent: (tasks * rollouts, d)."""
+    drawn = draw_weights(
+        [prompt_key(task.content_hash()) for task in tasks],
+        num_objectives=env.reward_dim,
+        num_weights=rollouts,
+        sampler="iid",
+        active=np.stack([env.active(task) for task in tasks]),
+    )
+    return np.stack([in_whole_percent(weights) for weights in drawn.reshape(-1, env.reward_dim)])
 
 
 def _report_weights(active: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -72,6 +72,7 @@ def collect(
     temperature: float,
     seed: Sequence[int],
     sample_batch: int = 512,
+    stated_weights: NDArray[np.floating] | None = None,
 ) -> Rollouts:
     """Sample ``rollouts`` responses to each task and score them.
 
@@ -85,9 +86,15 @@ def collect(
         seed: Numbers that key the random stream.
         sample_batch: Most responses in flight at one time, but at least those of one prompt. Every response has its
             own random numbers, so how the batch is split does not matter to them.
+        stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
     """
     start = time.perf_counter()
     prompts = [env.prompt(task, env.num_answers) for task in tasks]
+    if stated_weights is not None:
+        prompts = [
+            env.condition(prompt, weights, env.active(task))
+            for prompt, weights, task in zip(prompts, stated_weights, tasks, strict=True)
+        ]
     prompts_at_once = max(1, sample_batch // rollouts)
     samples = concatenate_samples(
         [

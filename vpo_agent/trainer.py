@@ -15,22 +15,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from envs_data import bundled_model_path
 from vpo_agent.checkpoints import checkpoints, load_checkpoint, save_checkpoint
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
+from vpo_agent.estimators import Advantages, estimator
 from vpo_agent.estimators import advantages as compute_advantages
-from vpo_agent.estimators import estimator
 from vpo_agent.evaluate import Pool, measures, sample_pool
 from vpo_agent.metrics import diversity
 from vpo_agent.policy import LMPolicy
 from vpo_agent.rollouts import Rollouts, collect, make_text_env
 from vpo_agent.run_folder import MetricsWriter, RunFolder
 from vpo_agent.simplex import draw_weights, prompt_key
+from vpo_agent.spans import token_credit
 from vpo_agent.update import PolicyUpdate
-from vpo_envs import VectorTextEnv
+from vpo_envs import Task, VectorTextEnv
+from vpo_envs.preferences import in_whole_percent
 
 MAX_BAD_STEPS = 3
 """Steps in a row with a loss or gradient that is not finite, after which a run ends."""
@@ -62,6 +65,7 @@ class Trainer:
         self._eval_env = make_text_env(config.env, **kwargs, split=config.eval_split)
         self._validation_env = make_text_env(config.env, **kwargs, split="validation")
         self._check_method()
+        self._in_prompt = estimator(config.method).in_prompt
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found = checkpoints(self.folder.checkpoints) if resume else []
         # A checkpoint of a LoRA run holds adapters; the model under them is the initial one.
@@ -153,10 +157,12 @@ class Trainer:
         started = time.perf_counter()
         first = self.step * config.prompts_per_step
         tasks = [self.env.task(index) for index in range(first, first + config.prompts_per_step)]
+        weights = self._weights(tasks)
         rollouts = collect(
             self.env,
             self.policy,
             tasks,
+            stated_weights=weights[:, 0] if weights is not None and self._in_prompt else None,
             rollouts=config.rollouts_per_prompt,
             max_new_tokens=config.max_new_tokens,
             temperature=config.temperature,
@@ -164,11 +170,15 @@ class Trainer:
             sample_batch=config.sample_batch,
         )
         collected = time.perf_counter()
-        scores, advantages = self._estimate(rollouts)
+        advantages, scores, credit = self._estimate(rollouts, weights)
         estimated = time.perf_counter()
         self._whole = False
         valid = torch.from_numpy(rollouts.valid)
-        finite, update = self._update.step(rollouts.samples, advantages, valid, self.step)
+        pulls = advantages
+        if credit is not None:
+            of_tokens = token_credit(self.policy.tokenizer, rollouts.samples, credit.flatten(0, 1))
+            pulls = advantages[..., None] + of_tokens.view(*advantages.shape, -1)
+        finite, update = self._update.step(rollouts.samples, pulls, valid, self.step)
         self.step += 1
         self.skipped_steps += not finite
         self._bad_in_a_row = 0 if finite else self._bad_in_a_row + 1
@@ -206,33 +216,38 @@ class Trainer:
 
     # Inside --------------------------------------------------------------------------------------------------------
 
-    def _estimate(self, rollouts: Rollouts) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores and advantages of the rollouts, each (P, G), on the CPU."""
+    def _weights(self, tasks: list[Task]) -> NDArray[np.float32] | None:
+        """The weights of each prompt of this step, (P, K, d), where the method needs them."""
         config = self.config
-        active = np.stack([self.env.active(task) for task in rollouts.tasks])
-        weights = None
-        if estimator(config.method).needs_weights:
-            drawn = draw_weights(
-                [prompt_key(task.content_hash()) for task in rollouts.tasks],
-                num_objectives=self.env.reward_dim,
-                num_weights=config.num_weights,
-                alpha=config.alpha,
-                sampler=config.weight_sampler,
-                seed=config.seed,
-                step=self.step,
-                active=active,
-            )
-            weights = torch.from_numpy(drawn)
-        result = compute_advantages(
+        if not estimator(config.method).needs_weights:
+            return None
+        weights = draw_weights(
+            [prompt_key(task.content_hash()) for task in tasks],
+            num_objectives=self.env.reward_dim,
+            num_weights=config.num_weights,
+            alpha=config.alpha,
+            sampler=config.weight_sampler,
+            seed=config.seed,
+            step=self.step,
+            active=np.stack([self.env.active(task) for task in tasks]),
+        )
+        if self._in_prompt:
+            stated = [in_whole_percent(weight) for weight in weights[:, 0]]
+            return np.stack(stated)[:, None].astype(np.float32)
+        return weights
+
+    def _estimate(self, rollouts: Rollouts, weights: NDArray[np.float32] | None) -> Advantages:
+        """Advantages and scores of the rollouts, on the CPU."""
+        config = self.config
+        return compute_advantages(
             torch.from_numpy(rollouts.rewards),
             method=config.method,
-            weights=weights,
+            weights=None if weights is None else torch.from_numpy(weights),
             scalar_weights=config.scalar_weights or self.env.scalar_weights,
-            active=torch.from_numpy(active),
+            active=torch.from_numpy(np.stack([self.env.active(task) for task in rollouts.tasks])),
             valid=torch.from_numpy(rollouts.valid),
             **config.method_options,
         )
-        return result.scores, result.advantages
 
     def _load_reference(self) -> LMPolicy | None:
         """The initial model, for the KL penalty; LoRA finds it under its own adapters."""
@@ -256,6 +271,7 @@ class Trainer:
             seed=[config.seed, EVAL_STREAM],
             sample_batch=config.sample_batch,
             scalar_weights=config.scalar_weights,
+            state_weights=self._in_prompt,
         )
 
     def _validate(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class PolicyUpdate:
 
         Args:
             samples: P prompts, G rollouts of each.
-            advantages: (P, G).
+            advantages: (P, G), or (P, G, T) where the tokens of a rollout have advantages of their own.
             valid: (P, G), False for rollouts to leave out.
             step: Steps taken before this one.
 
@@ -93,7 +93,7 @@ class PolicyUpdate:
         normalizer = {"token_mean": tokens, "sequence_mean": sequences}.get(
             config.aggregation, sequences * config.max_new_tokens
         )
-        has_signal = (advantages[minibatch] != 0).any(1)
+        has_signal = (advantages[minibatch] != 0).flatten(1).any(1)
         used = minibatch if config.kl_coef else minibatch[has_signal]
         # A group whose rollouts were all left out has nothing to say.
         used = used[(lengths[used] > 0).any(1)]
@@ -104,7 +104,13 @@ class PolicyUpdate:
         totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy"), 0.0)
         tokens_used = float(lengths[used].sum())
         for part in used.split(config.microbatch_prompts):
-            terms = self._backward(samples.subset(part), advantages[part].flatten(), normalizer)
+            batch = samples.subset(part)
+            pulls = (
+                advantages[part].flatten(0, 1)[..., : batch.ids.shape[1]]
+                if advantages.dim() == 3
+                else advantages[part].flatten()
+            )
+            terms = self._backward(batch, pulls, normalizer)
             share = terms.pop("tokens") / tokens_used
             for name, value in terms.items():
                 totals[name] += value if name in ("loss", "kl") else value * share

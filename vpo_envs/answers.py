@@ -21,15 +21,20 @@ def split_answers(response: str, num_answers: int) -> list[str | None]:
     an opening tag to the next closing one, with no second opening tag between. Text outside tags is never an answer.
     The time is linear in the length of the response.
     """
-    answers: list[str | None] = []
+    return [
+        None if span is None else response[span[0] + len(opening) : span[1] - len(closing)]
+        for span, (opening, closing) in zip(answer_spans(response, num_answers), answer_tags(num_answers), strict=True)
+    ]
+
+
+def answer_spans(response: str, num_answers: int) -> list[tuple[int, int] | None]:
+    """Where each answer stands, tags included: first character and the one after the last; ``None`` where it lacks."""
+    spans: list[tuple[int, int] | None] = []
     for opening, closing in answer_tags(num_answers):
         start = response.rfind(opening, 0, max(0, response.rfind(closing)))
-        if start < 0:
-            answers.append(None)
-        else:
-            start += len(opening)
-            answers.append(response[start : response.index(closing, start)])
-    return answers
+        end = response.find(closing, start + len(opening)) + len(closing)
+        spans.append(None if start < 0 else (start, end))
+    return spans
 
 
 def format_answers(answers: Sequence[str | None], num_answers: int | None = None) -> str:

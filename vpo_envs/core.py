@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vpo_envs.answers import format_answers, split_answers
 from vpo_envs.pareto import non_dominated
+from vpo_envs.preferences import condition_prompt
 from vpo_envs.spaces import TextSpace
 
 Split = Literal["train", "validation", "test"]
@@ -186,6 +187,16 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     @abstractmethod
     def prompt(self, task: TaskT, num_answers: int) -> str:
         """The text that asks for ``num_answers`` answers to ``task``, naming exactly the tags that are wanted."""
+
+    def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
+        """A prompt of this environment with a weighting of the objectives stated in it.
+
+        Args:
+            prompt: The prompt.
+            weights: Weights in whole per cent, summing to 1, shape (d,).
+            active: Which objectives count, shape (d,); all where ``None``.
+        """
+        return condition_prompt(prompt, weights, self.objectives, active)
 
     @abstractmethod
     def parse(self, text: str) -> AnswerT:

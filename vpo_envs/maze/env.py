@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from vpo_envs.core import Split, UnknownFront, VectorTextEnv
@@ -127,6 +128,12 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     def prompt(self, task: MazeTask, num_answers: int) -> str:
         """The maze and what is wanted, in the environment's prompt style."""
         return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers)
+
+    def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
+        """State the weights; in the compact style as numbers from 1 to 64, which the tiny model's tokenizer knows."""
+        if self.prompt_style == "full":
+            return super().condition(prompt, weights, active)
+        return "\n".join([" ".join(["weights", *(str(1 + round(63 * float(w))) for w in weights)]), prompt])
 
     def parse(self, text: str) -> str:
         """Read a route over ``UDLR``."""

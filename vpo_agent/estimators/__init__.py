@@ -1,0 +1,39 @@
+"""From reward matrices to advantages: VPO and the baselines it is compared with.
+
+Every estimator is one pure function of a `RewardGroups` (P prompts, G rollouts of each, m answers in a rollout, d
+objectives), entered in a registry under its name. `advantages` checks and cleans the input once, for all of them:
+
+    draws = torch.from_numpy(draw_weights(keys, num_objectives=4, num_weights=128))
+    result = advantages(rewards, method="vpo", weights=draws)
+
+A user adds an estimator by decorating such a function:
+
+    @register_estimator("best_answer", answers="set")
+    def best_answer(groups: RewardGroups) -> Advantages:
+        \"\"\"Best answer under the fixed weights, standardised within the group.\"\"\"
+        scores = groups.scalar_scores().amax(dim=-1)
+        return Advantages(standardise(scores, groups.valid), scores)
+"""
+
+from vpo_agent.estimators import sets, single, credit  # noqa: F401,I001 - they register their estimators, in this order
+from vpo_agent.estimators.registry import (
+    Advantages,
+    Estimator,
+    advantages,
+    available_estimators,
+    estimator,
+    register_estimator,
+    standardise,
+)
+from vpo_agent.reward_groups import RewardGroups
+
+__all__ = [
+    "Advantages",
+    "Estimator",
+    "RewardGroups",
+    "advantages",
+    "available_estimators",
+    "estimator",
+    "register_estimator",
+    "standardise",
+]

@@ -1,0 +1,76 @@
+"""Credit for each answer: token advantages that tell the answers of one rollout apart.
+
+With `vpo` every token of a rollout gets the same advantage, whichever answer earned it. Here R(S) is still what is
+maximised, but the tokens of an answer are compared with what could be expected before that answer was written.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
+from vpo_agent.estimators.set_scores import mixed_scores, utilities
+from vpo_agent.reward_groups import RewardGroups
+
+Credit = Literal["prefix", "marginal"]
+
+
+@register_estimator("vpo_credit", answers="set", needs_weights=True)
+def vpo_credit(
+    groups: RewardGroups, *, credit: Credit = "prefix", coefficient: float = 1.0, mean_weight: float = 0.0
+) -> Advantages:
+    """Set score of `vpo_anytime`, with credit for each answer on its own tokens.
+
+    - "prefix": the score of the answers before s, R(S_<s), cannot depend on the tokens of answer s, so any multiple of
+      it may be subtracted from their advantage without bias. The multiple that leaves the least variance is the slope
+      of the regression of R(S) on R(S_<s), fitted for each position s over the whole batch. What remains is what
+      answer s and those after it added beyond what such a beginning leads one to expect.
+    - "marginal": R(S) - R(S without s), less its mean over the group at position s: the leave-one-out contribution
+      (as for whole samples in SetPO, arXiv 2602.01062). Biased: a competent twin contributes nothing.
+
+    Args:
+        groups: the batch.
+        credit: "prefix" or "marginal".
+        coefficient: what the credit is multiplied by; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
+        mean_weight: share of the mean answer in the score, see `vpo_anytime`.
+
+    Raises:
+        ValueError: another kind of credit, or a share outside [0, 1].
+    """
+    values = utilities(groups.rewards, groups.drawn_weights())
+    scores = mixed_scores(values, mean_weight)
+    rollout = standardise(scores, groups.valid)
+    num_answers = values.shape[2]
+    _, _, deviation = centre(scores, groups.valid)
+    each: list[Tensor] = []
+    for s in range(num_answers):
+        if credit == "prefix":
+            if s == 0:
+                each.append(torch.zeros_like(scores))
+                continue
+            before = _partial_scores(values[:, :, :s], mean_weight, num_answers)
+            known, _, _ = centre(before, groups.valid)
+            pulled, _, _ = centre(scores, groups.valid)
+            slope = (pulled * known).sum() / known.square().sum().clamp(min=EPSILON)
+            each.append(-slope * known)
+        elif credit == "marginal":
+            others = [i for i in range(num_answers) if i != s]
+            rest = _partial_scores(values[:, :, others], mean_weight, num_answers)
+            contribution, _, _ = centre(scores - rest, groups.valid)
+            each.append(contribution)
+        else:
+            raise ValueError(f"credit must be 'prefix' or 'marginal'; got {credit!r}")
+    stacked = torch.stack(each, dim=-1)
+    scale = torch.where(deviation < EPSILON, 0.0, 1 / (deviation + EPSILON))
+    return Advantages(rollout, scores, coefficient * stacked * scale[..., None])
+
+
+def _partial_scores(values: Tensor, mean_weight: float, of: int) -> Tensor:
+    """Return the score (P, G) of some of the ``of`` answers of a set, the others worth 0; ``values`` are theirs."""
+    if not values.shape[2]:
+        return torch.zeros(values.shape[:2], dtype=values.dtype, device=values.device)
+    mixed = (1 - mean_weight) * values.amax(dim=2) + mean_weight * values.sum(dim=2) / of
+    return mixed.mean(dim=-1)

@@ -1,0 +1,196 @@
+"""The registry of estimators, and the one function through which all of them are called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vpo_agent.reward_groups import checked_groups
+
+Answers = Literal["single", "set"]
+
+EPSILON = 1e-6
+"""A deviation (for maxrl a mean) below this counts as no signal; it is also what denominators are raised by."""
+
+
+class Advantages(NamedTuple):
+    """What an estimator makes of a batch; 0 for invalid rollouts."""
+
+    advantages: Tensor
+    """What multiplies the policy gradient of each rollout's tokens, (P, G)."""
+    scores: Tensor
+    """The score of each rollout before the group enters: the set score, the scalar reward. (P, G)."""
+    credit: Tensor | None = None
+    """What the tokens of each answer get on top of that, (P, G, m); ``None`` where all tokens get the same."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An entry of the registry."""
+
+    name: str
+    function: Callable[..., Advantages]
+    """Takes a `RewardGroups`, and options by keyword."""
+    answers: Answers
+    """"single": rollouts of one answer only; "set": any number."""
+    needs_weights: bool
+    """Whether `advantages` demands drawn weights."""
+    in_prompt: bool
+    """Whether the prompt of a rollout states the weight that scores it, the first of the K."""
+    summary: str
+    """First line of the function's docstring."""
+
+    def options(self) -> tuple[str, ...]:
+        """Return the names of the options that the function takes."""
+        return tuple(inspect.signature(self.function).parameters)[1:]
+
+
+_REGISTRY: dict[str, Estimator] = {}
+
+
+def register_estimator(
+    name: str, *, answers: Answers, needs_weights: bool = False, in_prompt: bool = False
+) -> Callable[[Callable[..., Advantages]], Callable[..., Advantages]]:
+    """Return a decorator that enters a function in the registry and leaves it unchanged.
+
+    Args:
+        name: what `advantages(method=...)` will call it.
+        answers: "single" if a rollout must hold exactly one answer, "set" if it may hold several.
+        needs_weights: whether the function uses drawn weights.
+        in_prompt: whether the prompt states the weight, the first of the K, in whole per cent.
+
+    Raises:
+        ValueError: the name is taken, or `answers` is neither of the two.
+    """
+    if name in _REGISTRY:
+        raise ValueError(f"the estimator {name!r} is already registered; choose another name")
+    if answers not in ("single", "set"):
+        raise ValueError(f"answers must be 'single' or 'set'; got {answers!r}")
+
+    def enter(function: Callable[..., Advantages]) -> Callable[..., Advantages]:
+        summary = (inspect.getdoc(function) or "").partition("\n")[0]
+        _REGISTRY[name] = Estimator(name, function, answers, needs_weights, in_prompt, summary)
+        return function
+
+    return enter
+
+
+def estimator(name: str) -> Estimator:
+    """Look an estimator up.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in _REGISTRY:
+        known = ", ".join(available_estimators())
+        raise ValueError(f"no estimator is called {name!r}; known are {known}; add your own with register_estimator")
+    return _REGISTRY[name]
+
+
+def available_estimators() -> tuple[str, ...]:
+    """Return the names of all registered estimators, in the order of their registration."""
+    return tuple(_REGISTRY)
+
+
+def advantages(
+    rewards: Tensor,
+    *,
+    method: str = "vpo",
+    weights: Tensor | None = None,
+    scalar_weights: Tensor | Sequence[float] | None = None,
+    active: Tensor | None = None,
+    valid: Tensor | None = None,
+    **options: object,
+) -> Advantages:
+    """Compute the advantage and the score of every rollout.
+
+    Args:
+        rewards: (P, G, m, d), any dtype and device; finite wherever the rollout is valid and the objective active.
+        method: name of a registered estimator, see `available_estimators`.
+        weights: (P, K, d) weights on the simplex, for methods that need them (others ignore them); see
+            `vpo_agent.simplex.draw_weights`. Restricted to the active objectives and brought back to sum 1.
+        scalar_weights: (d,) or (P, d) fixed weights of the scalar reward, on any scale; restricted to the active
+            objectives and brought to sum 1 for each prompt. None weighs the active objectives equally.
+        active: (P, d) boolean, False where an objective does not count for a prompt; None means that all count.
+        valid: (P, G) boolean, False where the scorer failed; such a rollout gets 0 and stays out of all statistics.
+        **options: settings of the method, such as `k` of max_at_k.
+
+    Returns:
+        Advantages and scores, both (P, G), and credit (P, G, m) where the method gives it; float64 for float64 rewards
+        and float32 otherwise.
+
+    Raises:
+        ValueError: an unknown method or option, a shape that does not fit, several answers for a method of single
+            answers, weights missing or off the simplex, no active objective, rewards that are not finite.
+    """
+    chosen = estimator(method)
+    _check_options(chosen, options)
+    if chosen.answers == "single" and rewards.dim() == 4 and rewards.shape[2] > 1:
+        raise ValueError(
+            f"{chosen.name} scores one answer per rollout; got rewards of {rewards.shape[2]}; "
+            "make the environment with num_answers=1, or use multi_rlvr or vpo"
+        )
+    if chosen.needs_weights and weights is None:
+        raise ValueError(f"{method} needs weights of shape (P, K, d); draw them with vpo_agent.simplex.draw_weights")
+    groups = checked_groups(rewards, weights if chosen.needs_weights else None, scalar_weights, active, valid)
+    result = chosen.function(groups, **options)
+    dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
+
+    def checked(field: str, values: Tensor, valid_here: Tensor, shape: tuple[int, ...], each: str) -> Tensor:
+        if values.shape != shape:
+            raise ValueError(f"{field} of {method} need shape {shape}, one per {each}; got {tuple(values.shape)}")
+        return torch.where(valid_here, values, 0.0).to(dtype)
+
+    rollouts, answers = tuple(groups.rewards.shape[:2]), tuple(groups.rewards.shape[:3])
+    return Advantages(
+        checked("advantages", result.advantages, groups.valid, rollouts, "rollout"),
+        checked("scores", result.scores, groups.valid, rollouts, "rollout"),
+        None if result.credit is None else checked("credit", result.credit, groups.valid[..., None], answers, "answer"),
+    )
+
+
+def standardise(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
+    """Bring scores to mean 0 and population standard deviation 1 over their valid entries.
+
+    (score - mean) / (deviation + 1e-6), and all zeros if the deviation is below 1e-6: the advantage of GRPO
+    (arXiv 2402.03300) in the form the VPO paper uses.
+
+    Args:
+        scores: any shape.
+        valid: boolean, of a shape that broadcasts with that of the scores.
+        dim: the dimension, or dimensions, that make up one group.
+
+    Returns:
+        A tensor shaped like the scores, 0 where not valid.
+    """
+    centred, _, deviation = centre(scores, valid, dim)
+    return centred / (deviation + EPSILON)
+
+
+def centre(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Return scores less their mean, the mean and the population deviation, over the valid entries of a group.
+
+    The first is shaped like the scores and exactly 0 where not valid or where the deviation is below `EPSILON`; the
+    other two keep the reduced dimensions with size 1.
+    """
+    count = valid.sum(dim=dim, keepdim=True).clamp(min=1)
+    mean = torch.where(valid, scores, 0.0).sum(dim=dim, keepdim=True) / count
+    centred = torch.where(valid, scores - mean, 0.0)
+    deviation = (centred.square().sum(dim=dim, keepdim=True) / count).sqrt()
+    return torch.where(deviation < EPSILON, 0.0, centred), mean, deviation
+
+
+def _check_options(chosen: Estimator, options: dict[str, object]) -> None:
+    """Raise ValueError for an option that the estimator's function does not take."""
+    parameters = inspect.signature(chosen.function).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = chosen.options()
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{chosen.name} takes {', '.join(known) or 'no options'}; got {option!r}")

@@ -1,0 +1,144 @@
+"""What a set of answers is worth: pure functions from reward matrices to one score for each rollout.
+
+Axes: P prompts, G rollouts of each, m answers in a rollout, d objectives, K weights of a prompt.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Scalarization = Literal["linear", "tchebycheff"]
+SCALARIZATIONS = ("linear", "tchebycheff")
+
+MAX_HYPERVOLUME_ANSWERS = 12
+"""Answers of a set whose hypervolume is computed; the inclusion-exclusion has 2**m terms."""
+
+
+def utilities(
+    rewards: Tensor, weights: Tensor, scalarization: Scalarization = "linear", augmentation: float = 0.05
+) -> Tensor:
+    """Return what each answer is worth under each weight.
+
+    - "linear": w . r. Its maximisers lie on the convex hull of the front, whatever the weights.
+    - "tchebycheff": 1 - (max_i w_i (1 - r_i) + augmentation * sum_i w_i (1 - r_i)), the augmented weighted Tchebycheff
+      distance to the ideal point 1 (Steuer and Choo 1983), turned so that more is better. Every non-dominated point
+      is the best one under some weight, on the hull or not; the augmentation keeps weakly dominated points out.
+
+    Args:
+        rewards: (P, G, m, d) in [0, 1].
+        weights: (P, K, d) of the same dtype, on the simplex.
+        scalarization: "linear" or "tchebycheff".
+        augmentation: of Tchebycheff, above 0.
+
+    Returns:
+        (P, G, m, K).
+
+    Raises:
+        ValueError: another scalarization, or an augmentation that is not above 0.
+    """
+    num_prompts, num_rollouts, num_answers, num_objectives = rewards.shape
+    flat = rewards.reshape(num_prompts, num_rollouts * num_answers, num_objectives)
+    if scalarization == "linear":
+        values = torch.bmm(flat, weights.mT)
+    elif scalarization == "tchebycheff":
+        if not augmentation > 0:
+            raise ValueError(f"augmentation of the Tchebycheff scalarization must be above 0; got {augmentation}")
+        # One objective at a time, so that no (P, G*m, K, d) tensor is made.
+        shortfall = 1 - flat
+        worst = torch.zeros(num_prompts, flat.shape[1], weights.shape[1], dtype=flat.dtype, device=flat.device)
+        for i in range(num_objectives):
+            worst = torch.maximum(worst, shortfall[:, :, i, None] * weights[:, None, :, i])
+        values = 1 - worst - augmentation * torch.bmm(shortfall, weights.mT)
+    else:
+        raise ValueError(f"scalarization must be one of {', '.join(SCALARIZATIONS)}; got {scalarization!r}")
+    return values.view(num_prompts, num_rollouts, num_answers, -1)
+
+
+def best_scores(values: Tensor) -> Tensor:
+    """Return the mean over weights of the best answer: R(S) = 1/K sum_k max_s u_k(s) (arXiv 2605.22817).
+
+    Args:
+        values: (P, G, m, K), see `utilities`.
+
+    Returns:
+        (P, G).
+    """
+    return values.amax(dim=2).mean(dim=-1)
+
+
+def soft_scores(values: Tensor, beta: float) -> Tensor:
+    """Return the mean over weights of a smooth maximum, (1/beta) log mean_s exp(beta u_k(s)).
+
+    It runs from the mean of the answers (beta to 0) to the best of them (beta to infinity).
+
+    Args:
+        values: (P, G, m, K), see `utilities`.
+        beta: above 0.
+
+    Returns:
+        (P, G).
+
+    Raises:
+        ValueError: beta is not above 0 and finite.
+    """
+    if not 0 < beta < float("inf"):
+        raise ValueError(f"beta must be finite and above 0; got {beta}")
+    smooth = (values * beta).logsumexp(dim=2) - torch.log(torch.tensor(float(values.shape[2]), dtype=values.dtype))
+    return (smooth / beta).mean(dim=-1)
+
+
+def mixed_scores(values: Tensor, mean_weight: float) -> Tensor:
+    """Return the mean over weights of a mixture of the best answer and the mean answer.
+
+    Args:
+        values: (P, G, m, K), see `utilities`.
+        mean_weight: share of the mean, in [0, 1].
+
+    Returns:
+        (P, G).
+
+    Raises:
+        ValueError: the share lies outside [0, 1].
+    """
+    if not 0 <= mean_weight <= 1:
+        raise ValueError(f"mean_weight must lie in [0, 1]; got {mean_weight}")
+    mixed = (1 - mean_weight) * values.amax(dim=2) + mean_weight * values.mean(dim=2)
+    return mixed.mean(dim=-1)
+
+
+def hypervolume_scores(rewards: Tensor, active: Tensor, reference: float) -> Tensor:
+    """Return the hypervolume of each set: the volume that its answers dominate above a reference point.
+
+    By inclusion and exclusion over the subsets of a set, exact, in units of the volume above the reference point, so
+    that a set with an answer of all ones has 1.
+
+    Args:
+        rewards: (P, G, m, d) in [0, 1].
+        active: (P, d) boolean, the objectives that count.
+        reference: the coordinate of the reference point, below 0: at 0 itself an answer without any gold would
+            have no volume at all.
+
+    Returns:
+        (P, G).
+
+    Raises:
+        ValueError: the reference is not below 0, or a set has too many answers.
+    """
+    num_answers = rewards.shape[2]
+    if not reference < 0:
+        raise ValueError(f"reference of the hypervolume must be below 0; got {reference}")
+    if num_answers > MAX_HYPERVOLUME_ANSWERS:
+        raise ValueError(
+            f"the hypervolume of a set is computed for at most {MAX_HYPERVOLUME_ANSWERS} answers; got {num_answers}"
+        )
+    sides = torch.where(active[:, None, None, :], (rewards - reference) / (1 - reference), 1.0)
+    total = torch.zeros(rewards.shape[:2], dtype=rewards.dtype, device=rewards.device)
+    for size in range(1, num_answers + 1):
+        sign = 1.0 if size % 2 else -1.0
+        for subset in combinations(range(num_answers), size):
+            total = total + sign * sides[:, :, list(subset)].amin(dim=2).prod(dim=-1)
+    return total

@@ -1,0 +1,77 @@
+"""Estimators for rollouts of several answers: Vector Policy Optimization and its relatives."""
+
+from __future__ import annotations
+
+from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
+from vpo_agent.estimators.set_scores import (
+    Scalarization,
+    best_scores,
+    hypervolume_scores,
+    mixed_scores,
+    soft_scores,
+    utilities,
+)
+from vpo_agent.reward_groups import RewardGroups
+
+
+@register_estimator("vpo", answers="set", needs_weights=True)
+def vpo(groups: RewardGroups, *, scalarization: Scalarization = "linear", augmentation: float = 0.05) -> Advantages:
+    """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817).
+
+    Args:
+        groups: the batch.
+        scalarization: "linear" as in the paper, or "tchebycheff", see `utilities`.
+        augmentation: of Tchebycheff.
+    """
+    scores = best_scores(utilities(groups.rewards, groups.drawn_weights(), scalarization, augmentation))
+    return Advantages(standardise(scores, groups.valid), scores)
+
+
+@register_estimator("multi_rlvr", answers="set")
+def multi_rlvr(groups: RewardGroups) -> Advantages:
+    """Mean scalar reward of the answers, standardised within the group (after Puri et al., arXiv 2603.24844)."""
+    scores = groups.scalar_scores().mean(dim=-1)
+    return Advantages(standardise(scores, groups.valid), scores)
+
+
+@register_estimator("vpo_soft", answers="set", needs_weights=True)
+def vpo_soft(groups: RewardGroups, *, beta: float = 8.0) -> Advantages:
+    """Set score with a smooth maximum in place of the best answer, standardised within the group.
+
+    E_w[(1/beta) log mean_s exp(beta w . r_s)] runs from the mean of the answers (beta to 0) to `vpo` (beta to
+    infinity). Its gradient reaches every answer, the failing one beside a good one too.
+
+    Args:
+        groups: the batch.
+        beta: above 0; utilities lie in [0, 1].
+    """
+    scores = soft_scores(utilities(groups.rewards, groups.drawn_weights()), beta)
+    return Advantages(standardise(scores, groups.valid), scores)
+
+
+@register_estimator("vpo_anytime", answers="set", needs_weights=True)
+def vpo_anytime(groups: RewardGroups, *, mean_weight: float = 0.25) -> Advantages:
+    """Set score for a search that may see one answer or all of them, standardised within the group.
+
+    E_w[(1 - mean_weight) max_s w . r_s + mean_weight mean_s w . r_s]: with probability `mean_weight` the search draws
+    a single answer of the set, else it sees all. 0 is `vpo`; 1 is the mean of the answers.
+
+    Args:
+        groups: the batch.
+        mean_weight: in [0, 1].
+    """
+    values = utilities(groups.rewards, groups.drawn_weights())
+    scores = mixed_scores(values, mean_weight)
+    return Advantages(standardise(scores, groups.valid), scores)
+
+
+@register_estimator("vpo_hypervolume", answers="set")
+def vpo_hypervolume(groups: RewardGroups, *, reference: float = -0.1) -> Advantages:
+    """Hypervolume of the answers of a rollout, standardised within the group.
+
+    Args:
+        groups: the batch.
+        reference: coordinate of the reference point, below 0.
+    """
+    scores = hypervolume_scores(groups.rewards, groups.active, reference)
+    return Advantages(standardise(scores, groups.valid), scores)

@@ -1,0 +1,43 @@
+"""Which answer each sampled token belongs to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vpo_agent.samples import Samples
+from vpo_envs.answers import answer_spans
+
+
+def token_credit(tokenizer: Any, samples: Samples, credit: Tensor) -> Tensor:
+    """Spread the credit of answers over their tokens.
+
+    A token belongs to an answer if any of its characters stands between the first character of the opening tag and the
+    last of the closing one. Other tokens, such as reasoning before the answers, get nothing.
+
+    Args:
+        tokenizer: What the responses were decoded with.
+        samples: B responses.
+        credit: (B, m).
+
+    Returns:
+        (B, T).
+    """
+    out = torch.zeros(samples.mask.shape, dtype=credit.dtype)
+    lengths = samples.mask.sum(1).tolist()
+    for row, (ids, length) in enumerate(zip(samples.ids.tolist(), lengths, strict=True)):
+        places = range(length)
+
+        def end_of(place: int, ids: list[int] = ids) -> int:
+            """Characters of the response up to the end of this token."""
+            return len(tokenizer.decode(ids[: place + 1], skip_special_tokens=True))
+
+        for answer, span in enumerate(answer_spans(samples.texts[row], credit.shape[1])):
+            if span is not None:
+                first = bisect_right(places, span[0], key=end_of)
+                last = bisect_left(places, span[1], key=end_of)
+                out[row, first : last + 1] = credit[row, answer]
+    return out
