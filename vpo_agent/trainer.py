@@ -256,6 +256,11 @@ class Trainer:
             seed=[config.seed, EVAL_STREAM],
             sample_batch=config.sample_batch,
             scalar_weights=config.scalar_weights,
+            source={
+                "run": self.folder.path.name,
+                **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
+                "step": self.step,
+            },
         )
 
     def _validate(self) -> dict[str, Any]:
