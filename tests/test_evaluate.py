@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
+from pools import D, M, N, R, random_pool
 
 from vpo_agent.evaluate import (
     REPORT_WEIGHTS,
-    Pool,
     best_at_k_curve,
     compare,
     measures,
@@ -22,30 +22,9 @@ from vpo_agent.evaluate import (
     table,
 )
 from vpo_agent.policy import LMPolicy
+from vpo_agent.rollouts import make_text_env
 from vpo_agent.simplex import draw_weights
 from vpo_envs import Status
-
-N, R, M, D = 3, 4, 2, 3
-
-
-def random_pool(seed: int = 0, *, rollouts: int = R, answers: int = M, fronts: bool = True) -> Pool:
-    """A pool in which the second prompt has an inactive objective and some answers are marked."""
-    rng = np.random.default_rng(seed)
-    active = np.ones((N, D), dtype=bool)
-    active[1, 2] = False
-    weights = rng.dirichlet(np.ones(D), size=N) * active
-    status = rng.choice(
-        [Status.OK, Status.OK, Status.MISSING, Status.UNPARSABLE, Status.DUPLICATE], (N, rollouts, answers)
-    )
-    return Pool(
-        rewards=rng.random((N, rollouts, answers, D)).astype(np.float32),
-        status=status.astype(np.int8),
-        active=active,
-        scalar_weights=weights / weights.sum(axis=1, keepdims=True),
-        indices=np.arange(N),
-        objectives=("gold", "silver", "bronze"),
-        fronts=tuple(1 + rng.random((count, D)) for count in (1, 2, 3)) if fronts else None,
-    )
 
 
 def test_best_at_k_is_the_mean_over_all_subsets() -> None:
@@ -132,34 +111,6 @@ def test_optimum_is_the_best_point_of_each_front() -> None:
     assert optimum(pool) == pytest.approx(sum(best) / N)
 
 
-@pytest.mark.parametrize("fronts", [True, False])
-def test_a_pool_survives_its_file(tmp_path: Path, fronts: bool) -> None:
-    pool = random_pool(fronts=fronts)
-    path = tmp_path / "pool.npz"
-    pool.save(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["pool.npz"]
-    again = Pool.load(path)
-    for name in ("rewards", "status", "active", "scalar_weights", "indices"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(pool, name))
-        assert getattr(again, name).dtype == getattr(pool, name).dtype
-    assert again.objectives == pool.objectives
-    if pool.fronts is None:
-        assert again.fronts is None
-    else:
-        assert again.fronts is not None
-        for mine, theirs in zip(again.fronts, pool.fronts, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-
-
-@pytest.mark.parametrize("content", [None, b"", b"not a pool", b"PK\x03\x04 half an archive"])
-def test_a_pool_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "pool.npz"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"cannot read the pool of answers '.*pool.npz'"):
-        Pool.load(path)
-
-
 def test_a_comparison_pairs_the_prompts() -> None:
     before = {"best@1": np.array([0.1, 0.5, 0.9]), "only before": np.zeros(3)}
     after = {"best@1": before["best@1"] + 0.25, "only after": np.zeros(3)}
@@ -192,6 +143,24 @@ def test_the_curve_passes_through_best_at_k() -> None:
     assert (np.diff(curve.mean) >= -1e-12).all()
 
 
+def test_a_sampled_pool_knows_how_to_make_its_environment_again(letters_model: Path) -> None:
+    policy = LMPolicy.from_pretrained(letters_model, device="cpu")
+    env = make_text_env(toys.LETTERS_ID, split="validation", num_answers=2, data_seed=5)
+    more = {"method": "vpo", "step": 7}
+    pool = sample_pool(
+        env, policy, [4], rollouts=1, max_new_tokens=9, temperature=0.5, seed=[1], fronts=False, source=more
+    )
+    assert pool.source["env"] == toys.LETTERS_ID
+    assert pool.source["env_kwargs"] == {"data_seed": 5}
+    assert {name: pool.source[name] for name in ("split", "num_answers", "temperature", "method", "step")} == {
+        "split": "validation",
+        "num_answers": 2,
+        "temperature": 0.5,
+        "method": "vpo",
+        "step": 7,
+    }
+
+
 def test_a_sampled_pool_holds_the_environments_own_view(letters_model: Path) -> None:
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     env = toys.LettersEnv(split="test", num_answers=3)
@@ -204,8 +173,16 @@ def test_a_sampled_pool_holds_the_environments_own_view(letters_model: Path) -> 
     assert pool.fronts is not None
     assert sorted(pool.fronts[0].tolist()) == sorted(map(list, (toys.LETTERS[letter] for letter in "abce")))
     assert optimum(pool) == pytest.approx(0.5)
+    known = dict(pool.source)
+    other = sample_pool(env, policy, range(3, 7), **settings)
+    assert known.pop("tasks") != other.source["tasks"]
+    assert known == {"split": "test", "num_answers": 3, "max_new_tokens": 14, "temperature": 1.0}
     weighted = sample_pool(env, policy, range(2, 6), **settings, scalar_weights=[3.0, 1.0], sample_batch=3)
     np.testing.assert_array_equal(weighted.rewards, pool.rewards)
     np.testing.assert_allclose(weighted.scalar_weights, [[0.75, 0.25]] * 4)
     assert optimum(weighted) == pytest.approx(0.75)
+    assert pool.responses is not None
+    tasks = [env.task(index) for index in range(2, 6) for _ in range(3)]
+    again = env.score_batch(tasks, [text for row in pool.responses for text in row])
+    np.testing.assert_array_equal(again.rewards.reshape(pool.rewards.shape), pool.rewards)
     assert all(math.isfinite(value) for values in measures(weighted).values() for value in values)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
         register_estimator,
         standardise,
     )
-    from vpo_agent.evaluate import Pool, measures, sample_pool
+    from vpo_agent.evaluate import measures, sample_pool
     from vpo_agent.losses import policy_loss
     from vpo_agent.policy import LMPolicy
+    from vpo_agent.pool import Pool
     from vpo_agent.reward_groups import RewardGroups
     from vpo_agent.rollouts import Rollouts, collect, make_text_env
     from vpo_agent.samples import Samples
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Advantages": "estimators",
     "LMPolicy": "policy",
-    "Pool": "evaluate",
+    "Pool": "pool",
     "RewardGroups": "reward_groups",
     "Rollouts": "rollouts",
     "Samples": "samples",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,77 +19,28 @@ from vpo_agent.metrics import (
     paired_bootstrap,
     set_utility,
 )
-from vpo_agent.policy import LMPolicy
-from vpo_agent.rollouts import collect
+from vpo_agent.pool import Floats, Pool
 from vpo_agent.simplex import draw_weights, prompt_key
 from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
+if TYPE_CHECKING:
+    from vpo_agent.policy import LMPolicy
+
+__all__ = [
+    "Comparison",
+    "Pool",
+    "best_at_k_curve",
+    "compare",
+    "measures",
+    "optimum",
+    "sample_pool",
+    "table",
+]
+
 REPORT_WEIGHTS = 1024
 """Weight vectors behind every reported utility; the same ones for every prompt, method and step."""
 BEST_AT = (1, 3, 10, 30)
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Pool:
-    """N prompts with R rollouts of m answers each, scored."""
-
-    rewards: NDArray[np.float32]
-    """(N, R, m, d)."""
-    status: NDArray[np.int8]
-    """(N, R, m)."""
-    active: NDArray[np.bool_]
-    """Which objectives count for each prompt, (N, d)."""
-    scalar_weights: Floats
-    """The fixed weights of each prompt, (N, d)."""
-    indices: NDArray[np.int64]
-    """The index of each prompt in its split, (N,)."""
-    objectives: tuple[str, ...]
-    fronts: tuple[Floats, ...] | None
-    """The exact front of each prompt, arrays (f, d); ``None`` where the environment knows none."""
-
-    def save(self, path: Path) -> None:
-        """Write an ``.npz`` file, whole or not at all."""
-        fronts: dict[str, Any] = (
-            {} if self.fronts is None else {f"front_{i}": front for i, front in enumerate(self.fronts)}
-        )
-        aside = path.with_name(f".{path.name}.writing")
-        with aside.open("wb") as file:
-            np.savez_compressed(
-                file,
-                rewards=self.rewards,
-                status=self.status,
-                active=self.active,
-                scalar_weights=self.scalar_weights,
-                indices=self.indices,
-                objectives=np.array(self.objectives),
-                **fronts,
-            )
-        aside.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> Pool:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            ValueError: There is no such file, or it holds something else.
-        """
-        try:
-            with np.load(path, allow_pickle=False) as data:
-                count = len(data["indices"])
-                return cls(
-                    data["rewards"],
-                    data["status"],
-                    data["active"],
-                    data["scalar_weights"],
-                    data["indices"],
-                    tuple(str(name) for name in data["objectives"]),
-                    tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
-                )
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"cannot read the pool of answers {str(path)!r}: {error}") from error
 
 
 def sample_pool(
@@ -106,6 +56,7 @@ def sample_pool(
     fronts: bool = True,
     scalar_weights: Sequence[float] | None = None,
     state_weights: bool = False,
+    source: Mapping[str, Any] | None = None,
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the environment's instances ``indices``.
 
@@ -122,7 +73,11 @@ def sample_pool(
         scalar_weights: Fixed weights of the scalar reward, (d,); the task's own where ``None``.
         state_weights: State a weighting of the objectives in each prompt, another one for each rollout, as a policy
             trained with ``goal_conditioned`` expects; uniform on the simplex, the same for every policy.
+        source: More of what :attr:`Pool.source` may hold; environment and sampling are noted anyway.
     """
+    # Torch is slow to import, and a saved pool is read without it.
+    from vpo_agent.rollouts import collect
+
     tasks = [env.task(index) for index in indices]
     rolled = collect(
         env,
@@ -135,6 +90,7 @@ def sample_pool(
         seed=seed,
         sample_batch=sample_batch,
     )
+    texts = rolled.samples.texts
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:
         fixed = np.stack([env.fixed_weights(task) for task in tasks])
@@ -155,7 +111,24 @@ def sample_pool(
         indices=np.array(indices, dtype=np.int64),
         objectives=env.objective_names,
         fronts=exact,
+        responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
+        source={
+            **_source(env),
+            "tasks": blake2b("".join(task.content_hash() for task in tasks).encode(), digest_size=16).hexdigest(),
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            **(source or {}),
+        },
     )
+
+
+def _source(env: VectorTextEnv[Any, Any, Any]) -> dict[str, Any]:
+    """What makes the environment again; of one that was not made by ``gym.make``, id and arguments are not known."""
+    known: dict[str, Any] = {"split": env.split, "num_answers": env.num_answers}
+    if env.spec is not None:
+        kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
+        known = {"env": env.spec.id, "env_kwargs": kwargs, **known}
+    return known
 
 
 def measures(pool: Pool) -> dict[str, Floats]:

@@ -272,6 +272,11 @@ class Trainer:
             sample_batch=config.sample_batch,
             scalar_weights=config.scalar_weights,
             state_weights=self._in_prompt,
+            source={
+                "run": self.folder.path.name,
+                **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
+                "step": self.step,
+            },
         )
 
     def _validate(self) -> dict[str, Any]:

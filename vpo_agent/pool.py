@@ -1,0 +1,142 @@
+"""A pool of scored answers: what one model wrote for a list of prompts, in a file that needs no model to be read."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Texts = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """N prompts with R rollouts of m answers each, scored.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+    """
+
+    rewards: NDArray[np.float32]
+    """(N, R, m, d)."""
+    status: NDArray[np.int8]
+    """(N, R, m)."""
+    active: NDArray[np.bool_]
+    """Which objectives count for each prompt, (N, d)."""
+    scalar_weights: Floats
+    """The fixed weights of each prompt, (N, d)."""
+    indices: NDArray[np.int64]
+    """The index of each prompt in its split, (N,)."""
+    objectives: tuple[str, ...]
+    fronts: tuple[Floats, ...] | None
+    """The exact front of each prompt, arrays (f, d); ``None`` where the environment knows none."""
+    responses: Texts | None = None
+    """The R responses to each of the N prompts; ``None`` in a file from before they were kept."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Where the pool comes from, as far as it is known. JSON values under ``env``, ``env_kwargs``, ``split``,
+    ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
+    ``seed``, ``step``, ``temperature`` and ``max_new_tokens``."""
+
+    def __post_init__(self) -> None:
+        if self.rewards.ndim != 4 or 0 in self.rewards.shape:
+            raise ValueError(f"rewards must have shape (N, R, m, d), none of them 0; got {self.rewards.shape}")
+        n, rollouts, m, d = self.rewards.shape
+        expected: dict[str, tuple[int, ...]] = {
+            "status": (n, rollouts, m),
+            "active": (n, d),
+            "scalar_weights": (n, d),
+            "indices": (n,),
+        }
+        for name, shape in expected.items():
+            found = getattr(self, name).shape
+            if found != shape:
+                raise ValueError(f"rewards of shape {self.rewards.shape} go with {name} of {shape}; got {found}")
+        if len(self.objectives) != d:
+            raise ValueError(f"rewards have {d} objectives, but {len(self.objectives)} are named")
+        if self.fronts is not None:
+            if len(self.fronts) != n:
+                raise ValueError(f"{n} prompts need as many fronts; got {len(self.fronts)}")
+            for front in self.fronts:
+                if front.ndim != 2 or len(front) == 0 or front.shape[1] != d:
+                    raise ValueError(f"a front must have shape (f, {d}), f >= 1; got {front.shape}")
+        if self.responses is not None and [len(row) for row in self.responses] != [rollouts] * n:
+            raise ValueError(f"{n} prompts with {rollouts} rollouts need as many responses")
+
+    def save(self, path: Path) -> None:
+        """Write an ``.npz`` file, whole or not at all."""
+        more: dict[str, Any] = (
+            {} if self.fronts is None else {f"front_{i}": front for i, front in enumerate(self.fronts)}
+        )
+        if self.responses is not None:
+            more["responses"] = _as_bytes(self.responses)
+        aside = path.with_name(f".{path.name}.writing")
+        try:
+            with aside.open("wb") as file:
+                np.savez_compressed(
+                    file,
+                    rewards=self.rewards,
+                    status=self.status,
+                    active=self.active,
+                    scalar_weights=self.scalar_weights,
+                    indices=self.indices,
+                    objectives=np.array(self.objectives),
+                    source=_as_bytes(self.source),
+                    **more,
+                )
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Pool:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            ValueError: There is no such file, or it holds something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                count = len(data["indices"])
+                return cls(
+                    data["rewards"],
+                    data["status"],
+                    data["active"],
+                    data["scalar_weights"],
+                    data["indices"],
+                    tuple(str(name) for name in data["objectives"]),
+                    tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
+                    _read_responses(data["responses"]) if "responses" in data else None,
+                    _read_source(data["source"]) if "source" in data else {},
+                )
+        # What np.load gives for a lone .npy array is no context manager, hence the TypeError.
+        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"cannot read the pool of answers {str(path)!r}: {error}") from error
+
+
+def _as_bytes(value: Any) -> NDArray[np.uint8]:
+    """JSON as bytes: an array of strings would give every text the room of the longest."""
+    # Escapes keep half a surrogate pair, which a model can write and UTF-8 cannot say.
+    return np.frombuffer(json.dumps(value, default=str).encode(), dtype=np.uint8)
+
+
+def _read_responses(stored: NDArray[np.uint8]) -> Texts:
+    rows = json.loads(stored.tobytes())
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise ValueError("its responses are not a list of lists")
+    if not all(isinstance(text, str) for row in rows for text in row):
+        raise ValueError("its responses are not texts")
+    return tuple(tuple(row) for row in rows)
+
+
+def _read_source(stored: NDArray[np.uint8]) -> dict[str, Any]:
+    source = json.loads(stored.tobytes())
+    if not isinstance(source, dict):
+        raise ValueError("its source is not a table of names and values")
+    return source
