@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from envs_data.readers import BadRow
 from vpo_envs.eureqa.task import CHAIN, EUREQATask
 
-
 _Text = Annotated[str, Field(min_length=1)]
 
 
