@@ -25,6 +25,8 @@ RowT = TypeVar("RowT")
 
 HUB = "hf:"
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+SHOWN_CHARS = 40
+"""How much of a bad value a message shows."""
 ENDINGS = (*JSON_ENDINGS, *(f"{ending}.gz" for ending in JSON_ENDINGS), ".parquet")
 
 
@@ -106,10 +108,26 @@ def _reason(error: ValueError) -> str:
     """What was wrong with a row, with its field, from whatever its reader raised."""
     if not isinstance(error, ValidationError):
         return str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        message = first["msg"].removeprefix("Value error, ")
+    elif first["type"] == "missing":
+        message = first["msg"]
+    else:
+        wanted = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        message = f"{wanted.partition(' after validation')[0]}, got {_shown(first['input'])}"
     return f"field {field!r}: {message}" if field else message
+
+
+def _shown(value: object) -> str:
+    """A value in the words of JSON: short ones themselves, others by their kind."""
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    text = json.dumps(value, default=lambda other: type(other).__name__)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -118,11 +136,11 @@ def _reason(error: ValueError) -> str:
 def _file_rows(source: str) -> Iterator[tuple[str, object]]:
     """Each row of a file with its place; a line that is not JSON is a :class:`BadRow`."""
     name = source.lower()
-    if not name.endswith(ENDINGS):
-        raise ValueError(f"{source}: unknown kind of file; a source ends in {', '.join(ENDINGS)}, or is hf:org/name")
     path = Path(source)
     if path.is_dir():
         raise ValueError(f"{source} is a folder: name one file in it")
+    if not name.endswith(ENDINGS):
+        raise ValueError(f"{source}: unknown kind of file; a source ends in {', '.join(ENDINGS)}, or is hf:org/name")
     if not path.exists():
         raise ValueError(f"{source}: no such file")
     try:
@@ -132,7 +150,7 @@ def _file_rows(source: str) -> Iterator[tuple[str, object]]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{source}: the gzip file is damaged or cut short ({error})") from None
     except OSError as error:
-        raise ValueError(f"{source}: cannot be read ({error.strerror or error})") from None
+        raise ValueError(f"{source}: cannot be read ({error.strerror or _first_line(error)})") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{source}: the file is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
@@ -222,9 +240,10 @@ def _hub_rows(source: str, split: str) -> Iterator[tuple[str, object]]:
     try:
         rows = datasets.load_dataset(name, config, split=split)
     except Exception as error:  # the hub's client raises errors of many libraries
-        raise ValueError(
-            f"{source}: split {split!r} cannot be loaded ({type(error).__name__}: {_first_line(error)})"
-        ) from None
+        reason = f"{source}: split {split!r} cannot be loaded ({type(error).__name__}: {_first_line(error)})"
+        if isinstance(error, ConnectionError):
+            reason += "; look at the name and at the network, or load a file in its place"
+        raise ValueError(reason) from None
     for number, row in enumerate(rows, start=1):
         yield f"row {number}", row
 

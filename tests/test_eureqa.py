@@ -313,8 +313,13 @@ def test_a_published_row_is_read(tmp_path: Any) -> None:
         ({"question": 3}, "field 'question': Input should be a valid list"),
         ({"question": []}, "field 'question': List should have at least 1 item"),
         ({"question": [None]}, "field 'question.0': Input should be a valid string"),
-        ({"idx": None}, "field 'idx.int': Input should be a valid integer"),
-        ({"entities": ["_"] * 6}, "field 'worlds': entity A has no name"),
+        ({"question": ["[A] met [F].", ""]}, "field 'question.1': String should have at least 1 character, got \"\""),
+        ({"question": ""}, "field 'question.0': String should have at least 1 character"),
+        ({"entity_masks": [*ROW["entity_masks"][:5], ""]}, "field 'entity_masks.5': String should have at least 1"),  # type: ignore[index]
+        ({"idx": None}, "field 'idx': Input should be a valid string, got null"),
+        ({"idx": True}, "field 'idx': Input should be a valid string, got true"),
+        ({"entities": [*ROW["entities"][:5], "_"]}, "field 'leaf': the leaf has no name but ''"),  # type: ignore[index]
+        ({"entities": ["_", *ROW["entities"][1:]]}, "field 'worlds': entity A has no name"),  # type: ignore[index]
     ],
 )
 def test_a_bad_row_is_named_or_skipped(changes: dict[str, Any], message: str, tmp_path: Any) -> None:
@@ -328,6 +333,16 @@ def test_a_bad_row_is_named_or_skipped(changes: dict[str, Any], message: str, tm
 
 def test_idx_and_entities_are_read_from_the_row_alone() -> None:
     assert read_published({**ROW, "extra": 1}) == read_published(ROW)
+
+
+def test_the_sixth_entity_is_the_leaf_and_what_follows_is_not_read() -> None:
+    longer = read_published(ROW)
+    six = read_published({**ROW, "entities": ROW["entities"][:6], "entity_masks": ROW["entity_masks"][:6]})  # type: ignore[index]
+    assert longer == six
+    assert (six.leaf, six.masks[-1]) == ("Leon Trotsky", "[F]")
+    # Order is meaning: with two entities exchanged another one is the leaf, and nothing in the row tells.
+    names = ["Leon_Trotsky", *ROW["entities"][1:5], "Frida_Kahlo"]  # type: ignore[index]
+    assert read_published({**ROW, "entities": names}).leaf == "Frida Kahlo"
 
 
 # --- what cheating earns ---

@@ -406,11 +406,13 @@ def test_aliases_may_be_null(aliases: list[str] | None) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answer": None}, "field 'answer': Input should be a valid string"),
+        ({"answer": None}, "field 'answer': Input should be a valid string, got null"),
+        ({"question": ""}, "field 'question': String should have at least 1 character, got \"\""),
+        ({"paragraphs": [None]}, "field 'paragraphs.0': Input should be an object, got null"),
         ({"answer": "?"}, "field 'answers': an answer needs a letter or a digit"),
         ({"answer_aliases": "Fox"}, "field 'answer_aliases': Input should be a valid list"),
         ({"answer_aliases": [1]}, "field 'answer_aliases.0': Input should be a valid string"),
-        ({"paragraphs": []}, "field 'paragraphs': List should have at least 1 item"),
+        ({"paragraphs": []}, "field 'paragraphs': List should have at least 1 item, got a list of 0"),
         (
             {"paragraphs": [{"idx": "0", "title": "", "paragraph_text": ""}]},
             "field 'paragraphs.0.idx': Input should be",

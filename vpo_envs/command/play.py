@@ -52,7 +52,7 @@ def _responses(env: AnyTextEnv, typed: TextIO) -> Iterator[str]:
         if not env.answers_as_steps and split_answers(response, len(tags))[position] is not None:
             continue  # An earlier block held this answer as well.
         which = "Your answer" if len(tags) == 1 else f"Answer {position + 1} of {len(tags)}"
-        print(f"{which}, up to an empty line:", flush=True)
+        print(f"{which} (its tags may be left out), then an empty line:", flush=True)
         block = read_block(typed, tags)
         if block.strip() and not any(tag in block for tag, _ in tags):
             block = f"{opening}{block}{closing}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -51,7 +52,9 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
     try:
         env_type = _env_type(env_id)
     except (gym.error.Error, ImportError, AttributeError):
-        raise CommandError(f"unknown environment {env_id!r}: choose one of {known}") from None
+        near = get_close_matches(env_id.lower(), map(str.lower, text_env_ids()), n=1)
+        meant = "".join(f"did you mean {known_id}? " for known_id in text_env_ids() if known_id.lower() in near)
+        raise CommandError(f"unknown environment {env_id!r}: {meant}choose one of {known}") from None
     if not issubclass(env_type, VectorTextEnv):
         raise CommandError(f"{env_id} does not answer in text: choose one of {known}")
     taken = inspect.signature(env_type).parameters

@@ -33,6 +33,13 @@ class EUREQATask(Task):
     worlds: tuple[Names, ...] = Field(min_length=1, max_length=MAX_WORLDS)
     """Every way to name the entities A to E that fits the clues, in the order of the names of A."""
 
+    @field_validator("leaf")
+    @classmethod
+    def _leaf_is_named(cls, leaf: str) -> str:
+        if not normalise_name(leaf):
+            raise ValueError(f"the leaf has no name but {leaf!r}, which has no letter or digit")
+        return leaf
+
     @field_validator("worlds")
     @classmethod
     def _names_can_be_given(cls, worlds: tuple[Names, ...]) -> tuple[Names, ...]:

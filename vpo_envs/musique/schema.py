@@ -30,7 +30,7 @@ class _Step(_Published):
 class _Row(_Published):
     id: str
     paragraphs: list[_Paragraph] = Field(min_length=1)
-    question: str
+    question: str = Field(min_length=1)
     question_decomposition: list[_Step] = Field(min_length=1, max_length=MAX_HOPS)
     answer: str
     answer_aliases: list[str] | None = None
@@ -43,9 +43,11 @@ def read_published(raw: Mapping[str, Any]) -> MuSiQueTask:
     Aliases may be null; blank or repeated ones are dropped.
 
     Raises:
-        BadRow: The question has no answer in its paragraphs, as some in MuSiQue-Full.
+        BadRow: Another schema, or the question has no answer in its paragraphs, as some in MuSiQue-Full.
         ValidationError: The row does not fit the schema.
     """
+    if "paragraphs" not in raw and "question_decomposition" not in raw:
+        raise BadRow("", "unknown schema: a row of MuSiQue-Ans has id, paragraphs, question_decomposition and others")
     if raw.get("answerable") is False:
         raise BadRow("answerable", "the question has no answer in its paragraphs: use the rows of MuSiQue-Ans")
     row = _Row.model_validate(dict(raw))
