@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
+
 from vpo_envs.command.show import (
     AnyTextEnv,
     CommandError,
@@ -21,11 +23,16 @@ from vpo_envs.core import Status
 
 
 def list_envs() -> None:
-    """Print the id and the objectives of each text environment, one a line."""
-    ids = text_env_ids()
+    """Print the id and the objectives of each environment, one a line; those that take no text say so."""
+    in_text = text_env_ids()
+    ids = sorted((env_id for env_id in gym.registry if env_id.startswith("vpo/")), key=str.lower)
     width = max(map(len, ids))
     for env_id in ids:
-        print(f"{env_id:<{width}}  {show_objectives(make_text_env(env_id).objective_names)}")
+        if env_id in in_text:
+            print(f"{env_id:<{width}}  {show_objectives(make_text_env(env_id).objective_names)}")
+        else:
+            _, info = gym.make(env_id).reset(seed=0)
+            print(f"{env_id:<{width}}  {show_objectives(info['objectives'])} (one action a step, not text)")
 
 
 def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
