@@ -87,6 +87,51 @@ def test_training_raises_the_score_it_trains_on(letters_config: MakeConfig, meth
     assert np.mean(scores[-3:]) > np.mean(scores[:3]) + 0.05
 
 
+def weights_after_two_steps(config: TrainConfig) -> torch.Tensor:
+    trainer = Trainer(config)
+    trainer.train()
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.policy.model.parameters()])
+
+
+def test_credit_reaches_the_tokens(letters_config: MakeConfig) -> None:
+    plain = weights_after_two_steps(letters_config(steps=2, name="plain"))
+    without, given = (
+        weights_after_two_steps(
+            letters_config(steps=2, method="vpo_credit", method_options={"coefficient": c}, name=f"credit{c}")
+        )
+        for c in (0.0, 1.0)
+    )
+    assert torch.equal(plain, without)
+    assert not torch.equal(plain, given)
+
+
+def test_goal_conditioned_prompts_state_the_weights_that_score_them(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(letters_config(method="goal_conditioned", steps=1, prompts_per_step=3))
+    prompts: list[str] = []
+    sample = trainer.policy.sample
+
+    def seen(texts: list[str], **settings: Any) -> Any:
+        prompts.extend(texts)
+        return sample(texts, **settings)
+
+    monkeypatch.setattr(trainer.policy, "sample", seen)
+    weights = trainer._weights([trainer.env.task(index) for index in range(3)])
+    assert weights is not None
+    assert weights.shape == (3, 1, 2)
+    row = trainer.train_step()
+    assert len(prompts) == 3
+    for prompt, (left, right) in zip(prompts, weights[:, 0].tolist(), strict=True):
+        assert f"- left: {round(100 * left)} %" in prompt
+        assert f"- right: {round(100 * right)} %" in prompt
+        assert round(100 * left) + round(100 * right) == 100
+    assert 0 <= row["set_score"] <= 1
+    pool = trainer.evaluate("after")
+    goals = {prompt.split("pick")[0] for prompt in prompts[3:]}
+    assert len(goals) > pool.rewards.shape[1], "each rollout is meant to have a goal of its own"
+
+
 # --- every method ---
 
 

@@ -61,7 +61,7 @@ def loss_written_out(update: PolicyUpdate, samples: Samples, weights: Tensor, ma
     terms = policy_loss(
         log_probs,
         samples.log_probs,
-        weights.flatten(),
+        weights.flatten(0, 1),
         mask,
         reference_log_probs=reference,
         kl_coef=config.kl_coef,
@@ -87,6 +87,20 @@ def test_micro_batches_add_up_to_the_gradient_of_the_whole(samples: Samples, agg
     update.gradient(samples, advantages(), ALL)
     expected = loss_written_out(make_update(aggregation=aggregation), samples, advantages(), samples.mask)
     assert relative_error(gradient_of(update), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("microbatch", [1, 3, 4])
+def test_tokens_may_have_advantages_of_their_own(samples: Samples, microbatch: int) -> None:
+    update = make_update(microbatch_prompts=microbatch)
+    shape = (PROMPTS, ROLLOUTS, samples.ids.shape[1])
+    of_tokens = torch.randn(*shape, generator=torch.Generator().manual_seed(5))
+    update.gradient(samples, of_tokens, ALL)
+    expected = loss_written_out(make_update(), samples, of_tokens, samples.mask)
+    assert relative_error(gradient_of(update), expected) <= 1e-5
+    update.gradient(samples, advantages()[..., None].expand(shape), ALL)
+    same = gradient_of(update)
+    update.gradient(samples, advantages(), ALL)
+    torch.testing.assert_close(same, gradient_of(update))
 
 
 def test_a_kl_penalty_pulls_towards_the_reference(samples: Samples) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -159,7 +160,7 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
     waiting = [run for run in runs if not run.finished]
     threads = max(1, (os.cpu_count() or 1) // processes)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    active: dict[StudyRun, subprocess.Popen[bytes]] = {}
+    active: list[tuple[StudyRun, subprocess.Popen[bytes]]] = []
     failed: list[StudyRun] = []
     done = len(runs) - len(waiting)
     started = time.perf_counter()
@@ -167,12 +168,10 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
         while waiting or active:
             while waiting and len(active) < processes:
                 run = waiting.pop(0)
-                active[run] = _start(run, environment)
+                active.append((run, _start(run, environment)))
                 print(f"started {run.label}, seed {run.seed}", flush=True)
-            for run, process in list(active.items()):
-                if process.poll() is None:
-                    continue
-                del active[run]
+            for run, process in [pair for pair in active if pair[1].poll() is not None]:
+                active.remove((run, process))
                 done += 1
                 minutes = (time.perf_counter() - started) / 60
                 if process.returncode == 0 and run.finished:
@@ -182,10 +181,10 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
                     print(f"[{done}/{len(runs)}] FAILED: {run.label}, seed {run.seed}: see {_log(run)}", flush=True)
             time.sleep(0.2)
     finally:
-        # Stopped by Ctrl-C: each run saves a checkpoint and goes on from there next time.
-        for process in active.values():
-            process.terminate() if sys.exc_info()[0] is None else process.send_signal(2)
-        for process in active.values():
+        # After Ctrl-C each run saves a checkpoint, from which it goes on next time.
+        for _, process in active:
+            process.send_signal(signal.SIGINT)
+        for _, process in active:
             process.wait()
     return failed
 
