@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vpo_envs.sandbox.interpreters import Interpreter, SandboxUnavailable, interpreter
+from vpo_envs.sandbox.interpreters import Interpreter, SandboxUnavailable, interpreter, readable_parts
 from vpo_envs.sandbox.seccomp import candidate_filter
 
 
@@ -104,7 +104,11 @@ def user_changer() -> str | None:
     gigabytes in it that takes longer than all else. Without a user it uses ``vfork``, which copies nothing.
     """
     program = shutil.which("setpriv", path=SYSTEM_PATH)
-    known = "" if program is None else subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    known = (
+        ""
+        if program is None
+        else subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    )
     return program if "--clear-groups" in known and "--reuid" in known else None
 
 
@@ -151,7 +155,8 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         "limits": rlimits,
         "filter": "" if tier is Tier.D or code_filter is None else code_filter.hex(),
         "landlock": {Tier.C: "required", Tier.D: "off"}.get(tier, "wanted"),
-        "readable": list(python.paths),
+        # Where the root file system is its own, the folders in it that stay hidden are covered.
+        "readable": [[path, True] for path in python.paths] if tier is not Tier.C else readable_parts(python),
         "namespaces": None,
     }
     if tier is Tier.A:
@@ -174,6 +179,7 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         plan["namespaces"] = {
             "base": base,
             "paths": list(python.paths),
+            "hidden": list(python.hidden),
             "links": [list(link) for link in python.links],
             "pivot_root": pivot_root,
         }
@@ -196,6 +202,8 @@ def bubblewrap(python: Interpreter) -> tuple[str, ...]:
     words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
     for path in python.paths:
         words += ["--ro-bind", path, path]
+    for path in python.hidden:
+        words += ["--tmpfs", path, "--remount-ro", path]
     for link, target in python.links:
         words += ["--symlink", target, link]
     return (*words, "--remount-ro", "/", "--chdir", "/")
