@@ -1,7 +1,7 @@
 """Train a language model with Vector Policy Optimization on programs, each test of a problem one objective.
 
-In the paper's setting, on a GPU, with rows of DeepCoder or of LiveCodeBench's code_generation_lite, and {split} standing
-for train, validation and test:
+In the paper's setting, on a GPU, with rows of DeepCoder or of LiveCodeBench's code_generation_lite; {split} stands for
+train, validation and test:
 
     python examples/train_code.py --env-kwargs '{"source": "deepcoder_{split}.jsonl"}'
 

@@ -87,6 +87,8 @@ def attack(source: str, *arguments: Any, tier: Tier) -> RunResult:
     source += "\ndef f(honest, *args):\n    return 'honest' if honest else attack(*args)\n"
     inputs = (json.dumps([False, *arguments]), "[true]")
     hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS)
+    if honest.ending == "timed_out":  # so may a machine under load have it, but not with this much time
+        hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS._replace(seconds=20.0))
     assert honest.result == b'"honest"', honest
     return hit
 
