@@ -50,7 +50,7 @@ PROMISES = {
     "tracing": "traces no other process and reads no other process's memory",
     "kernel_interfaces": "reaches no namespace, mount, io_uring, memfd, shared memory or key of the kernel",
     "writing": "writes, makes or removes no file",
-    "reading": "reads no file but the interpreter, its library and shared libraries",
+    "reading": "reads no file but the interpreter, its library and the system's shared libraries",
     "file_names": "cannot ask whether a file exists, nor its size or owner",
     "process_list": "sees no other process",
 }
