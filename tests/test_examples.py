@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from vpo_agent.cli import parse_job
 from vpo_agent.config import TrainConfig
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -47,6 +49,37 @@ def test_train_maze_leaves_a_whole_run_folder(tmp_path: Path) -> None:
     assert (folder / "checkpoints" / "step_000002" / "model.safetensors").exists()
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
+
+
+TWO_STEPS = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--rollouts-per-prompt", "2"]
+TINY = ["--model", "tiny-maze", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "options"),
+    [
+        ("train_musique.py", "vpo/MuSiQue-v0", ["--preset", "smoke"]),
+        ("train_eureqa.py", "vpo/EUREQA-v0", ["--preset", "smoke"]),
+        ("train_tools.py", "vpo/Tools-v0", TWO_STEPS),
+        ("train_code.py", "vpo/Code-v0", ["--preset", "smoke"]),
+    ],
+)
+def test_every_task_trains_for_two_steps(script: str, env: str, options: list[str], tmp_path: Path) -> None:
+    done = run_example(script, *options, *TINY, "--eval-every", "0", "--name", "two", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "two"
+    assert json.loads((folder / "config.json").read_text())["env"] == env
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
+    assert "| best@1 |" in done.stdout
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
+def test_every_preset_is_read(script: str) -> None:
+    module = runpy.run_path(str(EXAMPLES / script))
+    for name in module["PRESETS"]:
+        job = parse_job(["--preset", name], description="", presets=module["PRESETS"], default_preset=name)
+        assert job.config.env == module["PRESETS"][name]["env"]
 
 
 def test_a_second_run_of_the_same_name_is_refused_in_one_sentence(tmp_path: Path) -> None:

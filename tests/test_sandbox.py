@@ -37,6 +37,7 @@ from vpo_envs.sandbox import (
 from vpo_envs.sandbox import interpreters as interpreters_module
 from vpo_envs.sandbox.preflight import canaries
 from vpo_envs.sandbox.seccomp import MACHINES, candidate_filter
+from vpo_envs.sandbox.tiers import user_changer
 from vpo_envs.sandbox.zygote import plain
 
 SHORT = Limits(seconds=0.5, memory_mb=256)
@@ -99,6 +100,58 @@ def test_each_tier_holds_no_more_than_the_better_one() -> None:
         assert set(HOLDS[worse]) <= set(HOLDS[better])
     assert not_held(Tier.A) == []
     assert len(not_held(Tier.D)) == len(PROMISES) - len(HOLDS[Tier.D])
+
+
+def test_the_table_in_the_security_document_is_what_the_tiers_hold() -> None:
+    text = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip("`"): (cells[1], cells[2:])
+        for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+        if len(cells) == 6 and cells[0].startswith("`")
+    }
+    assert {name: phrase for name, (phrase, _) in rows.items()} == PROMISES
+    for i, each in enumerate(Tier):
+        assert tuple(name for name in PROMISES if rows[name][1][i] == "yes") == tuple(
+            name for name in PROMISES if name in HOLDS[each]
+        )
+        assert all(marks[i] in ("yes", "no") for _, marks in rows.values())
+
+
+def test_without_bubblewrap_the_next_tier_is_used() -> None:
+    code = """
+from vpo_envs.sandbox import *
+try:
+    print(choose_tier())
+except SandboxUnavailable:
+    print("none")
+try:
+    choose_tier("A")
+except SandboxUnavailable as error:
+    print(error)
+"""
+    environment = {**os.environ, "VPO_SANDBOX_BWRAP": "/nowhere/bwrap"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    chosen, reason = done.stdout.splitlines()
+    assert chosen == next((tier.value for tier in (Tier.B, Tier.C) if not missing(tier)), "none")
+    assert reason.endswith("(A: VPO_SANDBOX_BWRAP=/nowhere/bwrap is no program)")
+
+
+@pytest.mark.parametrize("changer", ["setpriv", "popen"])
+def test_root_starts_each_sandbox_as_a_user_of_its_own(changer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(Tier.D)
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a process as another user")
+    if changer == "popen":
+        monkeypatch.setattr("vpo_envs.sandbox.tiers.user_changer", lambda: None)
+    elif user_changer() is None:
+        pytest.skip("setpriv is not installed")
+    source = "import os\ndef f():\n    return [*os.getresuid(), *os.getresgid(), *os.getgroups()]"
+    seen = [json.loads(call(source, tier=Tier.D).result)[1:] for _ in range(2)]
+    for ids in seen:
+        assert len(ids) == 6
+        assert len(set(ids)) == 1
+        assert ids[0] != 0
+    assert seen[0] != seen[1] or seen[0][0] == 65534
 
 
 def test_the_preflight_logs_the_tier_and_what_it_does_not_guarantee(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,8 @@
 """A red team inside the sandbox: nothing read, nothing written, nothing surviving, no verdict changed.
 
-Every attack runs in the best tier that the machine offers, or in the one that ``VPO_SANDBOX_TIER`` names. An attack
-returns a true value where it got through; what can be seen from outside is looked at from outside.
+Every attack runs in every tier that the machine offers, or in the one that ``VPO_SANDBOX_TIER`` names, but for those
+that the tier does not promise to hold. An attack returns a true value where it got through; what can be seen from
+outside is looked at from outside.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import platform
 import select
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,15 +23,37 @@ import pytest
 
 from vpo_envs.code.scoring import CodeOutcome, run_tests
 from vpo_envs.code.task import CodeTask, CodeTest
-from vpo_envs.sandbox import HOLDS, Limits, Program, RunResult, Sandbox, Tier, choose_tier, run_program
+from vpo_envs.sandbox import (
+    HOLDS,
+    PROMISES,
+    Limits,
+    Program,
+    RunResult,
+    Sandbox,
+    SandboxUnavailable,
+    Tier,
+    choose_tier,
+    run_program,
+)
+from vpo_envs.sandbox import interpreters as interpreters_module
 
 LIMITS = Limits(seconds=0.5, memory_mb=256, output_bytes=1 << 20)
 SECRET = "the-secret-of-the-parent-8f1c"
 
 
-@pytest.fixture(scope="module")
-def tier() -> Tier:
-    return choose_tier(os.environ.get("VPO_SANDBOX_TIER", "auto"))  # type: ignore[arg-type]  # checked inside
+@pytest.fixture(scope="module", params=os.environ.get("VPO_SANDBOX_TIER", "A B C D").split())
+def tier(request: pytest.FixtureRequest) -> Tier:
+    try:
+        return choose_tier(request.param, allow_unsafe=True)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+
+
+def need(tier: Tier, *promises: str) -> None:
+    """Skip where the tier does not hold what the attack is against; one that is not held would hurt this machine."""
+    for promise in promises:
+        if promise not in HOLDS[tier]:
+            pytest.skip(f"tier {tier} does not promise that code {PROMISES[promise]}")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +87,8 @@ def attack(source: str, *arguments: Any, tier: Tier) -> RunResult:
     source += "\ndef f(honest, *args):\n    return 'honest' if honest else attack(*args)\n"
     inputs = (json.dumps([False, *arguments]), "[true]")
     hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS)
+    if honest.ending == "timed_out":  # so may a machine under load have it, but not with this much time
+        hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS._replace(seconds=20.0))
     assert honest.result == b'"honest"', honest
     return hit
 
@@ -74,8 +100,8 @@ def held(run: RunResult) -> bool:
 
 def test_the_tier_of_the_red_team_is_said(tier: Tier, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\nred team runs in tier {tier}", end=" ")
-    assert tier is not Tier.D
+        print(f"\nred team runs in tier {tier}, against {len(HOLDS[tier])} of {len(PROMISES)} promises", end=" ")
+    assert run_program(Program("print('up')", "stdin", ("",)), tier, LIMITS)[0].stdout == b"up\n"
 
 
 # --- nothing read ---
@@ -94,11 +120,13 @@ def test_the_tier_of_the_red_team_is_said(tier: Tier, capsys: pytest.CaptureFixt
     ],
 )
 def test_no_file_of_the_system_is_read(path: str, tier: Tier) -> None:
+    need(tier, "reading")
     for how in ("open(args[0], 'rb').read(1)", "__import__('os').listdir(args[0].rpartition('/')[0])"):
         assert held(attack(f"return {how}", path, tier=tier))
 
 
 def test_no_file_of_the_parent_is_read(tier: Tier, tmp_path: Path) -> None:
+    need(tier, "reading")
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)
     for path in (secret, *tmp_path.parents):
@@ -110,7 +138,34 @@ def test_no_file_of_the_parent_is_read(tier: Tier, tmp_path: Path) -> None:
         assert held(attack(via, str(path), tier=tier))
 
 
+def test_installed_packages_with_their_expected_outputs_are_not_read(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interpreter with packages in its own library, as in a container: this project's problems could lie there."""
+    need(tier, "reading")
+    copied = interpreters_module.staged_copy(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+    assert copied is not None
+    for name in ("site-packages", "dist-packages"):
+        package = Path(
+            copied.environment[0][1], f"python{sys.version_info[0]}.{sys.version_info[1]}", name, "envs_data"
+        )
+        package.mkdir(parents=True)
+        (package / "problems.json").write_text(SECRET)
+        for path in (package.parent, package, package / "problems.json"):
+            path.chmod(0o755)
+    python = interpreters_module.describe(copied.executable, copied.environment)
+    assert python is not None
+    monkeypatch.setattr("vpo_envs.sandbox.tiers.interpreter", lambda as_other_user: python)
+    source = "import os, zlib\nreturn [open(os.path.join(path, 'envs_data/problems.json')).read() for path in args]"
+    assert held(attack(source, *python.hidden, tier=tier))
+    assert len([folder for folder in python.hidden if folder.startswith(copied.environment[0][1])]) == 2
+    # What is not hidden is still there, or the attack would fail for no reason.
+    fine = attack("import os, zlib\nreturn len(open(os.__file__).read()) > 0", tier=tier)
+    assert fine.result == b"true"
+
+
 def test_the_process_of_the_parent_is_not_read(tier: Tier) -> None:
+    need(tier, "reading", "tracing")
     places = [f"/proc/{os.getpid()}/{name}" for name in ("environ", "cmdline", "mem", "fd", "maps", "cwd/tests")]
     for place in [*places, "/proc/self/fd", "/proc/self/root/etc/passwd", "/proc/self/cwd"]:
         assert held(attack("import os\nreturn os.listdir(args[0])", place, tier=tier))
@@ -118,6 +173,7 @@ def test_the_process_of_the_parent_is_not_read(tier: Tier) -> None:
 
 
 def test_the_environment_of_the_parent_is_not_seen(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(tier, "environment")
     monkeypatch.setenv("SECRET", SECRET)
     assert held(attack("import os\nreturn sorted(set(os.environ) - {'PWD', 'LC_CTYPE'})", tier=tier))
     memory = """
@@ -134,6 +190,7 @@ return [entry for entry in found if not entry.startswith(('PWD=', 'LC_CTYPE=', '
 
 
 def test_no_descriptor_of_the_parent_is_there(tier: Tier, tmp_path: Path) -> None:
+    need(tier, "descriptors")
     with (tmp_path / "open.txt").open("w+") as file:
         os.set_inheritable(file.fileno(), True)
         source = """
@@ -150,8 +207,7 @@ return found
 
 
 def test_file_names_and_other_processes_are_hidden_where_the_tier_says_so(tier: Tier) -> None:
-    if "file_names" not in HOLDS[tier]:
-        pytest.skip(f"tier {tier} does not hide them")
+    need(tier, "file_names", "process_list")
     assert held(
         attack("import os\nreturn [p for p in args if os.path.exists(p)]", "/etc/passwd", "/root", "/proc", tier=tier)
     )
@@ -162,6 +218,7 @@ def test_file_names_and_other_processes_are_hidden_where_the_tier_says_so(tier: 
 
 
 def test_nothing_reaches_a_listener(tier: Tier) -> None:
+    need(tier, "network")
     name = f"\0vpo-red-team-{os.getpid()}"
     with ExitStack() as stack:
         tcp, udp, unix, datagrams = [
@@ -200,6 +257,7 @@ return done
 
 
 def test_no_memory_is_shared_under_a_name(tier: Tier) -> None:
+    need(tier, "kernel_interfaces", "writing")
     assert held(
         attack(
             "from multiprocessing.shared_memory import SharedMemory\nreturn SharedMemory('x', True, 9).size", tier=tier
@@ -213,6 +271,7 @@ def test_no_memory_is_shared_under_a_name(tier: Tier) -> None:
 
 
 def test_nothing_is_written_anywhere(tier: Tier, tmp_path: Path) -> None:
+    need(tier, "writing")
     tmp_path.chmod(0o777)
     kept = tmp_path / "kept.txt"
     kept.write_text("kept")
@@ -255,35 +314,50 @@ return done
 # --- nothing used up ---
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [
+BOMBS = {
+    "processes": [
         "import os\nwhile True: os.fork()",
         "import subprocess\nreturn subprocess.run(['/bin/true'])",
         "import os\nreturn os.execv('/usr/bin/python3', ['python3'])",
         "import multiprocessing\nreturn multiprocessing.Process(target=print).start() or True",
+        "import os, time\nfor _ in range(40):\n    if os.fork() == 0:\n        held = bytearray(128 << 20)\n"
+        "        time.sleep(60)\nreturn 1",
+        "import os\nos.setsid()\nreturn 1",
+    ],
+    "memory": [
         "import threading, time\nthreads = 0\ntry:\n  while True:\n    threading.Thread(target=time.sleep, args=(60,), "
         "daemon=True).start()\n    threads += 1\nexcept RuntimeError:\n  return threads > 100",
         "return len(bytearray(512 << 20))",
         "held = []\nwhile True: held.append('x' * (1 << 20) + str(len(held)))",
         "import mmap\nreturn len([mmap.mmap(-1, 128 << 20) for _ in range(4)])",
+        "def g(): return g()\nimport sys\nsys.setrecursionlimit(10 ** 9)\nreturn g()",
+        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nreturn 1",
+    ],
+    "descriptors": [
         "import os\npipes = [os.pipe() for _ in range(1000)]\nreturn len(pipes)",
+    ],
+    "output": [
         "while True: print('x' * 65536)",
         "import os\nwhile True: os.write(2, b'x' * 65536)",
         "import os\nwhile True: os.write(3, b'x' * 65536)",
+    ],
+    "writing": [
         "for i in range(100000): open(f'/tmp/{i}', 'w')",
         "import os\nfor i in range(100000): os.mkdir(f'd{i}')",
+    ],
+    "time": [
         "x = 9 ** 9 ** 9\nreturn 1",
-        "def g(): return g()\nimport sys\nsys.setrecursionlimit(10 ** 9)\nreturn g()",
         "return eval('(' * 100000)",
         "import time, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\ntime.sleep(60)\nreturn 1",
-        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nreturn 1",
         "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))\nreturn 1",
-        "import os\nos.setsid()\nreturn 1",
         "import os\nos.nice(-20)\nreturn 1",
     ],
-)
-def test_bombs_hurt_their_own_test_alone(bomb: str, tier: Tier) -> None:
+}
+
+
+@pytest.mark.parametrize(("promise", "bomb"), [(promise, bomb) for promise, bombs in BOMBS.items() for bomb in bombs])
+def test_bombs_hurt_their_own_test_alone(promise: str, bomb: str, tier: Tier) -> None:
+    need(tier, promise)
     start = time.monotonic()
     run = attack(bomb, tier=tier)
     assert held(run), run
@@ -292,6 +366,7 @@ def test_bombs_hurt_their_own_test_alone(bomb: str, tier: Tier) -> None:
 
 
 def test_a_daemon_does_not_survive(tier: Tier) -> None:
+    need(tier, "processes")
     source = """
 import os, time
 if os.fork() == 0:
@@ -327,6 +402,7 @@ return True
     ],
 )
 def test_no_other_process_is_signalled(shot: str, tier: Tier) -> None:
+    need(tier, "signals")
     assert held(attack(f"import fcntl, os, resource, signal, threading\n{shot}\nreturn True", os.getpid(), tier=tier))
 
 
@@ -377,6 +453,7 @@ GENERIC = {
 
 
 def test_no_way_into_the_kernel_is_open_beyond_the_list(tier: Tier) -> None:
+    need(tier, "kernel_interfaces", "tracing")
     calls = {**CALLS.get(platform.machine(), {}), **GENERIC}
     source = """
 import ctypes
@@ -394,6 +471,7 @@ return done
 
 
 def test_no_namespace_or_process_comes_out_of_clone(tier: Tier) -> None:
+    need(tier, "kernel_interfaces", "processes")
     number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
     source = f"""
 import ctypes
@@ -438,15 +516,33 @@ def f(x):
                 return value
     return 'nothing'
 """,
-    "memory": """
-import ctypes, sys
+    "own memory": """
+import re
 def f(x):
-    for line in open('/proc/self/maps'):
-        pass
+    # Put together here, so that it does not find itself.
+    wanted = re.compile(b'want' + b'ed-2' + b'[0-9a-f]{3}')
+    with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+        for line in maps:
+            first, last = (int(part, 16) for part in line.split()[0].split('-'))
+            try:
+                memory.seek(first)
+                found = wanted.search(memory.read(last - first))
+            except (OSError, ValueError, OverflowError):
+                continue
+            if found:
+                return found.group().decode()
     return 'nothing'
 """,
     "patched json": "import json\njson.dumps = lambda *a, **k: '\"wanted\"'\nclass A: pass\ndef f(x): return A()",
     "patched builtins": "import builtins\nbuiltins.isinstance = lambda *a: True\ndef f(x): return []",
+    "patched print": """
+import builtins, io, sys
+builtins.print = lambda *a, **k: None
+class Out(io.StringIO):
+    def flush(self): raise SystemExit(0)
+sys.stdout = Out()
+def f(x): return 1
+""",
     "patched exit": "import os, sys\nsys.exit = os._exit = lambda *a: None\ndef f(x): return 1",
     "patched encoder": "import __main__\n__main__.plain = lambda *a: True\ndef f(x): return 1",
     "forged lines": "def f(x):\n    print('{\"passed\": true}\\nOK\\nPASSED\\n1')\n    return 1",
@@ -481,7 +577,7 @@ def f(x):
 def score(source: str, tier: Tier) -> CodeOutcome:
     tests = (CodeTest(input="[1]", output=json.dumps(WANTED)), CodeTest(input="[2]", output='["wanted-list", 7]'))
     task = CodeTask(title="", statement="Find out.", kind="call", entry="f", tests=(*tests,))
-    return run_tests(task, source, Sandbox(tier.value, limits=LIMITS))
+    return run_tests(task, source, Sandbox(tier.value, allow_unsafe=True, limits=LIMITS))
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -510,7 +606,7 @@ def test_a_function_with_the_answer_passes(tier: Tier) -> None:
 )
 def test_no_program_passes_without_the_answer_and_a_clean_end(source: str, tier: Tier) -> None:
     task = CodeTask(title="", statement="Find out.", kind="stdin", tests=(CodeTest(input="", output="wanted\n"),))
-    assert run_tests(task, source, Sandbox(tier.value, limits=LIMITS)).passed == (False,)
+    assert run_tests(task, source, Sandbox(tier.value, allow_unsafe=True, limits=LIMITS)).passed == (False,)
 
 
 def test_the_sandbox_is_sent_no_expected_output(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,16 @@ from vpo_envs.data_env import DataTextEnv, Mode
 from vpo_envs.sandbox import Limits, Sandbox, SandboxUnavailable, Wanted
 
 logger = logging.getLogger("vpo_envs.code")
+
+# What this thread has run before it is asked for, by environment, task and program. Each thread has its own, since
+# several may score with one environment.
+_ahead: ContextVar[dict[tuple[int, int, str], CodeOutcome | Exception] | None] = ContextVar("ahead", default=None)
+
+
+@functools.cache
+def _slots(workers: int) -> threading.BoundedSemaphore:
+    """Places for candidates in flight; shared, so that threads which score at one time do not multiply them."""
+    return threading.BoundedSemaphore(workers)
 
 
 def _test_objective(position: int) -> Objective:
@@ -92,7 +106,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         memory_mb: Megabytes of memory of each test.
         sandbox: ``"auto"`` for the best tier that the machine holds, or a tier to insist on.
         allow_unsafe: Permit tier D, which confines nothing but resources.
-        workers: Candidates in flight at one time; one for each processor where ``None``.
+        workers: Candidates in flight at one time, however many threads score; one for each processor where ``None``.
         on_bad_row: ``"error"`` or ``"skip"``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Programs per response.
@@ -146,7 +160,6 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
             sandbox, allow_unsafe=allow_unsafe, limits=Limits(seconds=float(time_limit), memory_mb=memory_mb)
         )
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
-        self._ahead: dict[tuple[int, str], CodeOutcome | Exception] = {}
         self._solved: dict[str, CodeOutcome] = {}
 
     def generate(self, rng: np.random.Generator) -> CodeTask:
@@ -168,7 +181,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
 
     def evaluate(self, task: CodeTask, answer: str) -> CodeOutcome:
         """Run the program on every test."""
-        found = self._ahead.get((id(task), answer))
+        found = (_ahead.get() or {}).get((id(self), id(task), answer))
         if found is None:
             found = self._run(task, answer)
         if isinstance(found, Exception):
@@ -193,30 +206,20 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         self, task: CodeTask, answers: Sequence[str | None], seen: set[str] | None = None
     ) -> tuple[list[tuple[float, ...]], list[Status], list[CodeOutcome | None]]:
         """Score the answers of one response, several of them at one time."""
-        if self._ahead:
+        with self._run_ahead([(task, text) for text in answers], seen or set()):
             return super().score_answers(task, answers, seen)
-        self._run_ahead([(task, text) for text in answers], seen or set())
-        try:
-            return super().score_answers(task, answers, seen)
-        finally:
-            self._ahead = {}
 
     def score_batch(
         self, tasks: Sequence[CodeTask], responses: Sequence[str], num_answers: int | None = None
     ) -> RewardBatch:
         """Score responses without episodes, several programs at one time."""
         m = self.num_answers if num_answers is None else num_answers
-        if m >= 1 and len(tasks) == len(responses):
-            answers = [
-                (task, text)
-                for task, response in zip(tasks, responses, strict=True)
-                for text in split_answers(response, m)
-            ]
-            self._run_ahead(answers, set())
-        try:
+        answers: list[tuple[CodeTask, str | None]] = []
+        if m >= 1 and len(tasks) == len(responses):  # else the error is the base class's to raise
+            pairs = zip(tasks, responses, strict=True)
+            answers = [(task, text) for task, response in pairs for text in split_answers(response, m)]
+        with self._run_ahead(answers, set()):
             return super().score_batch(tasks, responses, num_answers)
-        finally:
-            self._ahead = {}
 
     def active(self, task: CodeTask) -> NDArray[np.bool_]:
         """One objective for each test that the problem has."""
@@ -247,9 +250,11 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         start = int(rng.integers(len(sources)))
         return [sources[(start + i) % len(sources)] for i in range(num_answers)]
 
-    def _run_ahead(self, answers: Sequence[tuple[CodeTask, str | None]], seen: set[str]) -> None:
-        """Run every distinct program once, for :meth:`evaluate` to find."""
-        wanted: dict[tuple[int, str], tuple[CodeTask, str]] = {}
+    @contextlib.contextmanager
+    def _run_ahead(self, answers: Sequence[tuple[CodeTask, str | None]], seen: set[str]) -> Iterator[None]:
+        """Run every distinct program that was not run yet, for :meth:`evaluate` to find."""
+        known = _ahead.get() or {}
+        wanted: dict[tuple[int, int, str], tuple[CodeTask, str]] = {}
         for task, text in answers:
             if text is None:
                 continue
@@ -257,13 +262,19 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
                 source = self.parse(text)
             except Unparsable:
                 continue
-            if source not in seen:
-                wanted[id(task), source] = (task, source)
-        self._ahead = dict(zip(wanted, self.evaluate_many(list(wanted.values())), strict=True))
+            key = (id(self), id(task), source)
+            if source not in seen and key not in known:
+                wanted[key] = (task, source)
+        token = _ahead.set({**known, **dict(zip(wanted, self.evaluate_many(list(wanted.values())), strict=True))})
+        try:
+            yield
+        finally:
+            _ahead.reset(token)
 
     def _run(self, task: CodeTask, source: str) -> CodeOutcome | Exception:
         try:
-            outcome = run_tests(task, source, self.sandbox)
+            with _slots(self.workers):
+                outcome = run_tests(task, source, self.sandbox)
         except SandboxUnavailable as error:
             logger.error("an answer could not be scored: %s", error)
             return ScorerFailure(str(error))

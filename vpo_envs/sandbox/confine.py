@@ -68,6 +68,8 @@ def enter_namespaces(plan: dict[str, Any]) -> None:
         if os.statvfs(target).f_flag & 4096:
             kept |= 1 << 21  # relatime
         mount(None, target, None, remount | bind | readonly | nosuid | nodev | kept)
+    for path in plan["hidden"]:
+        mount("tmpfs", base + path, "tmpfs", readonly | nosuid | nodev, "size=4k,mode=755")
     for link, destination in plan["links"]:
         os.symlink(destination, base + link)
     os.mkdir(base + "/.old")
@@ -87,8 +89,11 @@ def enter_namespaces(plan: dict[str, Any]) -> None:
     checked(LIBC.capset(header, nothing), "capset")
 
 
-def landlock(paths: list[str]) -> int:
+def landlock(paths: list[tuple[str, bool]]) -> int:
     """Allow reading below ``paths`` and no other use of any file.
+
+    Args:
+        paths: Each with whether what lies below may be read, or only the names in it be listed.
 
     Returns:
         The version of the kernel's interface; 0 where it has none.
@@ -102,12 +107,12 @@ def landlock(paths: list[str]) -> int:
     rules = struct.pack("=QQQ", (1 << bits) - 1, 3, 3)[:size]
     ruleset = checked(LIBC.syscall(create, rules, ctypes.c_size_t(size), 0), "landlock_create_ruleset")
     read_file, read_folder = 4, 8
-    for path in paths:
+    for path, whole in paths:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
-        access = read_file | (read_folder if os.path.isdir(path) else 0)
+        access = read_file * whole | read_folder * os.path.isdir(path)
         checked(LIBC.syscall(add, ruleset, 1, struct.pack("=Qi", access, descriptor), 0), "landlock_add_rule")
         os.close(descriptor)
     prctl(SET_NO_NEW_PRIVS, 1)

@@ -10,8 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+import envs_data
+import vpo_envs
 
 
 class SandboxUnavailable(RuntimeError):
@@ -29,6 +33,9 @@ class Interpreter(NamedTuple):
     """Symbolic links of the root folder, such as ``("/lib", "usr/lib")``."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables without which it does not start."""
+    hidden: tuple[str, ...] = ()
+    """Folders below ``paths`` that are kept out of sight: installed packages, this project among them, whose problems
+    lie beside their expected outputs."""
 
 
 PROBE = (
@@ -93,7 +100,36 @@ def describe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> 
     paths = dict.fromkeys(os.path.realpath(path) for path in wanted if path and os.path.exists(path))
     tops = [path for path in paths if not any(path != other and path.startswith(other + "/") for other in paths)]
     links = tuple((path, os.readlink(path)) for path in system if os.path.islink(path))
-    return Interpreter(executable, version, tuple(tops), links, environment)
+    return Interpreter(executable, version, tuple(tops), links, environment, installed_packages(tops))
+
+
+def installed_packages(paths: Iterable[str]) -> tuple[str, ...]:
+    """Folders below ``paths`` that hold installed packages, or this project."""
+    names = [f"{above}{name}" for above in ("", "python3*/") for name in ("site-packages", "dist-packages")]
+    found = [folder for path in paths for name in names for folder in Path(path).glob(name)]
+    found += [Path(package.__file__ or "/nowhere").parent for package in (envs_data, vpo_envs)]
+    real = dict.fromkeys(os.path.realpath(folder) for folder in found if folder.is_dir())
+    below = [folder for folder in real if any(folder.startswith(path + "/") for path in paths)]
+    return tuple(one for one in below if not any(one.startswith(other + "/") for other in below))
+
+
+def readable_parts(python: Interpreter) -> list[tuple[str, bool]]:
+    """What may be read, for Landlock, whose rules cannot except a folder from the one that holds it.
+
+    Returns:
+        Paths, each with whether all below it may be read (else only its names be listed).
+    """
+    parts: list[tuple[str, bool]] = []
+    left = list(python.paths)
+    while left:
+        path = left.pop()
+        if path in python.hidden:
+            continue
+        whole = not any(folder.startswith(path + "/") for folder in python.hidden)
+        parts.append((path, whole))
+        if not whole:
+            left += [entry.path for entry in os.scandir(path) if not entry.is_symlink()]
+    return parts
 
 
 def staged_copy(executable: str) -> Interpreter | None:

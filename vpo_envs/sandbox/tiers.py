@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vpo_envs.sandbox.interpreters import Interpreter, SandboxUnavailable, interpreter
+from vpo_envs.sandbox.interpreters import Interpreter, SandboxUnavailable, interpreter, readable_parts
 from vpo_envs.sandbox.seccomp import candidate_filter
 
 
@@ -50,7 +50,7 @@ PROMISES = {
     "tracing": "traces no other process and reads no other process's memory",
     "kernel_interfaces": "reaches no namespace, mount, io_uring, memfd, shared memory or key of the kernel",
     "writing": "writes, makes or removes no file",
-    "reading": "reads no file but the interpreter, its library and shared libraries",
+    "reading": "reads no file but the interpreter, its library and the system's shared libraries",
     "file_names": "cannot ask whether a file exists, nor its size or owner",
     "process_list": "sees no other process",
 }
@@ -74,6 +74,9 @@ class Limits(NamedTuple):
     stack_mb: int = 64
 
 
+SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"
+"""Where programs that a sandbox is made with are looked for before ``PATH``."""
+
 _numbers = itertools.count()
 
 
@@ -93,11 +96,28 @@ def fresh_user() -> int | None:
     return 65534
 
 
+@functools.cache
+def user_changer() -> str | None:
+    """``setpriv`` of util-linux, where it is installed.
+
+    Where ``Popen`` itself is to change the user it forks, which copies the page tables of this process: with a few
+    gigabytes in it that takes longer than all else. Without a user it uses ``vfork``, which copies nothing.
+    """
+    program = shutil.which("setpriv", path=SYSTEM_PATH)
+    known = (
+        ""
+        if program is None
+        else subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    )
+    return program if "--clear-groups" in known and "--reuid" in known else None
+
+
 class Start(NamedTuple):
     """How one sandbox is started."""
 
     command: list[str]
     user: int | None
+    """Whom ``Popen`` is to make of it; ``None`` where the command does so itself, or nobody need."""
     environment: dict[str, str]
     plan: dict[str, Any]
     """The first frame for ``confine.py``."""
@@ -135,11 +155,16 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         "limits": rlimits,
         "filter": "" if tier is Tier.D or code_filter is None else code_filter.hex(),
         "landlock": {Tier.C: "required", Tier.D: "off"}.get(tier, "wanted"),
-        "readable": list(python.paths),
+        # Where the root file system is its own, the folders in it that stay hidden are covered.
+        "readable": [[path, True] for path in python.paths] if tier is not Tier.C else readable_parts(python),
         "namespaces": None,
     }
     if tier is Tier.A:
         command = [*bubblewrap(python), "--", *command]
+    changer = user_changer() if user is not None else None
+    if changer is not None:
+        command = [changer, f"--reuid={user}", f"--regid={user}", "--clear-groups", "--", *command]
+        user = None
     if tier is Tier.B:
         # A folder to build the new root on; it is covered by that, so nothing that is needed may lie in it.
         free = (
@@ -154,6 +179,7 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         plan["namespaces"] = {
             "base": base,
             "paths": list(python.paths),
+            "hidden": list(python.hidden),
             "links": [list(link) for link in python.links],
             "pivot_root": pivot_root,
         }
@@ -163,9 +189,12 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
 @functools.cache
 def bubblewrap(python: Interpreter) -> tuple[str, ...]:
     """The bubblewrap command up to ``--``: every namespace, nothing writable, no /proc, no capability."""
-    program = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin:" + os.environ.get("PATH", ""))
+    named = os.environ.get("VPO_SANDBOX_BWRAP")
+    program = shutil.which(named or "bwrap", path=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}")
     if program is None:
-        raise SandboxUnavailable("bubblewrap (bwrap) is not installed")
+        raise SandboxUnavailable(
+            f"VPO_SANDBOX_BWRAP={named} is no program" if named else "bubblewrap (bwrap) is not installed"
+        )
     known = subprocess.run([program, "--help"], capture_output=True, text=True, cwd="/", check=False).stdout
     words = [program, "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
     if "--disable-userns" in known:
@@ -173,6 +202,8 @@ def bubblewrap(python: Interpreter) -> tuple[str, ...]:
     words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
     for path in python.paths:
         words += ["--ro-bind", path, path]
+    for path in python.hidden:
+        words += ["--tmpfs", path, "--remount-ro", path]
     for link, target in python.links:
         words += ["--symlink", target, link]
     return (*words, "--remount-ro", "/", "--chdir", "/")
