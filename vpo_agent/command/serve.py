@@ -50,7 +50,7 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
         print(f"serving {server.model} ({policy.device}) on {server.base_url}; Ctrl-C ends it", flush=True)
         if not _is_loopback(chosen.host):
             print(
-                f"vpo: --host {chosen.host} lets every machine that reaches this one use the model: there is no password",
+                f"vpo: --host {chosen.host} lets every machine that reaches this one use the model, without a password",
                 file=sys.stderr,
                 flush=True,
             )

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from vpo_agent.serve.server import Limits, RunningServer, serve, serve_in_background
+try:
+    from vpo_agent.serve.app import Limits
+    from vpo_agent.serve.server import RunningServer, serve, serve_in_background
+except ModuleNotFoundError as error:
+    if error.name not in ("starlette", "uvicorn"):
+        raise
+    raise ModuleNotFoundError(
+        f"serving a policy needs the package {error.name}: pip install 'vpo-gym[serve]'", name=error.name
+    ) from None
 
 __all__ = ["Limits", "RunningServer", "serve", "serve_in_background"]

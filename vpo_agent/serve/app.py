@@ -66,7 +66,7 @@ def make_app(engine: Engine, name: str, limits: Limits) -> Starlette:
         ClientDisconnect: _gone,
         Exception: _failed,
     }
-    return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]  # narrower than it says
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 class _Server:

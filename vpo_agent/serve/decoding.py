@@ -75,7 +75,8 @@ class SlotDecoder(Decoder):
         super().__init__(policy)
         self._slots = _Slots()
         self._cache = DynamicCache(config=policy._causal_lm.config)
-        self._cache.layers = [_SlotLayer(self._slots) for _ in self._cache.layers]
+        self._layers = [_SlotLayer(self._slots) for _ in self._cache.layers]
+        self._cache.layers = list(self._layers)
 
     @property
     def open(self) -> bool:
@@ -89,8 +90,10 @@ class SlotDecoder(Decoder):
         sources = [i for i, count in enumerate(copies) for _ in range(count)]
         lengths = [len(prompts[i]) for i in sources]
         start = len(self._slots.lengths)
-        for mine, theirs in zip(self._cache.layers, fresh.layers, strict=True):
-            if theirs.is_initialized:  # Not so where layers share their keys and values.
+        for mine, theirs in zip(self._layers, fresh.layers, strict=True):
+            assert isinstance(theirs, DynamicLayer)
+            # Layers that share their keys and values with another have none.
+            if theirs.keys is not None and theirs.values is not None:
                 mine.take(theirs.keys, theirs.values, sources, lengths, start)
         self._slots.lengths += lengths
         return logits[torch.tensor(sources, device=logits.device)]
@@ -115,7 +118,7 @@ class SlotDecoder(Decoder):
         for row in sorted(rows, reverse=True):
             order[row] = order[-1]
             order.pop()
-        for layer in self._cache.layers:
+        for layer in self._layers:
             layer.move([(old, new) for new, old in enumerate(order) if old != new], bool(order))
         self._slots.lengths = [self._slots.lengths[old] for old in order]
         return order

@@ -100,7 +100,9 @@ class Engine:
         self._closing = False
         self._fresh_seeds = np.random.SeedSequence()
         self._ending = frozenset(policy._end_tokens())
-        self._reset()
+        self._rows: list[_Row] = []
+        self._logits = torch.empty(0, 0)
+        self._decoder = make_decoder(policy)
         self._thread = threading.Thread(target=self._run, name="vpo-serve-engine", daemon=True)
         self._thread.start()
 
@@ -261,10 +263,7 @@ class Engine:
             if not request.cancelled:
                 request.cancelled = True
                 request.deliver(error)
-        self._reset()
-
-    def _reset(self) -> None:
-        self._rows: list[_Row] = []
+        self._rows = []
         self._logits = torch.empty(0, 0)
         self._decoder = make_decoder(self.policy)
 

@@ -21,7 +21,7 @@ def encode_completion(policy: LMPolicy, prompt: str | list[str] | list[int] | li
     # One prompt as text or as tokens, or several of either.
     several = isinstance(prompt, list) and not (prompt and isinstance(prompt[0], int))
     for one in prompt if several else [prompt]:
-        rows.append(_encode_text(policy, one) if isinstance(one, str) else _checked(policy, one))  # type: ignore[arg-type]
+        rows.append(_encode_text(policy, one) if isinstance(one, str) else _checked(policy, one))
     if not rows or not all(rows):
         raise RequestError(400, "the prompt has no tokens: give it some text", param="prompt")
     return rows

@@ -43,7 +43,7 @@ class StreamOptions(BaseModel):
 
 
 class _Request(BaseModel):
-    """What both endpoints take. A field that would change the answers and is not supported is refused, others ignored."""
+    """What both endpoints take; unsupported fields that would change the answers are refused, all others ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -144,7 +144,6 @@ def read_request(kind: type[R], body: bytes) -> R:
     Raises:
         RequestError: It is not JSON, or not what ``kind`` describes.
     """
-    # Python's own reader takes what is no JSON, such as NaN, and gives up on deep nesting with an error of another kind.
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:

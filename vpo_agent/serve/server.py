@@ -9,19 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import uvicorn
+
 from vpo_agent.policy import LMPolicy
-
-try:
-    import uvicorn
-
-    from vpo_agent.serve.app import Limits, make_app
-except ModuleNotFoundError as error:
-    if error.name not in ("starlette", "uvicorn"):
-        raise
-    raise ModuleNotFoundError(
-        f"serving a policy needs the package {error.name}: pip install 'vpo-gym[serve]'", name=error.name
-    ) from None
-
+from vpo_agent.serve.app import Limits, make_app
 from vpo_agent.serve.engine import Engine
 
 STOP_SECONDS = 5
