@@ -41,7 +41,7 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
         if not least <= value <= most:
             raise ValueError(f"--{name.replace('_', '-')} must be from {least} to {most}, got {value}")
     try:
-        from vpo_agent.serve import Limits, serve
+        from vpo_agent.serve import Limits, listening, serve
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from None
     from vpo_agent.targets import load_policy, target_name
@@ -55,6 +55,8 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
                 flush=True,
             )
 
+    # A large model takes minutes to load, and an address that cannot be used is known now.
+    listening(chosen.host, chosen.port).close()
     limits = Limits(rows=chosen.rows, waiting=chosen.waiting, max_tokens=chosen.max_tokens)
     policy = load_policy(chosen.target, chosen.checkpoint, chosen.device, chosen.dtype)
     name = chosen.served_name or target_name(chosen.target)

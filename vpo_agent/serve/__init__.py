@@ -4,7 +4,7 @@ from __future__ import annotations
 
 try:
     from vpo_agent.serve.app import Limits
-    from vpo_agent.serve.server import RunningServer, serve, serve_in_background
+    from vpo_agent.serve.server import RunningServer, listening, serve, serve_in_background
 except ModuleNotFoundError as error:
     if error.name not in ("starlette", "uvicorn"):
         raise
@@ -12,4 +12,4 @@ except ModuleNotFoundError as error:
         f"serving a policy needs the package {error.name}: pip install 'vpo-gym[serve]'", name=error.name
     ) from None
 
-__all__ = ["Limits", "RunningServer", "serve", "serve_in_background"]
+__all__ = ["Limits", "RunningServer", "listening", "serve", "serve_in_background"]

@@ -65,7 +65,7 @@ def serve(
         ValueError: The address cannot be used.
         KeyboardInterrupt: Ctrl-C, after everything has ended.
     """
-    with _listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
+    with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
         ready(running)
         server.run(sockets=[listener])
 
@@ -85,7 +85,7 @@ def serve_in_background(
         ValueError: The address cannot be used.
         RuntimeError: The server did not start.
     """
-    with _listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
+    with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
         thread = threading.Thread(target=server.run, args=([listener],), name="vpo-serve-http", daemon=True)
         thread.start()
         while not server.started:
@@ -125,8 +125,8 @@ def _server(
         engine.close()
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket bound to the address.
+def listening(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, for the caller to close.
 
     Raises:
         ValueError: It cannot be bound.
