@@ -1,6 +1,6 @@
 """How much faster concurrent clients are served than one after the other, and whether the answers stay the same.
 
-Run with `python benchmarks/serve.py`. It starts the endpoint around the bundled tiny model, sends the same requests (one
+Run with `python benchmarks/serve.py`. It starts the endpoint around the bundled tiny model, sends the same requests (a
 maze each, each with its own seed) from one client and from 32 at a time over HTTP, and prints tokens per second of
 both. The target is a ratio of at least 4. With a seed an answer should not depend on what else is in the batch; how
 many came out the same is printed too, since a model's arithmetic may round differently in a batch of another shape.
