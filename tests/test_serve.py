@@ -279,7 +279,7 @@ def test_what_is_no_json_object_is_refused(server: RunningServer, body: bytes) -
         ("GET", "/v1/nothing", 404, "there is no GET /v1/nothing: this server has /v1/completions"),
         ("POST", "/completions", 404, "there is no POST /completions"),
         ("GET", COMPLETIONS, 405, "GET /v1/completions is not allowed: use POST"),
-        ("DELETE", "/v1/models", 405, "is not allowed: use GET"),
+        ("DELETE", "/v1/models", 405, "is not allowed: use GET or HEAD"),
         ("GET", "/v1/models/gpt", 404, "there is no model 'gpt' here"),
     ],
 )

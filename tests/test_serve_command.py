@@ -74,3 +74,13 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_host_that_others_reach_is_warned_of(
+    bpe_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ends the server as soon as it would run.
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)
+    for host, warned in (("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)):
+        assert main(["serve", str(bpe_model), "--host", host, "--port", "0", "--device", "cpu"]) == 0
+        assert ("without a password" in capsys.readouterr().err) == warned

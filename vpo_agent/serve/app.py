@@ -304,9 +304,10 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _not_routed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.url.path}"
+    allowed = sorted((error.headers or {}).get("Allow", "another method").split(", "))
     messages = {
         404: f"there is no {where}: this server has /v1/completions, /v1/chat/completions, /v1/models and /health",
-        405: f"{where} is not allowed: use {(error.headers or {}).get('Allow', 'another method')}",
+        405: f"{where} is not allowed: use {' or '.join(allowed)}",
     }
     refusal = RequestError(error.status_code, messages.get(error.status_code, str(error.detail)))
     return JSONResponse(refusal.body(), error.status_code, headers=error.headers)

@@ -19,6 +19,10 @@ STOP_SECONDS = 5
 """How long connections may take to end when the server stops."""
 
 
+BACKLOG = 128
+"""Connections that may wait to be accepted."""
+
+
 @dataclass(frozen=True)
 class RunningServer:
     """Where a server listens."""
@@ -59,7 +63,7 @@ def serve(
         host: Address to listen on; anything but a loopback address is open to others, and there is no password.
         port: 0 takes a free one.
         limits: What requests may ask for.
-        ready: Called when the server is about to listen.
+        ready: Called when connections are taken.
 
     Raises:
         ValueError: The address cannot be used.
@@ -115,6 +119,7 @@ def _server(
         server_header=False,
         # Clients keep their connections for later requests.
         timeout_keep_alive=60,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     host, port = listener.getsockname()[:2]
@@ -126,10 +131,10 @@ def _server(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, for the caller to close.
+    """A socket that listens on the address, for the caller to close.
 
     Raises:
-        ValueError: It cannot be bound.
+        ValueError: The address cannot be used.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -139,6 +144,8 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        # From here on the address is taken, and connections wait for the server to start.
+        listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
