@@ -77,7 +77,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             ``"embedded"`` (the bundled tiny model's).
         reward_shape: ``"linear"`` or ``"convex_bonus"``.
         prompt_style: ``"full"`` or ``"compact"``.
-        difficulty: Knobs that replace the preset's, by name; see :class:`~vpo_envs.maze.generator.MazeConfig`.
+        difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.maze.generator.MazeConfig``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Routes per response.
         answers_as_steps: One route a step.
