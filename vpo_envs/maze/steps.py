@@ -87,7 +87,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     Args:
         preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"`` or ``"embedded"``.
-        reward_shape: ``"linear"`` or ``"convex_bonus"``.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.
