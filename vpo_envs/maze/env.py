@@ -51,10 +51,10 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     3. ``avoid_lava``: the share of the lava cells not stepped on.
 
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and worth half as much again (at
-    most 1) for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective is
-    0.9 times the mean of the linear four and 0.1 times itself, so the mean is the same. With ``num_answers`` > 1 the reward is the sum of the answers' vectors.
-    ``pareto_front()`` is exact, for a subclass with other objectives too, as long as none of them falls when a route
-    collects more, enters less lava or is shorter.
+    most 1) for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective
+    is 0.9 times the mean of the linear four and 0.1 times itself, so that their mean stays what it is. With
+    ``num_answers`` > 1 the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, for a subclass with
+    other objectives too, as long as none of them falls when a route collects more, enters less lava or is shorter.
 
     ## Starting state
 
