@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 _TRAIN, _EVAL = "#0072b2", "#d55e00"
 
-_FEWEST_TO_SMOOTH = 8
+FEWEST_TO_SMOOTH = 8
 
 _PANELS = (
     ("Set score", "set_score", "set_score"),
@@ -72,7 +72,7 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
     if not metrics:
         raise ValueError("no metrics to plot: the list is empty; pass the rows of a run's metrics.jsonl")
     panels = [
-        (title, _series(metrics, "train", train_key), _series(metrics, "eval", eval_key))
+        (title, series(metrics, "train", train_key), series(metrics, "eval", eval_key))
         for title, train_key, eval_key in _PANELS
     ]
     panels = [(title, train, held_out) for title, train, held_out in panels if len(train[0]) or len(held_out[0])]
@@ -91,9 +91,9 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
     for position, (title, (steps, values), (eval_steps, eval_values)) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, position + 1)
         dress(axes, title)
-        if len(steps) >= _FEWEST_TO_SMOOTH:
+        if len(steps) >= FEWEST_TO_SMOOTH:
             raw = axes.plot(steps, values, color=_TRAIN, alpha=0.3, lw=0.9)
-            smooth = axes.plot(steps, _smoothed(values), color=_TRAIN, lw=2.2, solid_capstyle="round")
+            smooth = axes.plot(steps, smoothed(values), color=_TRAIN, lw=2.2, solid_capstyle="round")
             legend.setdefault("training, each step", raw[0])
             legend.setdefault("training, smoothed", smooth[0])
         elif len(steps):
@@ -170,7 +170,7 @@ def plot_best_at_k(
 # ------------------------------------------------------------------------------------------ their data
 
 
-def _series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
+def series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
     """Steps, ascending, and values of one key in the rows of one kind."""
     found: dict[float, float] = {}
     for row in metrics:
@@ -181,7 +181,7 @@ def _series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tup
     return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
 
 
-def _smoothed(values: Floats) -> Floats:
+def smoothed(values: Floats) -> Floats:
     """A Gaussian average, a fortieth of the run wide: centred, so that it never lags, and renormalised at the ends."""
     width = max(1.0, len(values) / 40)
     reach = min(int(np.ceil(3 * width)), len(values) - 1)

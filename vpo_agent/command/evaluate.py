@@ -94,7 +94,8 @@ def _saved(arguments: argparse.Namespace, path: Path) -> Any:
 
 def _sample_and_report(arguments: argparse.Namespace, target: Path) -> None:
     from vpo_agent.report.folder import check_folder
-    from vpo_agent.report.sampling import SamplingOptions, is_run, sample_model, sample_run
+    from vpo_agent.report.runs import is_run
+    from vpo_agent.report.sampling import SamplingOptions, sample_model, sample_run
 
     given = {name: getattr(arguments, name) for name in (*OF_SAMPLING, "k", "pairs")}
     chosen = {name: value for name, value in given.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vpo_agent.report.compare import compare_runs
 from vpo_agent.report.evaluation import evaluate_pool
 
-__all__ = ["evaluate_pool"]
+__all__ = ["compare_runs", "evaluate_pool"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +78,8 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
         for number, method in enumerate(methods):
             curve = method.best if what == "best" else method.passed
             assert curve is not None
-            legend.setdefault(method.label, _curve(axes, method.ks, curve, colour(number), marker(number)))
+            name = method.label if len(methods) > 1 else "single answers as the unit"
+            legend.setdefault(name, _curve(axes, method.ks, curve, colour(number), marker(number)))
         if what == "best":
             if len(methods) == 1 and methods[0].summaries[0].pool.rewards.shape[2] > 1:
                 summary = methods[0].summaries[0]
@@ -89,7 +90,7 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
                 legend["optimum of the exact fronts"] = axes.axhline(
                     float(optimum.mean()), color=INK, lw=1.3, ls=(0, (5, 3)), zorder=2
                 )
-        _log_axis(axes, methods[0].ks)
+        log_axis(axes, methods[0].ks)
         axes.set_xlabel("k, answers to a prompt", color=FAINT_INK, fontsize=11)
         axes.set_ylabel(label, color=FAINT_INK, fontsize=11)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=ROUND_STEPS))
@@ -113,7 +114,8 @@ def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, shade: str, symbol:
     return line
 
 
-def _log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
+def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
+    """Numbers of answers, in logarithms, with whole numbers written where there is room."""
     ticks = readable_ticks(ks.astype(float))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
@@ -165,32 +167,33 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     """
     if not pairs:
         return None
-    figure = new_figure(height=3.5 * len(pairs) + 0.4, width=max(5.2, min(3.3 * len(methods), 16.5) + 0.6))
-    for row, (across, up) in enumerate(pairs):
-        for column, method in enumerate(methods):
-            pool = method.summaries[0].pool
-            axes = figure.add_subplot(len(pairs), len(methods), row * len(methods) + column + 1)
-            dress(axes, method.label if row == 0 else "")
-            both = pool.active[:, across] & pool.active[:, up]
-            shade = colour(column)
-            _bubbles(axes, answers_of(pool)[both][:, :, [across, up]].reshape(-1, 2), facecolor=shade, alpha=0.75)
-            if pool.fronts is not None:
-                fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
-                _bubbles(axes, np.concatenate(fronts), facecolor="none", edgecolor=INK, lw=1.3)
-            axes.set_xlim(-0.13, 1.13)
-            axes.set_ylim(-0.13, 1.13)
-            axes.set_box_aspect(1)
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
-            axes.set_xlabel(pool.objectives[across], color=FAINT_INK, fontsize=11)
-            axes.set_ylabel(pool.objectives[up] if column == 0 else "", color=FAINT_INK, fontsize=11)
+    # One method alone has its pairs side by side; several have a row for each pair.
+    rows, columns = (1, len(pairs)) if len(methods) == 1 else (len(pairs), len(methods))
+    figure = new_figure(height=3.5 * rows + 0.5, width=max(5.2, min(3.4 * columns, 16.5) + 0.6))
+    for place, ((across, up), (number, method)) in enumerate(product(pairs, enumerate(methods))):
+        pool = method.summaries[0].pool
+        axes = figure.add_subplot(rows, columns, place + 1)
+        dress(axes, method.label if len(methods) > 1 and place < columns else "")
+        both = pool.active[:, across] & pool.active[:, up]
+        points = answers_of(pool)[both][:, :, [across, up]].reshape(-1, 2)
+        _bubbles(axes, points, facecolor=colour(number), alpha=0.75, lw=0)
+        if pool.fronts is not None and both.any():
+            fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
+            _bubbles(axes, np.concatenate(fronts), facecolor="none", edgecolor=INK, lw=1.3)
+        axes.set_xlim(-0.13, 1.13)
+        axes.set_ylim(-0.13, 1.13)
+        axes.set_box_aspect(1)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
+        axes.set_xlabel(pool.objectives[across], color=FAINT_INK, fontsize=11)
+        axes.set_ylabel(pool.objectives[up], color=FAINT_INK, fontsize=11)
     size = np.sqrt(BUBBLE * 0.1)
     blank = {"color": "none", "marker": "o", "ms": size}
     answers = Line2D([], [], mfc=colour(0) if len(methods) == 1 else FAINT_INK, mec="none", alpha=0.75, **blank)
     legend: dict[str, Artist] = {"a tenth of all answers": answers}
     if methods[0].summaries[0].pool.fronts is not None:
         legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=INK, mew=1.3, **blank)
-    legend_above(figure, legend, columns=1 if len(methods) == 1 else 2)
+    legend_above(figure, legend, columns=2 if columns > 1 else 1)
     return save(figure, path)
 
 
@@ -221,6 +224,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
             legend[name] = bars[0]
             start = start + shares[:, column]
     _name_rows(left, [method.label for method in methods])
+    left.set_ylim(max(rows, 2) - 0.4, -0.6 if rows > 1 else -1)
     left.set_xlim(0, 1)
     left.xaxis.set_major_formatter(PercentFormatter(1.0))
     left.set_xlabel("share of all answers", color=FAINT_INK, fontsize=11)

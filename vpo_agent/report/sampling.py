@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,15 +37,6 @@ class SamplingOptions:
     device: str | None = None
     pairs: str | None = None
     """Checked here as well, since sampling may take long."""
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run; a saved model has a ``config.json`` as well, of another kind."""
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(settings, dict) and "env" in settings and "model" in settings
 
 
 def sample_run(folder: Path, options: SamplingOptions) -> Pool:
