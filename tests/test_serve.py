@@ -219,6 +219,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a fractional seed": ({"seed": 1.5}, "seed"),
     "a huge seed": ({"seed": 2**63}, "seed"),
     "an empty stop string": ({"stop": ""}, "stop"),
+    "a long stop string": ({"stop": ["x" * 257]}, "stop"),
     "too many stop strings": ({"stop": ["x"] * 17}, "stop"),
     "stream as text": ({"stream": "yes"}, "stream"),
     "a model of another name": ({"model": 7}, "model"),
@@ -328,6 +329,19 @@ def test_a_full_queue_is_said(bpe_model: Path) -> None:
         assert answer["error"]["code"] == "overloaded"
         for connection in connections:
             connection.close()
+
+
+def test_a_model_that_fails_is_reported_and_the_next_request_answered(server: RunningServer) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of memory\nand much more")
+
+    handle = policy_of(server).model.register_forward_pre_hook(fail)
+    status, answer = ask(server, COMPLETIONS, FINE)
+    handle.remove()
+    assert status == 500
+    assert answer["error"]["message"] == "the model failed: out of memory"
+    assert answer["error"]["type"] == "server_error"
+    assert ask(server, COMPLETIONS, FINE)[0] == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])

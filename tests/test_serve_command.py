@@ -76,6 +76,16 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert captured.err.count("\n") == 1
 
 
+def test_a_package_that_is_missing_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("vpo_agent.serve")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", "tiny-maze"]) == 2
+    assert "serving a policy needs the package uvicorn: pip install 'vpo-gym[serve]'" in capsys.readouterr().err
+
+
 def test_a_host_that_others_reach_is_warned_of(
     bpe_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

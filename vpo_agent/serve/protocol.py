@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 Text = Annotated[str, Field(min_length=1)]
-Stop = Annotated[list[Text], Field(max_length=16)]
+# Every new token is compared with all of them.
+StopString = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class RequestError(Exception):
@@ -53,7 +54,7 @@ class _Request(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Text | Stop | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
     include_stop_str_in_output: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
