@@ -98,7 +98,7 @@ def test_differences_are_paired_over_prompts_and_welchs_over_seeds(tmp_path: Pat
     grpo = np.mean([values["grpo-seed0"], values["grpo-seed1"]], axis=0)
     paired = paired_bootstrap(vpo, grpo)
     assert row["mean"] == pytest.approx(paired.mean)
-    assert row["over_prompts"] == pytest.approx([paired.low, paired.high], abs=0.1 * (paired.high - paired.low))
+    assert row["over_prompts"] == pytest.approx([paired.low, paired.high], abs=0.15 * (paired.high - paired.low))
     first = [values[f"grpo-seed{seed}"].mean() for seed in (0, 1)]
     second = [values[f"vpo-seed{seed}"].mean() for seed in (0, 1)]
     welch = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
@@ -126,7 +126,7 @@ def test_the_same_method_with_other_settings_is_another_method(tmp_path: Path) -
         save_run(tmp_path / "three", pool, method_options={"beta": 8}),
     ]
     labels = make_labels([read_run(folder) for folder in folders])
-    assert labels == ["vpo (learning_rate=0.0001)", "vpo (learning_rate=0.0003)", "vpo (learning_rate=0.0001, beta=8)"]
+    assert labels == ["vpo (learning_rate=0.0001)", "vpo (learning_rate=0.0003)", "vpo (beta=8, learning_rate=0.0001)"]
 
 
 def test_pools_of_files_are_compared_by_what_they_say_of_themselves(tmp_path: Path) -> None:
@@ -152,6 +152,15 @@ def test_a_larger_pool_counts_with_as_many_answers(tmp_path: Path) -> None:
     assert row["mean"] == pytest.approx(large.rewards[:, :6].mean(), rel=1e-5)
 
 
+def test_rollouts_are_not_cut_where_the_sizes_of_sets_do_not_divide(tmp_path: Path) -> None:
+    _seeded("vpo", 0, 3).save(tmp_path / "threes.npz")
+    fives = maze_pool(1, rollouts=2, answers=5, method="multi_rlvr")
+    fives.save(tmp_path / "fives.npz")
+    tables = compare_runs([tmp_path / "threes.npz", tmp_path / "fives.npz"], out=tmp_path / "report")
+    assert tables["k"] == 9, "of twelve and ten answers, three rollouts of three and two of five"
+    assert {len(curves["best"]["mean"]) for curves in tables["curves"].values()} == {9}
+
+
 def other(**changes: Any) -> Any:
     return _seeded("grpo", 0, 1) if not changes else replace(_seeded("grpo", 0, 1), **changes)
 
@@ -173,7 +182,7 @@ def source(**changes: Any) -> Any:
         (lambda: other(scalar_weights=np.tile([0.7, 0.1, 0.1, 0.1], (5, 1))), [], "have different fixed weights"),
         (lambda: source(num_answers=2), [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
         (lambda: source(method="vpo"), ["--labels", "vpo,vpo"], "are both vpo with seed 0, which is one run, not two"),
-        (other, ["--k", "13"], "k=13 is more than the 12 answers"),
+        (other, ["--k", "13"], "k=13 cannot be shown: the smallest of the pools counts with 12 answers"),
         (other, ["--pairs", "gold,silver"], "unknown objective 'silver'"),
         (other, ["--baseline", "max_at_k"], "the baseline 'max_at_k' is none of the methods compared"),
         (other, ["--labels", "a"], "2 runs need as many labels; got 1"),

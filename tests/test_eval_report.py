@@ -127,7 +127,8 @@ def test_a_saved_pool_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFix
     found = json.loads((out / "eval.json").read_text(encoding="utf-8"))
     assert (found["k"], found["prompts"], found["curves"]["best@k"]["k"][-1]) == (6, 5, 6)
     rows = {row["measure"]: row for row in found["measures"]}
-    assert rows["best@6"]["low"] <= rows["best@6"]["mean"] <= rows["best@6"]["high"] <= found["optimum"]
+    assert rows["best@6"]["low"] <= rows["best@6"]["mean"] <= rows["best@6"]["high"]
+    assert rows["best@1"]["mean"] < rows["best@6"]["mean"] <= found["optimum"]
     assert f"| best@6 ↑ | {rows['best@6']['mean']:.3f} |" in printed
     page = (out / "eval.md").read_text(encoding="utf-8")
     assert printed.split("\n\n")[1] in page
@@ -179,8 +180,8 @@ def test_an_environment_that_has_changed_shows_no_examples(tmp_path: Path) -> No
 def test_torch_is_not_needed(tmp_path: Path) -> None:
     path = saved(tmp_path, maze_pool())
     script = (
-        "import sys; sys.modules['torch'] = None; from vpo_agent.command import main; "
-        f"sys.exit(main(['eval', {str(path)!r}]))"
+        "import sys; from vpo_agent.command import main; "
+        f"sys.exit(main(['eval', {str(path)!r}]) or 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
