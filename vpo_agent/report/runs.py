@@ -159,7 +159,8 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
         threshold: The scalar reward that passes.
 
     Raises:
-        ValueError: Not one label for each run, one method has a seed twice, or ``k`` is more than the smallest pool holds.
+        ValueError: Not one label for each run, one method has a seed twice, or ``k`` is more than the smallest pool
+            holds.
     """
     if labels is not None and len(labels) != len(runs):
         raise ValueError(f"{len(runs)} runs need as many labels; got {len(labels)}")
