@@ -12,7 +12,7 @@ from vpo_agent.report.compare_figures import draw_differences, draw_learning, dr
 from vpo_agent.report.compare_page import write_html, write_markdown
 from vpo_agent.report.evaluation import describe
 from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
-from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
+from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
 from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.methods import Method
 from vpo_agent.report.origin import environment_of, same_instances
@@ -57,8 +57,6 @@ def compare_runs(
         ValueError: The runs cannot be compared, a label or objective is unknown, ``k`` is more than a pool holds, or
             ``out`` holds something else.
     """
-    from vpo_agent.report.figures import read_pairs
-
     paths = [Path(folder) for folder in folders]
     if not paths:
         raise ValueError("there is nothing to compare: give the folders of runs, or pool files")
@@ -70,10 +68,6 @@ def compare_runs(
     notes = check_comparable(runs)
     for run in runs:
         environment_of(run.pool, run.name)
-        if k is not None and k > run.pool.status[0].size:
-            raise ValueError(
-                f"k={k} is more than the {run.pool.status[0].size} answers to a prompt that {run.name} holds"
-            )
     methods = group(runs, labels, k, threshold)
     differing = differing_settings(runs) if labels is None else []
     if differing:

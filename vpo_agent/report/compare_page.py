@@ -16,7 +16,7 @@ HOW_TO_READ = (
     "(4,000 bootstrap samples), and in a difference each prompt is resampled with the answers of both methods to it.",
     "An interval over seeds says what other training runs would give on these prompts: Student's t over the means of "
     "the seeds, and Welch's t for a difference. Of a single seed there is none, and of two it is very wide.",
-    "Neither contains the other. A claim about a method, and not about one trained model, needs the one over seeds.",
+    "Neither contains the other. A claim about a method, rather than one trained model, needs the one over seeds.",
 )
 CAPTIONS = {
     "curves": "best@k: expected best scalar reward of k answers drawn from the pool. pass@k: chance that one of k "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -188,7 +189,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         axes.set_xlabel(pool.objectives[across], color=FAINT_INK, fontsize=11)
         axes.set_ylabel(pool.objectives[up], color=FAINT_INK, fontsize=11)
     size = np.sqrt(BUBBLE * 0.1)
-    blank = {"color": "none", "marker": "o", "ms": size}
+    blank: dict[str, Any] = {"color": "none", "marker": "o", "ms": size}
     answers = Line2D([], [], mfc=colour(0) if len(methods) == 1 else FAINT_INK, mec="none", alpha=0.75, **blank)
     legend: dict[str, Artist] = {"a tenth of all answers": answers}
     if methods[0].summaries[0].pool.fronts is not None:
@@ -197,11 +198,11 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     return save(figure, path)
 
 
-def _bubbles(axes: Axes, points: Floats, **look: object) -> None:
+def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
     if len(points) == 0:
         return
     places, counts = np.unique(np.round(points * BINS) / BINS, axis=0, return_counts=True)
-    axes.scatter(places[:, 0], places[:, 1], s=BUBBLE * counts / counts.sum(), **look)  # type: ignore[arg-type]
+    axes.scatter(places[:, 0], places[:, 1], s=BUBBLE * counts / counts.sum(), **look)
 
 
 # ------------------------------------------------------------------------------------------ answers

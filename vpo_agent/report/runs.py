@@ -148,11 +148,6 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
-def smallest_pool(runs: Sequence[Run]) -> int:
-    """Answers to each prompt that every pool has."""
-    return min(run.pool.status[0].size for run in runs)
-
-
 def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, threshold: float | None) -> list[Method]:
     """Runs that differ in their seed alone become one method, in the order in which they were given.
 
@@ -164,24 +159,34 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
         threshold: The scalar reward that passes.
 
     Raises:
-        ValueError: Not one label for each run, or one method has a seed twice.
+        ValueError: Not one label for each run, one method has a seed twice, or ``k`` is more than the smallest pool
+            holds.
     """
     if labels is not None and len(labels) != len(runs):
         raise ValueError(f"{len(runs)} runs need as many labels; got {len(labels)}")
     names = list(labels) if labels is not None else make_labels(runs)
-    answers = smallest_pool(runs)
+    fewest = min(run.pool.status[0].size for run in runs)
+    pools = [_first_answers(run.pool, fewest) for run in runs]
+    # A rollout is not cut, so that where m does not divide the number, some pools keep fewer.
+    fewest = min(pool.status[0].size for pool in pools)
+    if k is not None and not 1 <= k <= fewest:
+        raise ValueError(
+            f"k={k} cannot be shown: the smallest of the pools counts with {fewest} answers to a prompt, so choose k "
+            f"from 1 to {fewest}"
+        )
     methods = []
     for label in dict.fromkeys(names):
-        members = [run for run, name in zip(runs, names, strict=True) if name == label]
+        places = [place for place, name in enumerate(names) if name == label]
+        members = [runs[place] for place in places]
         seeds = [run.seed for run in members]
-        for place, seed in enumerate(seeds):
-            if seed is not None and seed in seeds[:place]:
+        for which, seed in enumerate(seeds):
+            if seed is not None and seed in seeds[:which]:
                 twice = members[seeds.index(seed)].name
                 raise ValueError(
-                    f"{twice!r} and {members[place].name!r} are both {label} with seed {seed}, which is one run, not "
-                    "two: leave one out"
+                    f"{twice!r} and {members[which].name!r} are both {label} with seed {seed}, which is one run, "
+                    "not two: leave one out"
                 )
-        summaries = tuple(summarise(_first_answers(run.pool, answers), k, threshold) for run in members)
+        summaries = tuple(summarise(pools[place], k or fewest, threshold) for place in places)
         rows = tuple(run.rows for run in members)
         methods.append(Method(label, summaries, tuple(seeds), rows))
     return methods
