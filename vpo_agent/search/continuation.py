@@ -141,8 +141,8 @@ class Continuer:
             ended = ended | ends | (lengths[running] <= t + 1)
             if bool(ended.all()):
                 break
-            # Shrinking the batch copies the cache, so it waits until an eighth of the rows have ended.
-            if int(ended.sum()) * 8 >= len(ended):
+            # Shrinking the batch copies the cache, so it waits until a quarter of the rows have ended.
+            if int(ended.sum()) * 4 >= len(ended):
                 keep = (~ended).nonzero()[:, 0]
                 cache.batch_select_indices(keep)
                 running, token, position, ended = running[keep], token[keep], position[keep], ended[keep]

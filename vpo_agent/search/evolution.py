@@ -155,9 +155,7 @@ def _count_up(rows: Sequence[int], instances: Sequence[Instance]) -> list[int]:
     return numbers
 
 
-def _begin(
-    archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator
-) -> tuple[list[int], int]:
+def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:
     """What the next child keeps, and which answer of its response it is."""
     if rng.random() < fresh or not len(archive):
         if not starts:
