@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vpo_agent.search.sampling import best_of_n, best_of_pool
     from vpo_agent.search.endpoint import VariationEndpoint
     from vpo_agent.search.evolution import evolve
     from vpo_agent.search.figure import plot_solved
     from vpo_agent.search.openevolve_run import open_evolve
     from vpo_agent.search.records import InstanceSearch, SearchResult, hard_instances
     from vpo_agent.search.runner import SearchJob, run_search
+    from vpo_agent.search.sampling import best_of_n, best_of_pool
 
 _MODULES = {
     "InstanceSearch": "records",

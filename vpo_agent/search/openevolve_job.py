@@ -1,7 +1,7 @@
 """OpenEvolve in a process of its own: ``python -m vpo_agent.search.openevolve_job FOLDER``.
 
-OpenEvolve sets the root logger, the global random generators and the signal handlers, and forks workers; in a process
-of its own it does all that to nobody else, and there are no threads of a server to fork. It imports no torch. The folder
+OpenEvolve sets the root logger, the global random generators and the signal handlers, and forks workers. In a process
+of its own it does that to nobody else, and there are no threads of a server to fork. It imports no torch. The folder
 holds ``job.json`` and gets ``evaluations.jsonl``, one line for each program scored, and OpenEvolve's own output.
 """
 

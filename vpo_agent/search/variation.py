@@ -85,7 +85,8 @@ def rewrite_prompt(
         f"- {name}: {value:.3g}" for name, value, counts in zip(objectives, reward, active, strict=True) if counts
     )
     return (
-        f"{prompt}\n\nAn earlier answer was:\n\n{opening}{answer}{closing}\n\nIt scored, each from 0 to 1:\n{scores}\n\n"
+        f"{prompt}\n\nAn earlier answer was:\n\n{opening}{answer}{closing}\n\n"
+        f"It scored, each from 0 to 1:\n{scores}\n\n"
         f"Change it so that it scores higher, above all where it is weak. Give the whole new answer inside "
         f"{opening}…{closing}."
     )
