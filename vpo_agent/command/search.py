@@ -21,8 +21,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "search",
         help="search for good answers with one or several policies",
-        description="Searches the same instances with each policy, with equally many answers, and reports what is solved: "
-        "a scalar reward within 0.02 of the optimum on the exact front. The folder --out is resumed where it stopped.",
+        description="Searches the same instances with each policy, with equally many answers. An instance is solved by "
+        "a scalar reward within 0.02 of the optimum on its exact front. The folder --out is resumed where it stopped.",
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="run folders, models' folders or names, tiny-maze")
     parser.add_argument("--method", default="evolve", help=f"{', '.join(METHODS)}; default evolve")
