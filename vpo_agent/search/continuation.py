@@ -47,6 +47,7 @@ class Continuer:
         self.most_rows = most_rows
         self._ids, self._mask = policy.encode_prompts(prompts)
         policy.check_length(self._ids.shape[1], max_new_tokens)
+        self._rows: list[list[int]] = [row[mask].tolist() for row, mask in zip(self._ids, self._mask, strict=True)]
         self._prompt_cache = self._prefill()
 
     @torch.no_grad()
@@ -111,11 +112,13 @@ class Continuer:
             np.stack([_uniforms(key, limit, longest) for key, limit in zip(keys, limits, strict=True)])
         ).to(device)
 
-        chunk, chunk_mask = self._begun(beginnings)
-        cached = self._prompt_cache is not None
-        heads = self._ids[which]
-        ids = torch.cat([heads[:, -1:] if cached else heads, chunk], dim=1)
-        mask = torch.cat([self._mask[which], chunk_mask], dim=1)
+        if self._prompt_cache is not None:
+            heads = [[self._rows[prompt][-1]] for prompt in prompts]
+        else:
+            heads = [self._rows[prompt] for prompt in prompts]
+        ids, mask = self._padded([[*head, *begun] for head, begun in zip(heads, beginnings, strict=True)])
+        if self._prompt_cache is not None:
+            mask = torch.cat([self._mask[which, :-1], mask], dim=1)
         width = ids.shape[1]
         cache = preallocated_cache(policy._causal_lm.config, width + longest)
         if self._prompt_cache is not None:
@@ -153,15 +156,14 @@ class Continuer:
             position = position + 1
         return [row[:length] for row, length in zip(new.tolist(), lengths.tolist(), strict=True)]
 
-    def _begun(self, beginnings: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """The beginnings, padded on the left, (n, width), and their mask."""
-        width = max(len(beginning) for beginning in beginnings)
-        ids = torch.full((len(beginnings), width), self.policy._filler, dtype=torch.long)
-        mask = torch.zeros(len(beginnings), width, dtype=torch.bool)
-        for i, beginning in enumerate(beginnings):
-            if beginning:
-                ids[i, width - len(beginning) :] = torch.tensor(list(beginning), dtype=torch.long)
-                mask[i, width - len(beginning) :] = True
+    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Rows of tokens, padded on the left, (n, width), and their mask."""
+        width = max(len(row) for row in rows)
+        ids = torch.full((len(rows), width), self.policy._filler, dtype=torch.long)
+        mask = torch.zeros(len(rows), width, dtype=torch.bool)
+        for i, row in enumerate(rows):
+            ids[i, width - len(row) :] = torch.tensor(list(row), dtype=torch.long)
+            mask[i, width - len(row) :] = True
         return ids.to(self._ids.device), mask.to(self._ids.device)
 
     def _ends(self, token: Tensor, new: Tensor, running: Tensor, t: int, closings: Sequence[str]) -> Tensor:

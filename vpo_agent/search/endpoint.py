@@ -26,7 +26,7 @@ from vpo_envs.answers import answer_tags, split_answers
 
 _PARENT = "# Current Program\n```"
 _PARENT_ENDS = "\n```\n\n# Task"
-_PIECE = re.compile(r"\s*(?:\w+|[^\w\s]|\Z)")
+_PIECE = re.compile(r"\s*(?:\w+|[^\w\s])")
 """What a prefix in text is made of: words and marks, with the blanks before them."""
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 MOST_BODY = 16 * 2**20
@@ -174,7 +174,8 @@ class VariationEndpoint:
     def _resample(self, parent: str, seed: int, rng: np.random.Generator) -> tuple[str | None, int]:
         before, position = self._places.get(parent.strip(), ("", 1))
         opening, closing = answer_tags(self.num_answers)[position - 1]
-        pieces = _PIECE.findall(parent.strip())[:-1]
+        pieces = _PIECE.findall(parent.strip())
+        # The last piece is never kept, so that something is sampled anew.
         kept = 0 if rng.random() < self.fresh else int(rng.integers(max(1, len(pieces))))
         prefix = "".join(pieces[:kept])
         rest, tokens = self.upstream.go_on(self.prompt, f"{before}{opening}{prefix}", closing, seed=seed)

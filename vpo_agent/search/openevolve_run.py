@@ -29,6 +29,7 @@ _SYSTEM = (
 
 def open_evolve(
     env: Env,
+    env_id: str,
     env_kwargs: Mapping[str, Any],
     upstream: Upstream,
     indices: Sequence[int],
@@ -47,7 +48,8 @@ def open_evolve(
 
     Args:
         env: The environment; its ``num_answers`` says how many answers a response of the policy holds.
-        env_kwargs: What the environment was made with, for OpenEvolve's process to make it again.
+        env_id: The id it was made by, for OpenEvolve's process to make it again.
+        env_kwargs: The arguments it was made with, but for its split and number of answers.
         upstream: The endpoint behind which the policy is.
         indices: Which instances of the environment's split.
         budget: Answers to each.
@@ -85,7 +87,7 @@ def open_evolve(
         for child, reward, what in zip(first, rewards, status, strict=True):
             one.add(child.text, reward, int(what), child.tokens)
         job: Job = {
-            "env": str(env.spec.id if env.spec else ""),
+            "env": env_id,
             "env_kwargs": {**env_kwargs, "split": env.split},
             "task": one.task.model_dump(mode="json"),
             "iterations": one.room,

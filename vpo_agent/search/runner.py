@@ -177,6 +177,7 @@ def _searcher(
         language = "python" if job.env.startswith("vpo/Code-") else "text"
         return lambda indices: open_evolve(
             env,
+            job.env,
             job.env_kwargs,
             upstream,
             indices,
