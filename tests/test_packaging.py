@@ -44,7 +44,7 @@ print(json.dumps({"seconds": elapsed, "modules": sorted(sys.modules)}))
 
 @pytest.fixture(scope="module")
 def fresh_imports() -> list[dict]:
-    """What five fresh processes report after `import vpo_envs`: the processor's seconds that it took and the modules then loaded."""
+    """What five fresh processes report after `import vpo_envs`: processor time in seconds, and the modules loaded."""
     command = [sys.executable, "-c", TIMED_IMPORT]
     return [
         json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
