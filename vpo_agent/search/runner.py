@@ -57,6 +57,11 @@ class SearchJob:
             raise ValueError("there is no instance to search: give at least one")
         if len(set(self.indices)) < len(self.indices):
             raise ValueError("an instance is named twice: give each index once")
+        for name in ("start", "offspring", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
