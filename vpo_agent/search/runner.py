@@ -146,7 +146,7 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
         known = [value for value in optima if value is not None]
         optimum = f"{sum(known) / len(known):.3f}" if len(known) == len(optima) else "-"
         budget = best.shape[1]
-        for k in sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget}):
+        for k in _shown(budget):
             lines.append(
                 f"| {name} | {result.method} | {k} | {tokens[:, k - 1].mean():.0f} | {best[:, k - 1].mean():.3f} "
                 f"| {optimum} | {solved[:, k - 1].sum()} of {len(best)} |"
@@ -155,14 +155,29 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
 
 
 def per_instance(result: SearchResult) -> str:
-    """One line for each instance: the best scalar reward, the optimum, and after how many answers it was solved."""
-    lines = ["| instance | best | optimum | solved after | tokens |", "|---:|---:|---:|---:|---:|"]
-    for one in result.instances:
-        optimum = "-" if one.optimum is None else f"{one.optimum:.3f}"
-        lines.append(
-            f"| {one.index} | {one.best()[-1]:.3f} | {optimum} | {one.solved_at() or '-'} | {int(one.tokens.sum())} |"
-        )
+    """One line for each instance: the best scalar reward against the budget, the optimum, and when it was solved."""
+    best, tokens = result.best(), result.tokens()
+    shown = _shown(best.shape[1])
+    lines = [
+        f"| instance | {' | '.join(f'best of {k}' for k in shown)} | optimum | solved after | its tokens | all tokens |",
+        f"|---:|{'---:|' * (len(shown) + 4)}",
+    ]
+    for one, curve, spent in zip(result.instances, best, tokens, strict=True):
+        solved = one.solved_at()
+        cells = [
+            *(f"{curve[k - 1]:.3f}" for k in shown),
+            "-" if one.optimum is None else f"{one.optimum:.3f}",
+            "-" if solved is None else str(solved),
+            "-" if solved is None else str(spent[solved - 1]),
+            str(spent[-1]),
+        ]
+        lines.append(f"| {one.index} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _shown(budget: int) -> list[int]:
+    """The numbers of answers that a table shows."""
+    return sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget})
 
 
 def _searcher(
