@@ -13,12 +13,13 @@ from vpo_agent.checkpoints import write_text_atomically
 from vpo_agent.policy import LMPolicy
 from vpo_agent.rollouts import make_text_env
 from vpo_agent.search.endpoint import Upstream
-from vpo_agent.search.evolution import Variation, evolve
+from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
 from vpo_agent.search.instances import Env, check_budget, task_of
 from vpo_agent.search.openevolve_run import open_evolve
 from vpo_agent.search.records import TOLERANCE, InstanceSearch, SearchResult
 from vpo_agent.search.sampling import best_of_n
+from vpo_agent.search.variation import Variation
 
 Method = Literal["best-of-n", "evolve", "openevolve"]
 SIDE_BY_SIDE = 64
@@ -159,7 +160,8 @@ def per_instance(result: SearchResult) -> str:
     best, tokens = result.best(), result.tokens()
     shown = _shown(best.shape[1])
     lines = [
-        f"| instance | {' | '.join(f'best of {k}' for k in shown)} | optimum | solved after | its tokens | all tokens |",
+        f"| instance | {' | '.join(f'best of {k}' for k in shown)} "
+        "| optimum | solved after | its tokens | all tokens |",
         f"|---:|{'---:|' * (len(shown) + 4)}",
     ]
     for one, curve, spent in zip(result.instances, best, tokens, strict=True):
