@@ -56,14 +56,13 @@ def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) ->
             right.plot(method.ks, paired.mean, color=colour(number), lw=1.4, ls=":")
         else:
             _band_line(right, method, number, seeds)
-    if without:
-        note = "dotted: a single seed, so no interval" + ("" if len(without) < len(others) else " over seeds")
-        right.text(0.98, 0.02, note, transform=right.transAxes, ha="right", va="bottom", color=FAINT_INK, fontsize=9)
     for axes in (left, right):
         log_axis(axes, baseline.ks)
         axes.set_xlabel("k, answers to a prompt", color=FAINT_INK, fontsize=11)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=ROUND_STEPS))
     left.set_ylabel(f"best@k less that of {baseline.label}", color=FAINT_INK, fontsize=11)
+    if without:
+        legend["dotted: one seed, so no interval"] = Line2D([], [], color=FAINT_INK, lw=1.4, ls=":")
     legend["band: 95 % interval"] = Patch(facecolor=INK, alpha=0.16, lw=0)
     legend_above(figure, legend, columns=5)
     return save(figure, path)
