@@ -124,6 +124,7 @@ class Continuer:
         if self._prompt_cache is not None:
             for layer, source in zip(cache.layers, self._prompt_cache.layers, strict=True):
                 assert isinstance(source, PreallocatedLayer)
+                assert isinstance(layer, PreallocatedLayer)
                 layer.update(source.keys[which], source.values[which])
         positions = policy._positions(mask)[:, -width:]
         position = mask.sum(1)

@@ -219,7 +219,7 @@ def _searcher(
     }
     if job.method == "best-of-n":
         return lambda indices: best_of_n(env, policy, indices, **sampling)
-    more = {"start": job.start, "offspring": job.offspring, "variation": job.variation}
+    more: dict[str, Any] = {"start": job.start, "offspring": job.offspring, "variation": job.variation}
     return lambda indices: evolve(env, policy, indices, **sampling, **more)
 
 
