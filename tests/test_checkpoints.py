@@ -31,7 +31,8 @@ def test_training_goes_on_exactly_from_a_checkpoint(bpe_model: Path, tmp_path: P
         step(policy, optimizer, tokens)
     saved = save_checkpoint(tmp_path, 2, policy, optimizer, {"skipped_steps": 1}, keep=2)
     again, its_optimizer = loaded(saved, dtype)
-    assert load_checkpoint(saved, its_optimizer) == {"step": 2, "skipped_steps": 1}
+    state = load_checkpoint(saved, its_optimizer)
+    assert (state["step"], state["skipped_steps"]) == (2, 1)
     step(policy, optimizer, 9)
     step(again, its_optimizer, 9)
     for name, parameter in policy.model.named_parameters():

@@ -31,6 +31,8 @@ def train_and_report(job: Job) -> str:
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, {config.steps} steps of "
         f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts x {m} answers"
     )
+    if trainer.policy.tokenizer.chat_template is None:
+        print("the model has no chat template: prompts reach it as plain text")
     print(f"run folder: {folder.path}")
     try:
         if trainer.step == 0:

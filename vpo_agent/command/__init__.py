@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from vpo_agent.command import study, train
-from vpo_agent.errors import TrainingDiverged
+from vpo_agent.errors import RunStopped
 from vpo_envs.command import USER_ERRORS, add_commands, run_command
 
 __all__ = ["main"]
@@ -34,4 +34,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in (train, study):
         command.add_parser(commands)
     # Settings, models and pools say in a ValueError what is wrong with them.
-    return run_command(parser, argv, (*USER_ERRORS, ValueError, TrainingDiverged))
+    return run_command(parser, argv, (*USER_ERRORS, ValueError, RunStopped))
