@@ -104,6 +104,12 @@ def linear_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
     )
 
 
+def aligned_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
+    """Nine tenths the mean of the linear four, one tenth each itself."""
+    linear = linear_vector(rows, facts)
+    return tuple(0.9 * sum(linear) / 4 + 0.1 * value for value in linear)
+
+
 def convex_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
     """The objectives of the paper's code."""
     completion, gold, diamonds, lava = linear_vector(rows, facts)

@@ -339,3 +339,28 @@ def test_demonstrations_reach_the_exit(preset: str) -> None:
         assert all(walk_plainly(task.rows, task.budget, env.parse(answer)) is not None for answer in answers)
         assert len(set(answers)) > 1
         assert answers == env.demonstrations(task, np.random.default_rng(index), 10)
+
+
+# --- answers that try to earn without solving ---
+
+
+def test_echoes_stuffed_tags_and_walks_in_all_directions_earn_what_an_empty_answer_earns() -> None:
+    """Over 100 mazes of each preset: all are worth 0.00; a blind walk along two edges, a real guess, at most 0.1."""
+    for preset in ("paper", "embedded", "conflict"):
+        env = MazeEnv(preset=preset)
+        tasks = [env.task(index) for index in range(100)]
+
+        def scalar(responses: list[str], env: MazeEnv = env, tasks: list[MazeTask] = tasks) -> float:
+            rewards = env.score_batch(tasks, responses).rewards[:, 0]
+            return float((rewards * np.stack([env.fixed_weights(task) for task in tasks])).sum(1).mean())
+
+        prompts = [env.prompt(task, 1) for task in tasks]
+        empty = scalar([""] * 100)
+        assert empty == 0
+        assert scalar(prompts) == empty
+        assert scalar([f"<answer>{prompt}</answer>" for prompt in prompts]) == empty
+        assert scalar(["<answer>" * 50 + "UP" + "</answer>" * 50] * 100) == empty
+        assert scalar(["".join(f"<answer>{move}</answer>" for move in "UDLR")] * 100) == empty
+        assert scalar(["<answer>" + "\n".join(task.rows) + "</answer>" for task in tasks]) == empty
+        assert scalar(["<answer>" + "UP, DOWN, LEFT, RIGHT, " * 50 + "UP</answer>"] * 100) == empty
+        assert scalar(["<answer>" + ("RIGHT, " * 9 + "DOWN, " * 9) + "UP</answer>"] * 100) <= 0.1

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maze_oracle import Facts, Vector, brute_front, convex_vector, every_outcome, front_of, linear_vector
+from maze_oracle import (
+    Facts,
+    Vector,
+    aligned_vector,
+    brute_front,
+    convex_vector,
+    every_outcome,
+    front_of,
+    linear_vector,
+)
 
 from vpo_envs import MazeEnv, MazeOutcome, MazeTask, Objective, Status, UnknownFront, VectorTextEnv, register_env
 from vpo_envs.answers import format_answers
@@ -110,7 +119,9 @@ def test_the_front_of_an_own_decomposition_is_that_of_an_exhaustive_search(task:
 
 
 @pytest.mark.parametrize(("preset", "count"), [("paper", 6), ("embedded", 6), ("conflict", 3)])
-@pytest.mark.parametrize(("shape", "score"), [("linear", linear_vector), ("convex_bonus", convex_vector)])
+@pytest.mark.parametrize(
+    ("shape", "score"), [("linear", linear_vector), ("convex_bonus", convex_vector), ("aligned", aligned_vector)]
+)
 def test_the_front_of_drawn_mazes_is_exact(preset: str, count: int, shape: Any, score: Score) -> None:
     env = MazeEnv(preset=preset, reward_shape=shape, split="test")
     for index in range(count):

@@ -61,7 +61,7 @@ def expected_planes(task: MazeTask, route: str) -> dict[str, NDArray[np.float32]
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(["linear", "convex_bonus"]), st.integers(0, 30), st.integers(0, 20), ROUTES)
+@given(st.sampled_from(["linear", "convex_bonus", "aligned"]), st.integers(0, 30), st.integers(0, 20), ROUTES)
 def test_the_return_is_the_vector_of_the_same_route(shape: Any, index: int, seed: int, prefix: str) -> None:
     whole, steps = MazeEnv(reward_shape=shape), MazeStepsEnv(reward_shape=shape)
     task = whole.task(index)

@@ -1,8 +1,6 @@
 """Pictures of a run: learning curves, and best@k before and after training.
 
-Drawn with matplotlib's objects alone, never pyplot: no global figure, back end or style is read or set, so the
-functions may be called from threads, servers and notebooks. Files are written whole or not at all. Colours are Okabe
-and Ito's, which stay apart for colour-blind readers, and every curve also has its own marker.
+Files are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,32 +11,35 @@ from math import isfinite
 from numbers import Real
 from pathlib import Path
 from typing import TypeGuard
-from uuid import uuid4
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
+from vpo_agent.figure_style import (
+    FAINT_INK,
+    INK,
+    MARKERS,
+    PALETTE,
+    PAPER,
+    ROUND_STEPS,
+    dress,
+    legend_above,
+    new_figure,
+    readable_ticks,
+    save,
+)
 from vpo_agent.metrics import BestAtKCurve
 
 __all__ = ["BestAtKCurve", "plot_best_at_k", "plot_learning_curves"]
 
 Floats = NDArray[np.float64]
 
-_PALETTE = ("#56606b", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 _TRAIN, _EVAL = "#0072b2", "#d55e00"
-_INK, _FAINT_INK, _GRID, _PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
 
-_FEWEST_TO_SMOOTH = 8
-_ROUND_STEPS = (1, 2, 2.5, 5, 10)
-_WIDTH_INCHES, _DPI = 9.0, 200  # 1800 pixels: sharp on the 900 of a README
+FEWEST_TO_SMOOTH = 8
 
 _PANELS = (
     ("Set score", "set_score", "set_score"),
@@ -71,7 +72,7 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
     if not metrics:
         raise ValueError("no metrics to plot: the list is empty; pass the rows of a run's metrics.jsonl")
     panels = [
-        (title, _series(metrics, "train", train_key), _series(metrics, "eval", eval_key))
+        (title, series(metrics, "train", train_key), series(metrics, "eval", eval_key))
         for title, train_key, eval_key in _PANELS
     ]
     panels = [(title, train, held_out) for title, train, held_out in panels if len(train[0]) or len(held_out[0])]
@@ -83,32 +84,32 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
 
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure = _figure(height=2.75 * rows + 0.35)
+    figure = new_figure(height=2.75 * rows + 0.35)
     legend: dict[str, Artist] = {}
     all_steps = np.concatenate([steps for _, *both in panels for steps, _ in both])
     margin = 0.03 * float(np.ptp(all_steps)) or 1.0
     for position, (title, (steps, values), (eval_steps, eval_values)) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, position + 1)
-        _dress(axes, title)
-        if len(steps) >= _FEWEST_TO_SMOOTH:
+        dress(axes, title)
+        if len(steps) >= FEWEST_TO_SMOOTH:
             raw = axes.plot(steps, values, color=_TRAIN, alpha=0.3, lw=0.9)
-            smooth = axes.plot(steps, _smoothed(values), color=_TRAIN, lw=2.2, solid_capstyle="round")
+            smooth = axes.plot(steps, smoothed(values), color=_TRAIN, lw=2.2, solid_capstyle="round")
             legend.setdefault("training, each step", raw[0])
             legend.setdefault("training, smoothed", smooth[0])
         elif len(steps):
-            short = axes.plot(steps, values, color=_TRAIN, lw=1.4, marker="s", ms=6, mec=_PAPER, mew=1.0)
+            short = axes.plot(steps, values, color=_TRAIN, lw=1.4, marker="s", ms=6, mec=PAPER, mew=1.0)
             legend.setdefault("training", short[0])
         if len(eval_steps):
             held_out = axes.plot(
-                eval_steps, eval_values, color=_EVAL, lw=1.4, marker="o", ms=6, mec=_PAPER, mew=1.0, zorder=4
+                eval_steps, eval_values, color=_EVAL, lw=1.4, marker="o", ms=6, mec=PAPER, mew=1.0, zorder=4
             )
             legend.setdefault("held-out prompts", held_out[0])
         axes.set_xlim(all_steps.min() - margin, all_steps.max() + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=_ROUND_STEPS))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=_ROUND_STEPS))
-    figure.supxlabel("training step", color=_FAINT_INK, fontsize=11)
-    _legend(figure, legend)
-    return _save(figure, path)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=ROUND_STEPS))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=ROUND_STEPS))
+    figure.supxlabel("training step", color=FAINT_INK, fontsize=11)
+    legend_above(figure, legend)
+    return save(figure, path)
 
 
 def plot_best_at_k(
@@ -139,37 +140,37 @@ def plot_best_at_k(
         raise ValueError(f"optimum must be a finite number; got {optimum}; pass None where no front is known")
     checked = {name: _checked(name, curve) for name, curve in curves.items()}
 
-    figure = _figure(height=4.6)
+    figure = new_figure(height=4.6)
     axes = figure.add_subplot()
-    _dress(axes, "")
+    dress(axes, "")
     legend: dict[str, Artist] = {}
-    ticks = _readable_ticks(np.unique(np.concatenate([ks for ks, *_ in checked.values()])))
+    ticks = readable_ticks(np.unique(np.concatenate([ks for ks, *_ in checked.values()])))
     for number, (name, (ks, mean, low, high)) in enumerate(checked.items()):
-        color, marker = _PALETTE[number % len(_PALETTE)], _MARKERS[number % len(_MARKERS)]
+        color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
         axes.fill_between(ks, low, high, color=color, alpha=0.16, lw=0)
-        line = axes.plot(ks, mean, color=color, lw=2.2, marker=marker, ms=6.5, mec=_PAPER, mew=1.0, zorder=3)
+        line = axes.plot(ks, mean, color=color, lw=2.2, marker=marker, ms=6.5, mec=PAPER, mew=1.0, zorder=3)
         line[0].set_markevery([position for position, k in enumerate(ks) if k in ticks])
         legend[name] = line[0]
     if optimum is not None:
-        legend["exact front's optimum"] = axes.axhline(optimum, color=_INK, lw=1.3, ls=(0, (5, 3)), zorder=2)
+        legend["exact front's optimum"] = axes.axhline(optimum, color=INK, lw=1.3, ls=(0, (5, 3)), zorder=2)
     if any((low < high).any() for _, _, low, high in checked.values()):
-        legend[band] = Patch(facecolor=_INK, alpha=0.16, lw=0)
+        legend[band] = Patch(facecolor=INK, alpha=0.16, lw=0)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
     axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=_ROUND_STEPS))
-    axes.set_xlabel("k, answers sampled per prompt", color=_FAINT_INK, fontsize=11)
-    axes.set_ylabel("best@k, mean over prompts", color=_FAINT_INK, fontsize=11)
-    _legend(figure, legend)
-    return _save(figure, path)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=ROUND_STEPS))
+    axes.set_xlabel("k, answers sampled per prompt", color=FAINT_INK, fontsize=11)
+    axes.set_ylabel("best@k, mean over prompts", color=FAINT_INK, fontsize=11)
+    legend_above(figure, legend)
+    return save(figure, path)
 
 
 # ------------------------------------------------------------------------------------------ their data
 
 
-def _series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
+def series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
     """Steps, ascending, and values of one key in the rows of one kind."""
     found: dict[float, float] = {}
     for row in metrics:
@@ -180,7 +181,7 @@ def _series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tup
     return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
 
 
-def _smoothed(values: Floats) -> Floats:
+def smoothed(values: Floats) -> Floats:
     """A Gaussian average, a fortieth of the run wide: centred, so that it never lags, and renormalised at the ends."""
     width = max(1.0, len(values) / 40)
     reach = min(int(np.ceil(3 * width)), len(values) - 1)
@@ -202,71 +203,5 @@ def _checked(name: str, curve: BestAtKCurve) -> tuple[Floats, Floats, Floats, Fl
     return ks, mean, low, high
 
 
-def _readable_ticks(ks: Floats) -> list[float]:
-    """The ks to write on a logarithmic axis: the ends, then round numbers, then others where there is room."""
-
-    def roundness(k: float) -> int:
-        digits = str(int(k)).rstrip("0")
-        return ("1", "5", "2", "3").index(digits) if digits in ("1", "5", "2", "3") else 4
-
-    room = 0.06 * float(np.log(ks[-1] / ks[0]))
-    chosen = [float(ks[0]), float(ks[-1])]
-    for k in sorted((float(k) for k in ks[1:-1]), key=lambda k: (roundness(k), k)):
-        if min(abs(np.log(k / other)) for other in chosen) >= room:
-            chosen.append(k)
-    return sorted(set(chosen))
-
-
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and isfinite(value)
-
-
-# ------------------------------------------------------------------------------------------ their looks
-
-
-def _figure(height: float) -> Figure:
-    layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.08, wspace=0.03, hspace=0.04)
-    figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor=_PAPER, layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _dress(axes: Axes, title: str) -> None:
-    """Light theme, said in full so that a reader's own matplotlib style changes nothing."""
-    axes.set_facecolor(_PAPER)
-    axes.set_title(title, loc="left", color=_INK, fontsize=11.5, fontweight="bold")
-    axes.grid(visible=True, color=_GRID, lw=0.8, ls="-")
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#b4bac1")
-        spine.set_linewidth(0.9)
-    axes.tick_params(colors="#b4bac1", labelcolor=_FAINT_INK, labelsize=10, length=3)
-
-
-def _legend(figure: Figure, entries: Mapping[str, Artist]) -> None:
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside upper center",
-        ncols=min(4, len(entries)),
-        frameon=False,
-        fontsize=10.5,
-        labelcolor=_INK,
-    )
-
-
-def _save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the PNG beside its place and move it there, so that nobody ever reads half a picture."""
-    target = Path(path)
-    if target.suffix.lower() != ".png":
-        raise ValueError(f"plots are PNG images; got the path {str(target)!r}; end it in .png")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{uuid4().hex}.part")
-    try:
-        # Without the version of matplotlib, the same data give the same bytes.
-        figure.savefig(unfinished, format="png", dpi=_DPI, facecolor=_PAPER, metadata={"Software": None})
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return target

@@ -47,6 +47,17 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
     finished = [one for one in runs if one.finished]
     if not finished:
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
+    from vpo_agent.report.compare import compare_runs
+
+    labels = [one.label for one in finished]
+    report = arguments.runs_dir / study.name / "report"
+    compare_runs(
+        [one.folder for one in finished],
+        labels=labels,
+        out=report,
+        baseline=study.baseline if study.baseline in labels else labels[0],
+    )
+    print(f"{len(finished)} of {len(runs)} runs compared: {report / 'report.html'}")
     if failed:
         names = ", ".join(f"{one.label}-seed{one.seed}" for one in failed)
         raise ValueError(f"{len(failed)} of {len(runs)} runs failed ({names}): see their .log files")

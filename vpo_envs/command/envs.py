@@ -11,6 +11,7 @@ from vpo_envs.command.show import (
     CommandError,
     Example,
     cut,
+    env_ids,
     good_example,
     make_text_env,
     poor_example,
@@ -25,7 +26,7 @@ from vpo_envs.core import Status
 def list_envs() -> None:
     """Print the id and the objectives of each environment, one a line; those that take no text say so."""
     in_text = text_env_ids()
-    ids = sorted((env_id for env_id in gym.registry if env_id.startswith("vpo/")), key=str.lower)
+    ids = env_ids()
     width = max(map(len, ids))
     for env_id in ids:
         if env_id in in_text:

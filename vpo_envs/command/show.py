@@ -36,10 +36,14 @@ class Example(NamedTuple):
     status: Status
 
 
+def env_ids() -> list[str]:
+    """The ids in the namespace ``vpo``, in alphabetical order."""
+    return sorted((env_id for env_id in gym.registry if env_id.startswith("vpo/")), key=str.lower)
+
+
 def text_env_ids() -> list[str]:
-    """The ids in the namespace ``vpo`` that answer in text, in alphabetical order."""
-    ids = [env_id for env_id in gym.registry if env_id.startswith("vpo/")]
-    return sorted((env_id for env_id in ids if issubclass(_env_type(env_id), VectorTextEnv)), key=str.lower)
+    """Those of them that answer in text."""
+    return [env_id for env_id in env_ids() if issubclass(env_type(env_id), VectorTextEnv)]
 
 
 def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
@@ -50,20 +54,20 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
     """
     known = ", ".join(text_env_ids())
     try:
-        env_type = _env_type(env_id)
+        made_of = env_type(env_id)
     except (gym.error.Error, ImportError, AttributeError):
         near = get_close_matches(env_id.lower(), map(str.lower, text_env_ids()), n=1)
         meant = "".join(f"did you mean {known_id}? " for known_id in text_env_ids() if known_id.lower() in near)
         raise CommandError(f"unknown environment {env_id!r}: {meant}choose one of {known}") from None
-    if not issubclass(env_type, VectorTextEnv):
+    if not issubclass(made_of, VectorTextEnv):
         raise CommandError(f"{env_id} does not answer in text: choose one of {known}")
-    taken = inspect.signature(env_type).parameters
+    taken = inspect.signature(made_of).parameters
     unknown = [name for name in kwargs if name not in taken]
     if unknown and all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
         raise CommandError(f"{env_id} takes no argument {unknown[0]!r}: it takes {', '.join(taken)}")
     if not isinstance(kwargs.get("num_answers", 1), int):
         raise CommandError(f"num_answers must be a whole number, got {kwargs['num_answers']!r}")
-    if "ansi" in env_type.metadata["render_modes"]:
+    if "ansi" in made_of.metadata["render_modes"]:
         kwargs = {"render_mode": "ansi", **kwargs}
     try:
         env = gym.make(env_id, **kwargs).unwrapped
@@ -158,7 +162,7 @@ def cut(text: str, limit: int = PROMPT_CHARS) -> str:
     return f"{head}\n[… {len(text) - len(head) - len(tail):,} characters …]\n{tail}"
 
 
-def _env_type(env_id: str) -> type[Any]:
+def env_type(env_id: str) -> type[Any]:
     """The class behind an id; ``object`` where the entry point is a function."""
     entry_point = gym.spec(env_id).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point

@@ -78,7 +78,7 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     Args:
         source: ``"builtin"`` for generated narratives; a file or ``"hf:org/name"`` with rows of EUREQA.
         mode: ``"paper"`` or ``"conflict"``.
-        difficulty: Knobs of the generator by name; see :class:`~vpo_envs.eureqa.generator.EUREQAConfig`.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.eureqa.generator.EUREQAConfig``.
         on_bad_row: ``"error"`` or ``"skip"``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Answers per response.

@@ -14,11 +14,11 @@ from vpo_envs.maze.demonstrations import random_routes
 from vpo_envs.maze.front import outcome_front
 from vpo_envs.maze.generator import PRESETS, MazeConfig, draw_maze
 from vpo_envs.maze.grid import MazeTask
-from vpo_envs.maze.objectives import CONVEX_BONUS, LINEAR, falling_objective
+from vpo_envs.maze.objectives import ALIGNED, CONVEX_BONUS, LINEAR, falling_objective
 from vpo_envs.maze.prompts import compact_prompt, full_prompt, read_route, write_compact_route, write_route
 from vpo_envs.maze.simulator import MazeOutcome, walk
 
-RewardShape = Literal["linear", "convex_bonus"]
+RewardShape = Literal["linear", "convex_bonus", "aligned"]
 PromptStyle = Literal["full", "compact"]
 
 
@@ -51,9 +51,10 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     3. ``avoid_lava``: the share of the lava cells not stepped on.
 
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and worth half as much again (at
-    most 1) for a route over the bonus tile B. With ``num_answers`` > 1 the reward is the sum of the answers' vectors.
-    ``pareto_front()`` is exact, for a subclass with other objectives too, as long as none of them falls when a route
-    collects more, enters less lava or is shorter.
+    most 1) for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective
+    is 0.9 times the mean of the linear four and 0.1 times itself, so that their mean stays what it is. With
+    ``num_answers`` > 1 the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, for a subclass with
+    other objectives too, as long as none of them falls when a route collects more, enters less lava or is shorter.
 
     ## Starting state
 
@@ -75,9 +76,9 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     Args:
         preset: ``"paper"`` (9×9, as in the paper), ``"conflict"`` (7×7, certified to need three routes) or
             ``"embedded"`` (the bundled tiny model's).
-        reward_shape: ``"linear"`` or ``"convex_bonus"``.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
         prompt_style: ``"full"`` or ``"compact"``.
-        difficulty: Knobs that replace the preset's, by name; see :class:`~vpo_envs.maze.generator.MazeConfig`.
+        difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.maze.generator.MazeConfig``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Routes per response.
         answers_as_steps: One route a step.
@@ -109,10 +110,10 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             raise ValueError(f"unknown prompt_style {prompt_style!r}: choose one of {', '.join(get_args(PromptStyle))}")
         self.config = maze_config(preset, difficulty)
         self.prompt_style = prompt_style
-        if reward_shape == "convex_bonus":
+        if reward_shape != "linear":
             if type(self).objectives is not MazeEnv.objectives:
                 raise ValueError(f"{type(self).__name__} states its own objectives: reward_shape must be 'linear'")
-            self.objectives = CONVEX_BONUS
+            self.objectives = CONVEX_BONUS if reward_shape == "convex_bonus" else ALIGNED
         super().__init__(
             split=split,
             num_answers=num_answers,

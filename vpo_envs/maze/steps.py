@@ -31,7 +31,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ## Description
 
-    The same mazes, rules and objectives as in :class:`~vpo_envs.maze.env.MazeEnv`, where a whole route is one answer.
+    The same mazes, rules and objectives as in ``MazeEnv``, where a whole route is one answer.
     Here the route is made move by move, and the undiscounted return of an episode is the reward vector of its route.
 
     ## Action space
@@ -42,19 +42,17 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ``Box(0, 1, (13, size, size), float32)``: planes over the cells of the grid, rows from the top.
 
-    ==========  =========================================================================================
-    plane       meaning
-    ==========  =========================================================================================
-    0           1 where the agent stands
-    1           1 on walls
-    2           1 on the exit
-    3, 4        1 on gold not yet collected; 1 on gold collected
-    5, 6        the same for diamonds
-    7, 8        1 on lava not yet stepped on; 1 on lava stepped on
-    9, 10       1 on the bonus tile not yet visited; 1 on it once visited
-    11          everywhere the number of steps left divided by the number of cells, at most 1
-    12          everywhere the share of the step budget that is left
-    ==========  =========================================================================================
+    | plane | meaning |
+    |---|---|
+    | 0 | 1 where the agent stands |
+    | 1 | 1 on walls |
+    | 2 | 1 on the exit |
+    | 3, 4 | 1 on gold not yet collected; 1 on gold collected |
+    | 5, 6 | the same for diamonds |
+    | 7, 8 | 1 on lava not yet stepped on; 1 on lava stepped on |
+    | 9, 10 | 1 on the bonus tile not yet visited; 1 on it once visited |
+    | 11 | everywhere the number of steps left divided by the number of cells, at most 1 |
+    | 12 | everywhere the share of the step budget that is left |
 
     All that rewards and episode end depend on is in it, so the process is Markov (but for the exact number of steps
     left, as long as there are more of them than cells).
@@ -89,7 +87,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     Args:
         preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"`` or ``"embedded"``.
-        reward_shape: ``"linear"`` or ``"convex_bonus"``.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.

@@ -79,7 +79,7 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     Args:
         source: ``"builtin"`` for generated questions; a file or ``"hf:org/name"`` with rows of MuSiQue-Ans.
         mode: ``"paper"`` or ``"conflict"``.
-        difficulty: Knobs of the generator by name; see :class:`~vpo_envs.musique.generator.MuSiQueConfig`.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.musique.generator.MuSiQueConfig``.
         on_bad_row: ``"error"`` or ``"skip"``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Answers per response.

@@ -89,7 +89,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     Args:
         source: ``"builtin"``, or ToolRL's rlla rows: parquet chat rows, or ``instruction``, ``input``, ``output``.
         mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
-        difficulty: Knobs of the generator by name; see :class:`~vpo_envs.tools.generator.ToolsConfig`.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tools.generator.ToolsConfig``.
         on_bad_row: ``"error"`` or ``"skip"``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Attempts per response.

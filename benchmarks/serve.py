@@ -1,0 +1,83 @@
+"""How much faster concurrent clients are served than one after the other, and whether the answers stay the same.
+
+Run with `python benchmarks/serve.py`. It starts the endpoint around the bundled tiny model, sends the same requests (a
+maze each, each with its own seed) from one client and from 32 at a time over HTTP, and prints tokens per second of
+both. The target is a ratio of at least 4. With a seed an answer should not depend on what else is in the batch; how
+many came out the same is printed too, since a model's arithmetic may round differently in a batch of another shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import torch
+
+from vpo_agent.rollouts import make_text_env
+from vpo_agent.serve import RunningServer, serve_in_background
+from vpo_agent.targets import load_policy
+
+
+class Client:
+    """One connection, kept for all its requests."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc)
+
+    def ask(self, body: str) -> tuple[str, int]:
+        """Text and number of tokens of one answer."""
+        self.connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = json.loads(self.connection.getresponse().read())
+        return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
+
+
+def measure(server: RunningServer, bodies: list[str], clients: int) -> tuple[list[str], float]:
+    """Texts, and tokens per second; client i takes every ``clients``-th request."""
+
+    def work(first: int) -> list[tuple[str, int]]:
+        client = Client(server)
+        return [client.ask(body) for body in bodies[first::clients]]
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        parts = list(pool.map(work, range(clients)))
+    seconds = time.perf_counter() - start
+    answers = [parts[i % clients][i // clients] for i in range(len(bodies))]
+    return [text for text, _ in answers], sum(tokens for _, tokens in answers) / seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--target", default="tiny-maze", help="what is served, default tiny-maze")
+    parser.add_argument("--clients", type=int, default=32, help="default 32")
+    parser.add_argument("--requests", type=int, default=64, help="default 64")
+    parser.add_argument("--max-tokens", type=int, default=112, help="default 112")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+
+    env = make_text_env("vpo/Maze-v0", preset="embedded", prompt_style="compact", num_answers=3)
+    bodies = [
+        json.dumps({"prompt": env.prompt(env.task(i), 3), "max_tokens": chosen.max_tokens, "seed": i})
+        for i in range(chosen.requests)
+    ]
+    with serve_in_background(load_policy(chosen.target)) as server:
+        measure(server, bodies[:2], 2)
+        # In turn and again, so that a machine that is busy for a while does not decide the ratio.
+        rounds = [(measure(server, bodies, 1), measure(server, bodies, chosen.clients)) for _ in range(2)]
+    single, many = (max(speed for _, speed in runs) for runs in zip(*rounds, strict=True))
+    (texts_single, _), (texts_many, _) = rounds[0]
+    same = sum(a == b for a, b in zip(texts_single, texts_many, strict=True))
+    print(f"{chosen.requests} requests to {chosen.target}, at most {chosen.max_tokens} tokens each, one thread")
+    print(f"one at a time     {single:8.1f} tokens/s")
+    print(f"{chosen.clients:3d} at a time      {many:8.1f} tokens/s")
+    print(f"ratio             {many / single:8.1f}")
+    print(f"same answers      {same:5d} of {chosen.requests}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Search with the bundled tiny model on the maze: what does evolution find beyond best-of-n, with equally many answers?
+
+    python examples/evolve_maze.py
+
+Nothing is downloaded, and it takes a minute or two on a CPU. With policies of your own, trained by
+examples/train_maze.py:
+
+    python examples/evolve_maze.py runs/vpo runs/grpo --instances 50 --answers 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from vpo_agent.config import make_config, read_config
+from vpo_agent.search import SearchJob, SearchResult, plot_solved, run_search
+from vpo_agent.search.runner import SearchTarget, summary
+from vpo_agent.targets import is_run, load_policy, target_name
+
+MAZE = {"preset": "embedded", "prompt_style": "compact"}
+METHODS = ("best-of-n", "evolve")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", default=["tiny-maze"], metavar="TARGET", help="policies; tiny-maze")
+    parser.add_argument("--instances", type=int, default=16, help="held-out mazes, default 16")
+    parser.add_argument("--answers", type=int, default=150, help="routes sampled for each, default 150")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("searches/evolve_maze"))
+    options = parser.parse_args()
+
+    targets = [SearchTarget(target_name(name), set_size(name), partial(load_policy, name)) for name in options.targets]
+    found: dict[str, SearchResult] = {}
+    for method in METHODS:
+        job = SearchJob(
+            env="vpo/Maze-v0",
+            env_kwargs=MAZE,
+            indices=tuple(range(options.instances)),
+            method=method,
+            iterations=options.answers,
+            seed=options.seed,
+            max_new_tokens=100,
+        )
+        results = run_search(job, targets, options.out / method, say=partial(print, flush=True))
+        found |= {f"{name}, {method}": result for name, result in results.items()}
+    print(f"\n{summary({name.split(', ')[0] + ' ' + r.method: r for name, r in found.items()})}\n")
+    for target in targets:
+        print(difference(target.name, *(found[f"{target.name}, {method}"] for method in METHODS)))
+    print(f"figure: {plot_solved(found, options.out / 'solved.png')}")
+
+
+def set_size(target: str) -> int:
+    """How many answers the policy writes in a response: a run says so; the bundled model writes three."""
+    if not is_run(target):
+        return 3
+    path = Path(target) / "config.json"
+    return make_config(read_config(path), str(path)).answers_per_rollout
+
+
+def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:
+    """What evolution found beyond best-of-n, instance by instance."""
+    gains = evolved.best()[:, -1] - sampled.best()[:, -1]
+    lines = [
+        f"{name}: evolution is ahead on {(gains > 1e-6).sum()} of {len(gains)} mazes, behind on "
+        f"{(gains < -1e-6).sum()}; mean difference {gains.mean():+.3f}"
+    ]
+    most = int(np.argmax(gains))
+    if gains[most] > 1e-6:
+        lines.append(f"  most on maze {evolved.instances[most].index}, optimum {evolved.instances[most].optimum:.3f}:")
+        for label, result in (("best-of-n", sampled), ("evolution", evolved)):
+            one = result.instances[most]
+            lines.append(f"  {label:9} {one.best()[-1]:.3f}  {one.best_answer.strip()}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,200 @@
+"""Runs compared: one folder with a report in HTML, tables in Markdown and JSON, and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vpo_agent.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.report.compare_figures import draw_differences, draw_learning, draw_measures
+from vpo_agent.report.compare_page import write_html, write_markdown
+from vpo_agent.report.evaluation import describe
+from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
+from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
+from vpo_agent.report.folder import check_folder, whole_folder
+from vpo_agent.report.methods import Method
+from vpo_agent.report.origin import environment_of, same_instances
+from vpo_agent.report.runs import check_comparable, differing_settings, group, read_run
+from vpo_agent.report.summary import meaning
+from vpo_agent.report.tables import common_names
+
+MARK = "compare.json"
+EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
+
+
+def compare_runs(
+    folders: Sequence[Path],
+    labels: Sequence[str] | None = None,
+    out: Path = Path("comparison"),
+    baseline: str = "vpo",
+    *,
+    k: int | None = None,
+    threshold: float | None = None,
+    pairs: Sequence[Pair] | str | None = None,
+) -> dict[str, Any]:
+    """Compare runs on the same prompts and write the folder ``out``, whole or not at all.
+
+    Runs that differ in their seed alone are one method. The folder gets ``report.html`` (which needs nothing else),
+    ``compare.md``, ``compare.json`` and the figures; an earlier comparison in it is replaced.
+
+    Args:
+        folders: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files.
+        labels: A label for each; equal ones are one method. Made from the settings by default.
+        out: The folder.
+        baseline: Label of the method that the others are compared with. Where no method is called ``"vpo"``, the first
+            one stands in for it.
+        k: Largest k; all answers of the smallest pool by default.
+        threshold: The scalar reward that passes; by default what comes within 0.02 of the exact front's optimum.
+        pairs: Objectives to draw against each other, by position, or as ``"gold,diamond"``; those that conflict by
+            default.
+
+    Returns:
+        The tables, as they stand in ``compare.json``: ``methods``, ``measures``, ``differences`` and ``curves``.
+
+    Raises:
+        ValueError: The runs cannot be compared, a label or objective is unknown, ``k`` is more than a pool holds, or
+            ``out`` holds something else.
+    """
+    paths = [Path(folder) for folder in folders]
+    if not paths:
+        raise ValueError("there is nothing to compare: give the folders of runs, or pool files")
+    for place, path in enumerate(paths):
+        if path.resolve() in [other.resolve() for other in paths[:place]]:
+            raise ValueError(f"{str(path)!r} is given twice: give each run once")
+    check_folder(out, MARK)
+    runs = [read_run(path) for path in paths]
+    notes = check_comparable(runs)
+    for run in runs:
+        environment_of(run.pool, run.name)
+    methods = group(runs, labels, k, threshold)
+    differing = differing_settings(runs) if labels is None else []
+    if differing:
+        notes.append(f"Settings other than the method in which the runs differ: {', '.join(differing)}.")
+    chosen = _baseline(methods, baseline)
+    if isinstance(pairs, str):
+        pairs = read_pairs(pairs, runs[0].pool.objectives)
+    elif pairs is None:
+        pairs = default_pairs(runs[0].pool)
+    tables = make_tables(methods, chosen, notes)
+    tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
+    with whole_folder(out, MARK) as folder:
+        drawn = {
+            "curves": draw_curves(methods, folder / "curves.png"),
+            "differences": draw_differences(methods, chosen, folder / "differences.png"),
+            "measures": draw_measures(methods, key_measures(methods), folder / "measures.png"),
+            "learning": draw_learning(methods, folder / "learning.png"),
+            "fronts": draw_fronts(methods, pairs, folder / "fronts.png"),
+            "answers": draw_answers(methods, folder / "answers.png"),
+        }
+        examples = _examples(methods)
+        drawn["examples"] = draw_examples(examples, folder / "examples.png") if examples else None
+        figures = {name: path for name, path in drawn.items() if path is not None}
+        write_markdown(tables, figures, folder / "compare.md")
+        write_html(tables, figures, examples, folder / "report.html")
+        (folder / MARK).write_text(json.dumps(tables, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return tables
+
+
+def make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The numbers of the comparison as plain JSON values.
+
+    Each ``measures`` row has the mean of one method with its interval over prompts and, of two seeds or more, over
+    seeds; each ``differences`` row the same of a method less the baseline.
+    """
+    names = common_names(methods)
+    measures, differences = [], []
+    for name in names:
+        about = meaning(name)
+        for method in methods:
+            values = method.values(name)
+            measures.append(
+                {
+                    "measure": name,
+                    "better": about.better,
+                    "meaning": about.meaning,
+                    "method": method.label,
+                    **_row(over_prompts(values.mean(axis=0)[:, None]), over_seeds(values.mean(axis=1)[:, None])),
+                    "each_seed": values.mean(axis=1).tolist(),
+                }
+            )
+            if method is not baseline:
+                against = baseline.values(name)
+                paired = over_prompts((values.mean(axis=0) - against.mean(axis=0))[:, None])
+                seeds = difference_over_seeds(against.mean(axis=1)[:, None], values.mean(axis=1)[:, None])
+                differences.append(
+                    {"measure": name, "better": about.better, "method": method.label, **_row(paired, seeds)}
+                )
+    summary = methods[0].summaries[0]
+    return {
+        "baseline": baseline.label,
+        "prompts": len(summary.pool.indices),
+        "k": summary.k,
+        "objectives": list(summary.pool.objectives),
+        "optimum": None if summary.optimum is None else float(summary.optimum.mean()),
+        "passes": summary.threshold or None,
+        "notes": list(notes),
+        "methods": [
+            {"method": method.label, "seeds": list(method.seeds), "runs": len(method.summaries)} for method in methods
+        ],
+        "measures": measures,
+        "differences": differences,
+        "curves": {method.label: _curves(method) for method in methods},
+    }
+
+
+def key_measures(methods: Sequence[Method]) -> list[str]:
+    """The measures that get a panel each."""
+    k = methods[0].summaries[0].k
+    wanted = [
+        "best@1",
+        f"best@{k}",
+        f"pass@{k}",
+        "expected utility",
+        "pool regret",
+        "hypervolume",
+        "coverage",
+        "diversity",
+    ]
+    return [name for name in dict.fromkeys(wanted) if name in common_names(methods)]
+
+
+def _baseline(methods: Sequence[Method], label: str) -> Method:
+    for method in methods:
+        if method.label == label:
+            return method
+    if label == "vpo":
+        return methods[0]
+    known = ", ".join(repr(method.label) for method in methods)
+    raise ValueError(f"the baseline {label!r} is none of the methods compared: choose one of {known}")
+
+
+def _row(prompts: Band, seeds: Band | None) -> dict[str, Any]:
+    return {
+        "mean": float(prompts.mean[0]),
+        "over_prompts": [float(prompts.low[0]), float(prompts.high[0])],
+        "over_seeds": None if seeds is None else [float(seeds.low[0]), float(seeds.high[0])],
+    }
+
+
+def _curves(method: Method) -> dict[str, Any]:
+    out: dict[str, Any] = {"k": method.ks.tolist()}
+    for name, values in (("best", method.best), ("pass", method.passed)):
+        if values is not None:
+            band = over_prompts(values.mean(axis=0))
+            out[name] = {part: array.tolist() for part, array in band._asdict().items()}
+            out[name]["each_seed"] = values.mean(axis=1).tolist()
+    return out
+
+
+def _examples(methods: Sequence[Method]) -> list[tuple[str, list[ExampleSet]]]:
+    """Answers of the first run of each method to the same prompts; none where a pool has no texts."""
+    found = []
+    for method in methods[:EXAMPLE_METHODS]:
+        pool = method.summaries[0].pool
+        env, _ = environment_of(pool, method.label)
+        if env is None or pool.responses is None or not same_instances(pool, env):
+            return []
+        found.append((method.label, example_sets(pool, env, EXAMPLE_PROMPTS)))
+    return found

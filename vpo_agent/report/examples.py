@@ -1,0 +1,126 @@
+"""Example sets of answers: as pictures where the environment draws them, and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_agent.figure_style import INK, new_figure, save
+from vpo_agent.pool import Pool
+from vpo_agent.report.origin import AnyEnv
+from vpo_envs import Status
+from vpo_envs.answers import format_answers, split_answers
+from vpo_envs.command.show import cut
+
+SHOWN = 3
+"""Answers shown where a rollout holds one alone."""
+PROMPT_CHARS, ANSWER_CHARS = 1200, 600
+
+
+@dataclass(frozen=True)
+class ExampleSet:
+    """Some answers to one prompt."""
+
+    index: int
+    """Of the prompt in its split."""
+    prompt: str
+    answers: tuple[str | None, ...]
+    status: tuple[Status, ...]
+    vectors: NDArray[np.float32]
+    """(answers, d)."""
+    picture: NDArray[np.uint8] | None
+    """Height, width, 3; ``None`` where the environment draws none."""
+
+
+def example_sets(pool: Pool, env: AnyEnv, count: int) -> list[ExampleSet]:
+    """The first rollout of the first prompts, not chosen by how good they are.
+
+    Where a rollout holds one answer, the first three rollouts are shown together.
+
+    Args:
+        pool: A pool with its texts.
+        env: The environment it is from.
+        count: How many prompts.
+    """
+    if pool.responses is None:
+        return []
+    _, rollouts, m, d = pool.rewards.shape
+    taken = 1 if m > 1 else min(SHOWN, rollouts)
+    found = []
+    for place in range(min(count, len(pool.indices))):
+        task = env.task(int(pool.indices[place]))
+        answers = [answer for text in pool.responses[place][:taken] for answer in split_answers(text, m)]
+        found.append(
+            ExampleSet(
+                index=int(pool.indices[place]),
+                prompt=env.prompt(task, m),
+                answers=tuple(answers),
+                status=tuple(Status(int(code)) for code in pool.status[place, :taken].ravel()),
+                vectors=pool.rewards[place, :taken].reshape(-1, d),
+                picture=_picture(env, task, answers),
+            )
+        )
+    return found
+
+
+def _picture(env: AnyEnv, task: Any, answers: Sequence[str | None]) -> NDArray[np.uint8] | None:
+    """The environment's own picture of the answers, taken together as one response."""
+    if "rgb_array" not in env.metadata["render_modes"]:
+        return None
+    before = env.num_answers, env.render_mode
+    env.num_answers, env.render_mode = len(answers), "rgb_array"
+    try:
+        env.reset(options={"task": task})
+        env.step(format_answers(answers, len(answers)))
+        drawn = env.render()
+    finally:
+        env.num_answers, env.render_mode = before
+    return np.asarray(drawn, dtype=np.uint8)
+
+
+def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Path) -> Path | None:
+    """Pictures of the same prompts side by side: a column for each method; for each prompt where there is one method.
+
+    ``None`` where there is no picture.
+    """
+    grid: list[list[tuple[str, NDArray[np.uint8]]]] = []
+    for label, sets in columns:
+        pictures = [(f"prompt {one.index}", one.picture) for one in sets if one.picture is not None]
+        if not pictures:
+            return None
+        grid.append([(f"{label}, {name}" if len(columns) > 1 else name, picture) for name, picture in pictures])
+    if len(grid) == 1:
+        grid = [[one] for one in grid[0]]
+    rows = max(len(column) for column in grid)
+    shape = np.max([picture.shape[:2] for column in grid for _, picture in column], axis=0)
+    width = 3.2
+    figure = new_figure(height=(width * shape[0] / shape[1] + 0.35) * rows, width=width * len(grid))
+    for across, column in enumerate(grid):
+        for down, (title, picture) in enumerate(column):
+            axes = figure.add_subplot(rows, len(grid), down * len(grid) + across + 1)
+            axes.imshow(picture, interpolation="antialiased")
+            axes.set_title(title, color=INK, fontsize=10.5, fontweight="bold")
+            axes.set_axis_off()
+    return save(figure, path)
+
+
+def example_text(one: ExampleSet, objectives: Sequence[str]) -> str:
+    """An example in Markdown."""
+    lines = [f"### Prompt {one.index}", "", _fenced(cut(one.prompt, PROMPT_CHARS)), ""]
+    for place, (answer, status, vector) in enumerate(zip(one.answers, one.status, one.vectors, strict=True), start=1):
+        rewards = ", ".join(f"{name} {value:.2f}" for name, value in zip(objectives, vector, strict=True))
+        lines += [f"Answer {place}: {status.name.lower().replace('_', ' ')}; {rewards}", ""]
+        if answer is not None:
+            lines += [_fenced(cut(answer.strip(), ANSWER_CHARS)), ""]
+    return "\n".join(lines)
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"

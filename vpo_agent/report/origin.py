@@ -1,0 +1,65 @@
+"""The environment behind a saved pool, made again from what the pool says of itself."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from vpo_agent.pool import Pool
+from vpo_envs import VectorTextEnv
+from vpo_envs.command.show import CommandError, make_text_env
+
+AnyEnv = VectorTextEnv[Any, Any, Any]
+
+
+def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
+    """The environment that the pool was sampled from.
+
+    Args:
+        pool: The pool.
+        name: What messages call it.
+
+    Returns:
+        The environment, or ``None`` with the reason why it cannot be made again.
+
+    Raises:
+        ValueError: The pool's shape does not fit its environment.
+    """
+    env_id = pool.source.get("env")
+    if not isinstance(env_id, str):
+        return None, "the pool does not say which environment it is from"
+    kwargs = {**dict(pool.source.get("env_kwargs", {})), "split": pool.source.get("split", "test")}
+    m = pool.rewards.shape[2]
+    try:
+        env = make_text_env(env_id, **kwargs, num_answers=m)
+    except CommandError as error:
+        return None, str(error)
+    check_fits(pool, env, name, env_id)
+    return env, ""
+
+
+def check_fits(pool: Pool, env: AnyEnv, name: str, env_id: str) -> None:
+    """Check that the pool can be from this environment.
+
+    Raises:
+        ValueError: Its objectives, or its answers per rollout, are others than it says.
+    """
+    if pool.objectives != env.objective_names:
+        raise ValueError(
+            f"{name} has the {len(pool.objectives)} objectives {', '.join(pool.objectives)}, but {env_id} has "
+            f"{', '.join(env.objective_names)}: it is from another environment, or from another version of it"
+        )
+    stated, m = pool.source.get("num_answers", pool.rewards.shape[2]), pool.rewards.shape[2]
+    if stated != m:
+        raise ValueError(
+            f"{name} says that a rollout in {env_id} holds {stated} answers, but its rewards of shape "
+            f"{pool.rewards.shape} hold {m}: sample it again"
+        )
+
+
+def same_instances(pool: Pool, env: AnyEnv) -> bool:
+    """Whether the environment still makes the instances that the answers of the pool are to."""
+    if "tasks" not in pool.source:
+        return True
+    hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
+    return bool(pool.source["tasks"] == blake2b(hashes.encode(), digest_size=16).hexdigest())

@@ -1,0 +1,58 @@
+"""Search at test time: best-of-n and evolution, driven by a policy, over the scalar reward of an environment.
+
+The names below are loaded when they are first used: the part that runs inside OpenEvolve's processes needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vpo_agent.search.endpoint import VariationEndpoint
+    from vpo_agent.search.evolution import evolve
+    from vpo_agent.search.figure import plot_solved
+    from vpo_agent.search.openevolve_run import open_evolve
+    from vpo_agent.search.records import InstanceSearch, SearchResult, hard_instances
+    from vpo_agent.search.runner import SearchJob, run_search
+    from vpo_agent.search.sampling import best_of_n, best_of_pool
+
+_MODULES = {
+    "InstanceSearch": "records",
+    "SearchJob": "runner",
+    "SearchResult": "records",
+    "VariationEndpoint": "endpoint",
+    "best_of_n": "sampling",
+    "best_of_pool": "sampling",
+    "evolve": "evolution",
+    "hard_instances": "records",
+    "open_evolve": "openevolve_run",
+    "plot_solved": "figure",
+    "run_search": "runner",
+}
+
+__all__ = [
+    "InstanceSearch",
+    "SearchJob",
+    "SearchResult",
+    "VariationEndpoint",
+    "best_of_n",
+    "best_of_pool",
+    "evolve",
+    "hard_instances",
+    "open_evolve",
+    "plot_solved",
+    "run_search",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,175 @@
+"""Evolution of answers, many instances side by side, so that every call of the policy samples for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_agent.policy import LMPolicy
+from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.instances import Env, Instance, check_budget, score
+from vpo_agent.search.records import SearchResult
+from vpo_agent.search.sampling import sample_responses
+from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
+from vpo_envs import Status
+from vpo_envs.answers import answer_tags
+
+Variation = Literal["prefix", "rewrite"]
+
+
+class Archive:
+    """The answers of one instance that may become parents: one for each reward vector reached.
+
+    A parent is the best answer under weights drawn anew for each child: the task's fixed weights half of the time, else
+    uniform ones. So the search climbs the scalar reward and keeps stepping stones all along the front. A newer answer
+    takes the place of one with the same vector, which lets the search drift across plateaus.
+    """
+
+    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
+        """Start empty; ``weights`` (d,) are the fixed ones, ``active`` (d,) says which objectives count."""
+        self._weights = weights
+        self._active = active
+        self._answers: dict[tuple[float, ...], Answer] = {}
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def add(self, answer: Answer, reward: NDArray[np.float32]) -> None:
+        """Take in an answer with its reward vector, (d,)."""
+        self._answers[tuple(float(value) for value in np.round(reward, 6))] = answer
+
+    def parent(self, rng: np.random.Generator) -> tuple[Answer, NDArray[np.float64]]:
+        """Draw a parent, and give its reward vector, (d,)."""
+        weights = self._weights
+        if rng.random() < 0.5:
+            draws = rng.exponential(size=len(weights)) * self._active
+            weights = draws / draws.sum()
+        vectors = np.array(list(self._answers))
+        values = vectors @ weights
+        best = np.flatnonzero(values >= values.max() - 1e-9)
+        chosen = vectors[int(rng.choice(best))]
+        return self._answers[tuple(chosen.tolist())], chosen
+
+
+def evolve(
+    env: Env,
+    policy: LMPolicy,
+    indices: Sequence[int],
+    *,
+    budget: int = 200,
+    start: int = 30,
+    offspring: int = 5,
+    fresh: float = 0.1,
+    variation: Variation = "prefix",
+    seed: int = 0,
+    max_new_tokens: int = 1024,
+    temperature: float = 1.0,
+) -> SearchResult:
+    """Search for the best scalar reward by varying the answers found so far.
+
+    The budget counts answers, of the start and of the search alike, so policies that write one answer a response and
+    those that write sets are searched with equally many. An instance that has reached its exact optimum samples no
+    more. What an instance finds does not depend on which other instances are searched beside it.
+
+    Args:
+        env: The environment; its ``num_answers`` says how many answers a response holds.
+        policy: The model.
+        indices: Which instances of the environment's split.
+        budget: Answers to each.
+        start: How many of them are sampled as whole responses first, as best-of-n does.
+        offspring: Children of an instance in one call of the policy, all from the same archive.
+        fresh: The share of children that keep nothing of a parent: an answer of the start is sampled anew, after the
+            answers that stood before it in its response.
+        variation: ``"prefix"``, for any causal model, or ``"rewrite"``, for one that follows instructions.
+        seed: Keys the random streams.
+        max_new_tokens: Longest response, in tokens.
+        temperature: Of the sampling.
+
+    Raises:
+        ValueError: A number out of range, an unknown variation, or an index outside the split.
+    """
+    check_budget(budget)
+    if start < 1 or offspring < 1:
+        raise ValueError(f"start and offspring must be at least 1, got {start} and {offspring}")
+    if not 0 <= fresh <= 1:
+        raise ValueError(f"fresh must be from 0 to 1, got {fresh}")
+    if variation not in get_args(Variation):
+        raise ValueError(f"unknown variation {variation!r}: choose one of {', '.join(get_args(Variation))}")
+    m = env.num_answers
+    instances = [Instance(env, index, budget) for index in indices]
+    prompts = [env.prompt(one.task, m) for one in instances]
+    sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature}
+    continuer = Continuer(policy, prompts, **sampling)  # type: ignore[arg-type]  # mypy joins int and float to object
+    starts = sample_responses(env, continuer, instances, min(start, budget), seed)
+    archives = [Archive(one.weights, one.active) for one in instances]
+    streams = [np.random.default_rng([seed, one.index, 1]) for one in instances]
+    for one, archive, answers in zip(instances, archives, starts, strict=True):
+        _archive_start(env, one, archive, answers)
+
+    while any(not one.done for one in instances):
+        rows = [i for i, one in enumerate(instances) if not one.done for _ in range(min(offspring, one.room))]
+        numbers = _count_up(rows, instances)
+        keys = [(seed, instances[i].index, 1, number) for i, number in zip(rows, numbers, strict=True)]
+        children: list[Answer | None]
+        if variation == "prefix":
+            begun = [_begin(archives[i], starts[i], fresh, streams[i]) for i in rows]
+            closings = [answer_tags(m)[position - 1][1] for _, position in begun]
+            new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
+            children = [
+                read_answers(policy.tokenizer, [*beginning, *tokens], m)[position - 1]
+                for (beginning, position), tokens in zip(begun, new, strict=True)
+            ]
+        else:
+            asks = [_ask(env, instances[i], archives[i], fresh, streams[i]) for i in rows]
+            rewriter = Continuer(policy, asks, **sampling)  # type: ignore[arg-type]  # as above
+            new = rewriter.finish(range(len(rows)), [[]] * len(rows), [answer_tags(1)[0][1]] * len(rows), keys)
+            children = [read_answers(policy.tokenizer, tokens, 1)[0] for tokens in new]
+        texts = [None if child is None else child.text for child in children]
+        rewards, status = score(env, [instances[i].task for i in rows], texts)
+        for i, child, tokens, reward, what in zip(rows, children, new, rewards, status, strict=True):
+            instances[i].add(None if child is None else child.text, reward, int(what), len(tokens))
+            if child is not None and what == Status.OK:
+                archives[i].add(child, reward)
+    return SearchResult(f"evolve ({variation})", env.objective_names, tuple(one.record() for one in instances))
+
+
+def _archive_start(env: Env, instance: Instance, archive: Archive, answers: Sequence[Answer]) -> None:
+    readable = iter(answers)
+    for reward, what in zip(instance.rewards, instance.status[: instance.sampled], strict=False):
+        if what != Status.MISSING:
+            answer = next(readable)
+            if what == Status.OK:
+                archive.add(answer, reward)
+
+
+def _count_up(rows: Sequence[int], instances: Sequence[Instance]) -> list[int]:
+    """The number of each row's answer in its instance's search."""
+    ahead: dict[int, int] = {}
+    numbers = []
+    for i in rows:
+        numbers.append(instances[i].sampled + ahead.get(i, 0))
+        ahead[i] = ahead.get(i, 0) + 1
+    return numbers
+
+
+def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:
+    """What the next child keeps, and which answer of its response it is."""
+    if rng.random() < fresh or not len(archive):
+        if not starts:
+            return [], 1
+        place = starts[int(rng.integers(len(starts)))]
+        return before(place), place.position
+    parent, _ = archive.parent(rng)
+    return random_prefix(parent, rng), parent.position
+
+
+def _ask(env: Env, instance: Instance, archive: Archive, fresh: float, rng: np.random.Generator) -> str:
+    """The prompt that the next child answers."""
+    prompt = env.prompt(instance.task, 1)
+    if rng.random() < fresh or not len(archive):
+        return prompt
+    parent, reward = archive.parent(rng)
+    return rewrite_prompt(prompt, parent.text, env.objective_names, reward, instance.active)

@@ -1,0 +1,60 @@
+"""Pictures of searches: how many instances are solved, against how many answers were sampled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.ticker import MaxNLocator
+
+from vpo_agent.plots import _FAINT_INK, _MARKERS, _PALETTE, _PAPER, _ROUND_STEPS, _dress, _figure, _legend, _save
+from vpo_agent.search.records import TOLERANCE, SearchResult
+
+__all__ = ["plot_solved"]
+
+
+def plot_solved(
+    results: Mapping[str, SearchResult], path: str | os.PathLike[str], *, tolerance: float = TOLERANCE
+) -> Path:
+    """Draw the instances solved and the mean best scalar reward against the answers sampled, a curve for each search.
+
+    Args:
+        results: The searches by name, in the order of the legend.
+        path: Where the PNG goes; missing folders are made.
+        tolerance: How near to the optimum counts as solved.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: There are no searches, or ``path`` does not end in ``.png``.
+    """
+    if not results:
+        raise ValueError("no searches to plot: the mapping is empty; pass at least one SearchResult")
+    figure = _figure(height=4.4)
+    legend: dict[str, Artist] = {}
+    panels = [figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)]
+    for axes, title in zip(panels, ("Instances solved", "Best scalar reward, mean"), strict=True):
+        _dress(axes, title)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=_ROUND_STEPS))
+    panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
+    for number, (name, result) in enumerate(results.items()):
+        color, marker = _PALETTE[number % len(_PALETTE)], _MARKERS[number % len(_MARKERS)]
+        curves = (result.solved(tolerance).sum(axis=0), result.best().mean(axis=0))
+        for axes, curve in zip(panels, curves, strict=True):
+            answers = np.arange(1, len(curve) + 1)
+            line = axes.plot(
+                answers, curve, color=color, lw=2.0, marker=marker, ms=6, mec=_PAPER, mew=1.0, drawstyle="steps-post"
+            )
+            line[0].set_markevery(max(1, len(curve) // 8))
+            legend[name] = line[0]
+    optimum = [one.optimum for one in next(iter(results.values())).instances]
+    known = [value for value in optimum if value is not None]
+    if len(known) == len(optimum):
+        legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color="#24292f", lw=1.3, ls="--")
+    figure.supxlabel("answers sampled per instance", color=_FAINT_INK, fontsize=11)
+    _legend(figure, legend)
+    return _save(figure, path)

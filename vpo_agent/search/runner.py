@@ -1,0 +1,240 @@
+"""A search job over several policies with equal budgets: saved as it goes, resumed where it stopped, reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from vpo_agent.checkpoints import write_text_atomically
+from vpo_agent.policy import LMPolicy
+from vpo_agent.rollouts import make_text_env
+from vpo_agent.search.endpoint import Upstream
+from vpo_agent.search.evolution import Variation, evolve
+from vpo_agent.search.figure import plot_solved
+from vpo_agent.search.instances import Env, check_budget, task_of
+from vpo_agent.search.openevolve_run import open_evolve
+from vpo_agent.search.records import TOLERANCE, InstanceSearch, SearchResult
+from vpo_agent.search.sampling import best_of_n
+
+Method = Literal["best-of-n", "evolve", "openevolve"]
+SIDE_BY_SIDE = 64
+"""Instances whose answers are sampled together, and that are saved together."""
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """What is searched, and how: the same for every policy."""
+
+    env: str
+    """Id of a registered environment."""
+    indices: tuple[int, ...]
+    """Which instances of the split."""
+    method: Method = "evolve"
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment, but for its split and number of answers."""
+    split: str = "test"
+    iterations: int = 200
+    """Answers sampled for each instance."""
+    seed: int = 0
+    temperature: float = 1.0
+    max_new_tokens: int = 1024
+    """Longest response, in tokens."""
+    variation: Variation = "prefix"
+    start: int = 30
+    """Of ``evolve``: answers sampled first, as best-of-n does."""
+    offspring: int = 5
+    """Of ``evolve``: children of an instance in one call of the policy."""
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join(get_args(Method))}")
+        check_budget(self.iterations)
+        if not self.indices:
+            raise ValueError("there is no instance to search: give at least one")
+        if len(set(self.indices)) < len(self.indices):
+            raise ValueError("an instance is named twice: give each index once")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+    def environment(self, num_answers: int) -> Env:
+        """The environment, for a policy that writes ``num_answers`` answers in a response.
+
+        Raises:
+            ValueError: It cannot be made, or an index is outside its split.
+        """
+        env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
+        for index in self.indices:
+            task_of(env, index)
+        return env
+
+
+@dataclass(frozen=True)
+class SearchTarget:
+    """One policy to search with."""
+
+    name: str
+    num_answers: int
+    """m, answers in a response."""
+    load: Callable[[], LMPolicy] | None = None
+    """Gives the policy; called only when something is left to search."""
+    upstream: Upstream | None = None
+    """The endpoint behind which the policy is, in place of ``load``; for method openevolve alone."""
+
+
+def run_search(
+    job: SearchJob, targets: Sequence[SearchTarget], out: Path, *, say: Callable[[str], None] = print
+) -> dict[str, SearchResult]:
+    """Search with each policy, and save what is found.
+
+    ``out`` gets ``search.json`` (the job), ``NAME.jsonl`` (one line per instance, written as instances are done),
+    ``NAME.npz`` (everything, see :meth:`SearchResult.load`), ``results.md`` and ``solved.png``. Called again with the
+    same job, it goes on with the instances that have no line yet.
+
+    Raises:
+        ValueError: Bad settings, two policies of one name, or ``out`` holds another job.
+    """
+    names = [target.name for target in targets]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"each policy needs a name of its own, got {', '.join(names) or 'none'}")
+    for target in targets:
+        if target.load is None and (job.method != "openevolve" or target.upstream is None):
+            raise ValueError(f"method {job.method} needs the policy itself, not an endpoint: give a run or a model")
+    envs = [job.environment(target.num_answers) for target in targets]
+    _claim(job, out)
+    results = {}
+    for target, env in zip(targets, envs, strict=True):
+        log = out / f"{target.name}.jsonl"
+        done = _read_log(log)
+        left = [index for index in job.indices if index not in done]
+        if left:
+            say(f"{target.name}: {job.method} on {len(left)} instances, {job.iterations} answers each")
+            with ExitStack() as stack:
+                search = _searcher(job, target, env, out, stack)
+                size = 1 if job.method == "openevolve" else SIDE_BY_SIDE
+                for first in range(0, len(left), size):
+                    found = search(left[first : first + size])
+                    with log.open("a", encoding="utf-8") as file:
+                        file.writelines(one.to_json() + "\n" for one in found.instances)
+                    done.update({one.index: one for one in found.instances})
+        label = job.method if job.method == "best-of-n" else f"{job.method} ({job.variation})"
+        result = SearchResult(label, env.objective_names, tuple(done[index] for index in job.indices))
+        result.save(out / f"{target.name}.npz")
+        results[target.name] = result
+    write_text_atomically(out / "results.md", summary(results) + "\n")
+    plot_solved(results, out / "solved.png")
+    return results
+
+
+def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -> str:
+    """What each search reached against its budget, as a Markdown table."""
+    lines = [
+        "| policy | method | answers | tokens | best scalar reward | optimum | solved |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, result in results.items():
+        best, solved, tokens = result.best(), result.solved(tolerance), result.tokens()
+        optima = [one.optimum for one in result.instances]
+        known = [value for value in optima if value is not None]
+        optimum = f"{sum(known) / len(known):.3f}" if len(known) == len(optima) else "-"
+        budget = best.shape[1]
+        for k in sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget}):
+            lines.append(
+                f"| {name} | {result.method} | {k} | {tokens[:, k - 1].mean():.0f} | {best[:, k - 1].mean():.3f} "
+                f"| {optimum} | {solved[:, k - 1].sum()} of {len(best)} |"
+            )
+    return "\n".join(lines)
+
+
+def per_instance(result: SearchResult) -> str:
+    """One line for each instance: the best scalar reward, the optimum, and after how many answers it was solved."""
+    lines = ["| instance | best | optimum | solved after | tokens |", "|---:|---:|---:|---:|---:|"]
+    for one in result.instances:
+        optimum = "-" if one.optimum is None else f"{one.optimum:.3f}"
+        lines.append(
+            f"| {one.index} | {one.best()[-1]:.3f} | {optimum} | {one.solved_at() or '-'} | {int(one.tokens.sum())} |"
+        )
+    return "\n".join(lines)
+
+
+def _searcher(
+    job: SearchJob, target: SearchTarget, env: Env, out: Path, stack: ExitStack
+) -> Callable[[Sequence[int]], SearchResult]:
+    """The search of some instances with one policy, which is loaded, or served, until ``stack`` ends."""
+    if job.method == "openevolve":
+        upstream = target.upstream
+        if upstream is None:
+            assert target.load is not None
+            try:
+                from vpo_agent.serve import serve_in_background
+            except ModuleNotFoundError as error:
+                raise ValueError(str(error)) from None
+            server = stack.enter_context(serve_in_background(target.load()))
+            upstream = Upstream(server.base_url, temperature=job.temperature, max_tokens=job.max_new_tokens)
+        language = "python" if job.env.startswith("vpo/Code-") else "text"
+        return lambda indices: open_evolve(
+            env,
+            job.env,
+            job.env_kwargs,
+            upstream,
+            indices,
+            budget=job.iterations,
+            variation=job.variation,
+            language=language,
+            seed=job.seed,
+            folder=out / "openevolve" / target.name,
+        )
+    assert target.load is not None
+    policy = target.load()
+    sampling: dict[str, Any] = {
+        "budget": job.iterations,
+        "seed": job.seed,
+        "temperature": job.temperature,
+        "max_new_tokens": job.max_new_tokens,
+    }
+    if job.method == "best-of-n":
+        return lambda indices: best_of_n(env, policy, indices, **sampling)
+    more = {"start": job.start, "offspring": job.offspring, "variation": job.variation}
+    return lambda indices: evolve(env, policy, indices, **sampling, **more)
+
+
+def _claim(job: SearchJob, out: Path) -> None:
+    """Write the job into ``out``, or check that the one there is the same."""
+    saved = out / "search.json"
+    # What JSON makes of it, such as lists in place of tuples.
+    wanted = json.loads(json.dumps(asdict(job)))
+    if saved.is_file():
+        try:
+            before = json.loads(saved.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"cannot read {str(saved)!r}: {error}") from None
+        for name, value in wanted.items():
+            # More instances may be added to a search; those that are there stay as they are.
+            if name != "indices" and before.get(name) != value:
+                raise ValueError(
+                    f"{str(out)!r} holds a search with {name}={before.get(name)!r}, not {value!r}: give another --out"
+                )
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{str(out)!r} is not the folder of a search, so it is not touched: give another --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(saved, json.dumps(wanted, indent=2) + "\n")
+    except OSError as error:
+        raise ValueError(f"cannot write into {str(out)!r}: {error.strerror}") from error
+
+
+def _read_log(path: Path) -> dict[int, InstanceSearch]:
+    """The instances that are done; a last line that was cut off when the search stopped is dropped."""
+    if not path.is_file():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    if len(whole) < len(lines):
+        write_text_atomically(path, "".join(whole))
+    try:
+        return {one.index: one for one in map(InstanceSearch.from_json, whole)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"cannot read {str(path)!r}: {error!r}; delete it to search again") from None

@@ -1,0 +1,108 @@
+"""Best-of-n: independent responses to each prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_agent.evaluate import Pool
+from vpo_agent.metrics import best_at_k
+from vpo_agent.policy import LMPolicy
+from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.instances import Env, Instance, check_budget, score
+from vpo_agent.search.records import SearchResult
+from vpo_agent.search.variation import Answer, read_answers
+from vpo_envs.answers import answer_tags
+
+
+def best_of_n(
+    env: Env,
+    policy: LMPolicy,
+    indices: Sequence[int],
+    *,
+    budget: int = 200,
+    seed: int = 0,
+    max_new_tokens: int = 1024,
+    temperature: float = 1.0,
+) -> SearchResult:
+    """Sample ``budget`` answers to each instance, in whole responses; of the last one what goes beyond is dropped.
+
+    Args:
+        env: The environment; its ``num_answers`` says how many answers a response holds.
+        policy: The model.
+        indices: Which instances of the environment's split.
+        budget: Answers to each.
+        seed: Keys the random stream.
+        max_new_tokens: Longest response, in tokens.
+        temperature: Of the sampling.
+
+    Raises:
+        ValueError: The budget is below 1, or an index is outside the split.
+    """
+    check_budget(budget)
+    instances = [Instance(env, index, budget) for index in indices]
+    prompts = [env.prompt(one.task, env.num_answers) for one in instances]
+    continuer = Continuer(policy, prompts, max_new_tokens=max_new_tokens, temperature=temperature)
+    sample_responses(env, continuer, instances, budget, seed)
+    return SearchResult("best-of-n", env.objective_names, tuple(one.record() for one in instances))
+
+
+def sample_responses(
+    env: Env, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int
+) -> list[list[Answer]]:
+    """Sample whole responses until each instance has ``count`` answers, and log them.
+
+    Returns:
+        The readable answers of each instance.
+    """
+    m = env.num_answers
+    responses = -(-count // m)
+    closing = answer_tags(m)[-1][1]
+    rows = [(i, r) for i in range(len(instances)) for r in range(responses)]
+    sampled = continuer.finish(
+        [i for i, _ in rows],
+        [[]] * len(rows),
+        [closing] * len(rows),
+        [(seed, instances[i].index, 0, r) for i, r in rows],
+    )
+    found: list[tuple[int, Answer | None, int]] = []
+    taken = [0] * len(instances)
+    for (i, _), tokens in zip(rows, sampled, strict=True):
+        answers = read_answers(continuer.policy.tokenizer, tokens, m)
+        for answer, cost in zip(answers, _costs(answers, len(tokens)), strict=True):
+            if taken[i] < count:
+                taken[i] += 1
+                found.append((i, answer, cost))
+    rewards, status = score(
+        env, [instances[i].task for i, _, _ in found], [None if a is None else a.text for _, a, _ in found]
+    )
+    kept: list[list[Answer]] = [[] for _ in instances]
+    for (i, answer, cost), reward, what in zip(found, rewards, status, strict=True):
+        instances[i].add(None if answer is None else answer.text, reward, int(what), cost)
+        if answer is not None:
+            kept[i].append(answer)
+    return kept
+
+
+def best_of_pool(pool: Pool, budget: int) -> NDArray[np.float64]:
+    """The exact expected best scalar reward of 1 to ``budget`` answers of a saved pool, (N, budget).
+
+    Raises:
+        ValueError: The pool holds fewer answers.
+    """
+    n, rollouts, m, d = pool.rewards.shape
+    scalar = np.einsum("nad,nd->na", pool.rewards.reshape(n, rollouts * m, d).astype(float), pool.scalar_weights)
+    return np.stack([best_at_k(scalar, k) for k in range(1, budget + 1)], axis=1)
+
+
+def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
+    """Tokens of each answer: those from the end of the one before; what is left over falls to the last."""
+    costs, spent = [], 0
+    for answer in answers:
+        end = spent if answer is None else max(spent, len(answer.response))
+        costs.append(end - spent)
+        spent = end
+    costs[-1] += tokens - spent
+    return costs

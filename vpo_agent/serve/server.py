@@ -1,0 +1,153 @@
+"""Starting and stopping the server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from vpo_agent.policy import LMPolicy
+from vpo_agent.serve.app import Limits, make_app
+from vpo_agent.serve.engine import Engine
+
+STOP_SECONDS = 5
+"""How long connections may take to end when the server stops."""
+
+
+BACKLOG = 128
+"""Connections that may wait to be accepted."""
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """Where a server listens."""
+
+    base_url: str
+    """What OpenAI's clients take as their ``base_url``, such as ``http://127.0.0.1:8000/v1``."""
+    model: str
+    """The name of the model in requests."""
+    engine: Engine
+
+
+class _Server(uvicorn.Server):
+    """Ends what is running first when it stops, so that open requests hear of it instead of being waited for."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+        super().__init__(config)
+        self._engine = engine
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._engine.close(wait=False)
+        await super().shutdown(sockets)
+
+
+def serve(
+    policy: LMPolicy,
+    *,
+    name: str = "policy",
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits | None = None,
+    ready: Callable[[RunningServer], None] = lambda server: None,
+) -> None:
+    """Serve a policy until Ctrl-C or SIGTERM.
+
+    Args:
+        policy: Sampled from; nothing else may use or change its model meanwhile.
+        name: Of the model, in requests.
+        host: Address to listen on; anything but a loopback address is open to others, and there is no password.
+        port: 0 takes a free one.
+        limits: What requests may ask for.
+        ready: Called when connections are taken.
+
+    Raises:
+        ValueError: The address cannot be used.
+        KeyboardInterrupt: Ctrl-C, after everything has ended.
+    """
+    with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
+        ready(running)
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def serve_in_background(
+    policy: LMPolicy,
+    *,
+    port: int = 0,
+    name: str = "policy",
+    host: str = "127.0.0.1",
+    limits: Limits | None = None,
+) -> Iterator[RunningServer]:
+    """Serve a policy from a thread while the block runs; arguments as for :func:`serve`.
+
+    Raises:
+        ValueError: The address cannot be used.
+        RuntimeError: The server did not start.
+    """
+    with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
+        thread = threading.Thread(target=server.run, args=([listener],), name="vpo-serve-http", daemon=True)
+        thread.start()
+        while not server.started:
+            if not thread.is_alive():
+                raise RuntimeError("the server did not start")
+            time.sleep(0.005)
+        try:
+            yield running
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def _server(
+    policy: LMPolicy, name: str, listener: socket.socket, limits: Limits
+) -> Iterator[tuple[_Server, RunningServer]]:
+    engine = Engine(policy, max_rows=limits.rows, max_waiting=limits.waiting)
+    config = uvicorn.Config(
+        make_app(engine, name, limits),
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        # Clients keep their connections for later requests.
+        timeout_keep_alive=60,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    try:
+        yield _Server(config, engine), RunningServer(f"http://{address}:{port}/v1", name, engine)
+    finally:
+        engine.close()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens on the address, for the caller to close.
+
+    Raises:
+        ValueError: The address cannot be used.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ValueError(f"cannot listen on {host!r}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # From here on the address is taken, and connections wait for the server to start.
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot listen on {host}:{port}: {reason}; choose another --port or --host") from None
+    return listener
