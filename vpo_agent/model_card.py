@@ -76,8 +76,8 @@ def _what(facts: CardFacts) -> str:
     several = f"sets of {facts.answers} answers" if facts.answers > 1 else "single answers"
     text = (
         f"A language model that gives {several} to tasks of `{settings['env']}`, an environment whose reward is a "
-        f"vector. `{settings['model']}` was trained for {facts.step} steps with the method `{settings['method']}` of VPO "
-        "Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
+        f"vector. `{settings['model']}` was trained for {facts.step} steps with the method `{settings['method']}` of "
+        "VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
     )
     if facts.objectives:
         rows = "\n".join(f"| {name} | {meaning} |" for name, meaning in facts.objectives)

@@ -95,8 +95,8 @@ def push_folder(folder: Path, repo: str, *, private: bool) -> str:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token that may write "
-            "there, and check the name and the network"
+            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token that may "
+            "write there, and check the name and the network"
         ) from error
     return str(made)
 
