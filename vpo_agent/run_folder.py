@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -120,6 +121,14 @@ class RunFolder:
         Raises:
             DiskFull: There is none. Other errors pass.
         """
+        outer = threading.excepthook
+
+        def hook(thrown: threading.ExceptHookArgs) -> None:
+            # TensorBoard writes in a thread of its own; what fails there is raised here again.
+            if not isinstance(thrown.exc_value, OSError) or _why_full(thrown.exc_value) is None:
+                outer(thrown)
+
+        threading.excepthook = hook
         try:
             yield
         except (OSError, SafetensorError) as error:
@@ -131,6 +140,8 @@ class RunFolder:
             raise DiskFull(
                 f"cannot write the run in {str(self.path)!r}, {reason}: make room, then go on with --resume; {kept}"
             ) from error
+        finally:
+            threading.excepthook = outer
 
     def check_settings(self, saved: Mapping[str, Any], what: str) -> None:
         """Check that the settings of ``what``, a run or checkpoint, are those of this run.
