@@ -29,6 +29,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     assert text in out
     assert str(folder) in out
     assert "Best scalar reward on the exact fronts (mean): 0.500" in out
+    assert "the model has no chat template: prompts reach it as plain text" in out
     assert "Writing model shards" not in err
     assert "TensorFlow" not in err
     files = {path.name for path in folder.iterdir() if path.name != LOCK_FILE}

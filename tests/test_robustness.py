@@ -175,6 +175,15 @@ def test_out_of_memory_in_sampling_ends_the_run_in_one_line(
         trainer.train()
 
 
+def test_adapters_without_peft_are_refused_before_anything_is_made(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install 'vpo-gym\[lora\]'"):
+        Trainer(letters_config(lora_rank=2))
+    assert not letters_config().runs_dir.exists()
+
+
 def test_the_libraries_here_are_those_that_are_needed() -> None:
     check_libraries()
 
