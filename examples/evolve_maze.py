@@ -35,7 +35,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("searches/evolve_maze"))
     options = parser.parse_args()
 
-    targets = [SearchTarget(target_name(name), set_size(name), partial(load_policy, name)) for name in options.targets]
+    targets = [
+        SearchTarget(target_name(name).replace("/", "-"), set_size(name), partial(load_policy, name))
+        for name in options.targets
+    ]
     found: dict[str, SearchResult] = {}
     for method in METHODS:
         job = SearchJob(
@@ -49,7 +52,7 @@ def main() -> None:
         )
         results = run_search(job, targets, options.out / method, say=partial(print, flush=True))
         found |= {f"{name}, {method}": result for name, result in results.items()}
-    print(f"\n{summary({name.split(', ')[0] + ' ' + r.method: r for name, r in found.items()})}\n")
+    print(f"\n{summary(found)}\n")
     for target in targets:
         print(difference(target.name, *(found[f"{target.name}, {method}"] for method in METHODS)))
     print(f"figure: {plot_solved(found, options.out / 'solved.png')}")

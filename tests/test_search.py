@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from vpo_agent.search import (
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.evolution import Archive
 from vpo_agent.search.records import NOT_SAMPLED
-from vpo_agent.search.runner import SearchTarget
+from vpo_agent.search.runner import SearchTarget, per_instance
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs import Objective, Status
 from vpo_envs.answers import answer_tags, format_answers
@@ -175,7 +177,7 @@ def pool_of(rewards: np.ndarray, fronts: tuple[np.ndarray, ...] | None = None) -
 
 def test_the_best_of_a_pool_is_the_mean_over_all_subsets() -> None:
     pool = pool_of(np.random.default_rng(3).random((2, 3, 2, 2)))
-    scalar = pool.rewards.reshape(2, 6, 2).mean(axis=-1)
+    scalar = pool.rewards.reshape(2, 6, 2).astype(float).mean(axis=-1)
     curve = best_of_pool(pool, 6)
     for k in range(1, 7):
         brute = [np.mean([row[list(chosen)].max() for chosen in combinations(range(6), k)]) for row in scalar]
@@ -193,8 +195,8 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
                 if status == Status.OK:
                     assert any(np.allclose(reward, vector) for vector in LETTERS.values())
             assert one.best()[-1] == pytest.approx((one.rewards @ one.weights).max())
-        # A letter in its tags is three tokens.
-        assert result.tokens()[:, -1].min() >= 3 * 10 - 2
+        # A letter in its tags is three tokens; hardly any answer is missing.
+        assert result.tokens()[:, -1].min() >= 20
 
 
 # ------------------------------------------------------------------------------------------ evolution
@@ -397,6 +399,23 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
         run_search(job_on_letters(seed=1), targets, out)
 
 
+def test_the_table_shows_best_and_cost_against_the_budget() -> None:
+    rows = per_instance(SearchResult("evolve", ("a",), (record([0.2, 0.5, 0.99, 0.99], index=8),))).splitlines()
+    head, cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in (rows[0], rows[2]))
+    shown = dict(zip(head, cells, strict=True))
+    assert shown == {
+        "instance": "8",
+        "best of 1": "0.200",
+        "best of 3": "0.990",
+        "best of 4": "0.990",
+        "optimum": "1.000",
+        "solved after": "3",
+        # The answers cost 0, 1, 2 and 3 tokens.
+        "its tokens": "3",
+        "all tokens": "6",
+    }
+
+
 def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="is not the folder of a search, so it is not touched"):
@@ -408,7 +427,7 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
     ("argv", "message"),
     [
         (["tiny-maze", "--method", "anneal"], "unknown method 'anneal': choose one of best-of-n, evolve, openevolve"),
-        (["runs/none"], "runs/none"),
+        (["runs/none"], "there is no run or model in 'runs/none'"),
         (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
         (["tiny-maze", "--indices", "3,-1"], "-1"),
         (["tiny-maze", "--indices", "3,x"], "whole numbers apart by commas, got '3,x'"),
@@ -416,7 +435,7 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
         (["tiny-maze", "--prompts", "0"], "--prompts must be at least 1"),
         (["tiny-maze", "--prompts", "2", "--indices", "1"], "exclude each other"),
         (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
-        (["tiny-maze", "--start", "0"], "start and offspring must be at least 1"),
+        (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
         (["tiny-maze", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
         ([], "give the policies to search with"),
@@ -437,6 +456,18 @@ def test_what_cannot_be_searched_is_said_in_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path) -> None:
+    example = Path(__file__).parents[1] / "examples" / "evolve_maze.py"
+    command = [sys.executable, str(example), "--instances", "2", "--answers", "12"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| tiny-maze, evolve | evolve (prefix) | 12 |" in done.stdout
+    assert "| tiny-maze, best-of-n | best-of-n | 12 |" in done.stdout
+    assert "tiny-maze: evolution is ahead on" in done.stdout
+    assert (tmp_path / "searches" / "evolve_maze" / "solved.png").stat().st_size > 0
 
 
 def test_an_index_outside_a_data_set_is_an_error() -> None:

@@ -112,7 +112,7 @@ def test_a_child_keeps_a_prefix_of_its_parent_and_the_answers_before_it() -> Non
             chat = [{"role": "user", "content": openevolve_prompt("D D D D")}]
             replies = [
                 client.chat.completions.create(model="vary", messages=chat, seed=3).choices[0].message.content
-                for _ in range(12)
+                for _ in range(30)
             ]
     begun = [request["messages"] for request in requests[1:]]
     assert {len(messages) for messages in begun} == {2}
@@ -124,8 +124,8 @@ def test_a_child_keeps_a_prefix_of_its_parent_and_the_answers_before_it() -> Non
     for text, reply in zip(kept, replies, strict=True):
         assert reply == f"```text\n{(text.removeprefix(head) + ' L R').strip()}\n```"
     # OpenEvolve sends one seed for ever; the policy gets another each time.
-    assert len({request["seed"] for request in requests}) == 13
-    assert len(endpoint.children) == 14
+    assert len({request["seed"] for request in requests}) == 31
+    assert len(endpoint.children) == 32
 
 
 def test_the_rewrite_variation_hands_the_prompt_on() -> None:
@@ -174,7 +174,10 @@ def test_openevolve_evolves_programs_in_the_sandbox(tmp_path: Path) -> None:
     assert len(found["rewards"]) == 4
     folder = tmp_path / "out" / "openevolve" / "scripted" / "instance_0"
     scored = [json.loads(row) for row in (folder / "evaluations.jsonl").read_text().splitlines()]
-    assert [row["scalar"] for row in scored] == pytest.approx([0.0, 1.0])
+    # It scores the solution again where the stub is the parent again, and not where the solution itself is.
+    assert scored[0]["scalar"] == 0.0
+    assert [row["scalar"] for row in scored[1:]] == pytest.approx([1.0] * (len(scored) - 1))
+    assert len(scored) > 1
     best = json.loads((folder / "openevolve" / "best" / "best_program_info.json").read_text())
     assert best["metrics"]["combined_score"] == pytest.approx(1.0)
     assert found["best_answer"].strip() in done.stdout

@@ -129,6 +129,28 @@ def test_marginal_credit_is_what_the_set_loses_without_the_answer() -> None:
         torch.testing.assert_close(result.credit[:, :, s], expected, atol=1e-9, rtol=0)
 
 
+def test_own_credit_is_the_reward_of_the_answer_against_all_answers_of_the_group() -> None:
+    rewards, weights = batch()
+    valid = torch.ones(5, 8, dtype=torch.bool)
+    valid[1, 3] = False
+    result = advantages(
+        rewards,
+        weights=weights,
+        method="vpo_credit",
+        credit="own",
+        coefficient=0.5,
+        valid=valid,
+        scalar_weights=[1, 2, 0, 1],
+    )
+    scalar = (rewards * torch.tensor([0.25, 0.5, 0.0, 0.25])).sum(-1)
+    assert result.credit is not None
+    assert not result.credit[1, 3].any()
+    for prompt in range(5):
+        kept = scalar[prompt][valid[prompt]]
+        expected = 0.5 * (kept - kept.mean()) / (kept.std(correction=0) + 1e-6)
+        torch.testing.assert_close(result.credit[prompt][valid[prompt]], expected)
+
+
 def test_prefix_credit_takes_off_what_the_answers_before_foretell() -> None:
     rewards, weights = batch(prompts=40)
     result = advantages(rewards, weights=weights, method="vpo_credit")
@@ -177,7 +199,7 @@ def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
         ("vpo_soft", {"beta": math.inf}, "beta must be finite and above 0; got inf"),
         ("vpo_anytime", {"mean_weight": 1.5}, r"mean_weight must lie in \[0, 1\]; got 1.5"),
         ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be below 0; got 0"),
-        ("vpo_credit", {"credit": "shapley"}, "credit must be 'prefix' or 'marginal'; got 'shapley'"),
+        ("vpo_credit", {"credit": "shapley"}, "credit must be 'prefix', 'marginal' or 'own'; got"),
     ],
 )
 def test_an_option_out_of_range_is_named(method: str, options: dict[str, object], message: str) -> None:

@@ -79,14 +79,14 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     from vpo_agent.search.runner import SearchJob, SearchTarget
     from vpo_agent.targets import find_model, load_policy, target_name
 
+    for target in chosen.targets:
+        find_model(target, chosen.checkpoint)
     plans = [_settings(chosen, target) for target in chosen.targets or [None]]
     for target, plan in zip(chosen.targets, plans, strict=False):
         if (plan["env"], plan["env_kwargs"]) != (plans[0]["env"], plans[0]["env_kwargs"]):
             raise ValueError(
                 f"{target!r} is a policy for another environment than {chosen.targets[0]!r}: search each alone"
             )
-    for target in chosen.targets:
-        find_model(target, chosen.checkpoint)
     job = SearchJob(
         env=plans[0]["env"],
         env_kwargs=plans[0]["env_kwargs"],

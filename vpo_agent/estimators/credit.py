@@ -15,7 +15,7 @@ from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_
 from vpo_agent.estimators.set_scores import mixed_scores, utilities
 from vpo_agent.reward_groups import RewardGroups
 
-Credit = Literal["prefix", "marginal"]
+Credit = Literal["prefix", "marginal", "own"]
 
 
 @register_estimator("vpo_credit", answers="set", needs_weights=True)
@@ -30,10 +30,13 @@ def vpo_credit(
       answer s and those after it added beyond what such a beginning leads one to expect.
     - "marginal": R(S) - R(S without s), less its mean over the group at position s: the leave-one-out contribution
       (as for whole samples in SetPO, arXiv 2602.01062). Biased: a competent twin contributes nothing.
+    - "own": the scalar reward of answer s under the fixed weights, standardised over all answers of the group. It adds
+      another aim, that every answer be good by itself, and tells each answer how good it was: a failing answer beside
+      a good one is no longer free.
 
     Args:
         groups: the batch.
-        credit: "prefix" or "marginal".
+        credit: "prefix", "marginal" or "own".
         coefficient: what the credit is multiplied by; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
         mean_weight: share of the mean answer in the score, see `vpo_anytime`.
 
@@ -43,6 +46,10 @@ def vpo_credit(
     values = utilities(groups.rewards, groups.drawn_weights())
     scores = mixed_scores(values, mean_weight)
     rollout = standardise(scores, groups.valid)
+    if credit == "own":
+        own = groups.scalar_scores()
+        answers = groups.valid[..., None].expand_as(own)
+        return Advantages(rollout, scores, coefficient * standardise(own, answers, dim=(1, 2)))
     num_answers = values.shape[2]
     _, _, deviation = centre(scores, groups.valid)
     each: list[Tensor] = []
@@ -62,7 +69,7 @@ def vpo_credit(
             contribution, _, _ = centre(scores - rest, groups.valid)
             each.append(contribution)
         else:
-            raise ValueError(f"credit must be 'prefix' or 'marginal'; got {credit!r}")
+            raise ValueError(f"credit must be 'prefix', 'marginal' or 'own'; got {credit!r}")
     stacked = torch.stack(each, dim=-1)
     scale = torch.where(deviation < EPSILON, 0.0, 1 / (deviation + EPSILON))
     return Advantages(rollout, scores, coefficient * stacked * scale[..., None])

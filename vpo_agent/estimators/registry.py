@@ -162,7 +162,7 @@ def standardise(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -
 
     Args:
         scores: any shape.
-        valid: boolean, of a shape that broadcasts with that of the scores.
+        valid: boolean, of the shape of the scores, or of size 1 in dimensions that are not reduced.
         dim: the dimension, or dimensions, that make up one group.
 
     Returns:

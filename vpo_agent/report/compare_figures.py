@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -16,7 +17,7 @@ from vpo_agent.figure_style import FAINT_INK, INK, PAPER, ROUND_STEPS, dress, le
 from vpo_agent.intervals import Band, difference_over_seeds, over_prompts, over_seeds
 from vpo_agent.plots import FEWEST_TO_SMOOTH, series, smoothed
 from vpo_agent.pool import Floats
-from vpo_agent.report.figures import colour, log_axis, marker
+from vpo_agent.report.figures import at_ticks, colour, log_axis, marker
 from vpo_agent.report.methods import Method
 
 LEARNING = (
@@ -56,14 +57,13 @@ def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) ->
             right.plot(method.ks, paired.mean, color=colour(number), lw=1.4, ls=":")
         else:
             _band_line(right, method, number, seeds)
-    if without:
-        note = "dotted: a single seed, so no interval" + ("" if len(without) < len(others) else " over seeds")
-        right.text(0.98, 0.02, note, transform=right.transAxes, ha="right", va="bottom", color=FAINT_INK, fontsize=9)
     for axes in (left, right):
         log_axis(axes, baseline.ks)
         axes.set_xlabel("k, answers to a prompt", color=FAINT_INK, fontsize=11)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=ROUND_STEPS))
     left.set_ylabel(f"best@k less that of {baseline.label}", color=FAINT_INK, fontsize=11)
+    if without:
+        legend["dotted: one seed, so no interval"] = Line2D([], [], color=FAINT_INK, lw=1.4, ls=":")
     legend["band: 95 % interval"] = Patch(facecolor=INK, alpha=0.16, lw=0)
     legend_above(figure, legend, columns=5)
     return save(figure, path)
@@ -71,9 +71,10 @@ def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) ->
 
 def _band_line(axes: Axes, method: Method, number: int, band: Band) -> Artist:
     axes.fill_between(method.ks, band.low, band.high, color=colour(number), alpha=0.16, lw=0)
-    return axes.plot(method.ks, band.mean, color=colour(number), lw=2, marker=marker(number), ms=5, mec=PAPER, mew=0.8)[
-        0
-    ]
+    look: dict[str, Any] = {"color": colour(number), "marker": marker(number), "mec": PAPER}
+    line = axes.plot(method.ks, band.mean, lw=2, ms=6, mew=0.8, **look)[0]
+    line.set_markevery(at_ticks(method.ks))
+    return line
 
 
 def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -> Path:
@@ -88,12 +89,16 @@ def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -
             values = method.values(name)
             prompts = over_prompts(values.mean(axis=0)[:, None])
             shade = colour(number)
-            axes.plot([prompts.low[0], prompts.high[0]], [number] * 2, color=shade, lw=7, alpha=0.35)
+            axes.plot(
+                [prompts.low[0], prompts.high[0]], [number] * 2, color=shade, lw=7, alpha=0.35, solid_capstyle="butt"
+            )
             seeds = over_seeds(values.mean(axis=1)[:, None])
             if seeds is not None:
                 ends = [[prompts.mean[0] - seeds.low[0]], [seeds.high[0] - prompts.mean[0]]]
                 axes.errorbar(prompts.mean, [number], xerr=ends, color=shade, lw=1.3, capsize=4, fmt="none")
-                axes.plot(values.mean(axis=1), [number] * len(values), "o", mfc=PAPER, mec=shade, ms=4.5, ls="none")
+                axes.plot(
+                    values.mean(axis=1), [number + 0.24] * len(values), "o", mfc=PAPER, mec=shade, ms=4.5, ls="none"
+                )
             axes.plot(prompts.mean, [number], marker(number), color=shade, ms=6.5, mec=PAPER, mew=0.9)
         axes.set_yticks(range(len(methods)), [method.label for method in methods] if place % columns == 0 else [])
         axes.set_ylim(len(methods) - 0.4, -0.6)

@@ -110,9 +110,14 @@ def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, shade: str, symbol:
         for seed in values.mean(axis=1):
             axes.plot(ks, seed, color=shade, lw=0.8, alpha=0.75, zorder=2)
     line = axes.plot(ks, band.mean, color=shade, lw=2.2, marker=symbol, ms=6.5, mec=PAPER, mew=1.0, zorder=3)[0]
-    ticks = readable_ticks(ks.astype(float))
-    line.set_markevery([place for place, k in enumerate(ks) if k in ticks])
+    line.set_markevery(at_ticks(ks))
     return line
+
+
+def at_ticks(ks: NDArray[np.int_]) -> list[int]:
+    """Places of the numbers of answers that are written on the axis: only they get a marker."""
+    ticks = readable_ticks(ks.astype(float))
+    return [place for place, k in enumerate(ks) if k in ticks]
 
 
 def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:

@@ -73,7 +73,7 @@ def check_k(pool: Pool, k: int | None, name: str = "the pool") -> int:
     """
     _, rollouts, m, _ = pool.rewards.shape
     if k is None:
-        return rollouts * m
+        return int(rollouts * m)
     if not 1 <= k <= rollouts * m:
         raise ValueError(
             f"k={k} needs as many answers to each prompt, but {name} holds {rollouts * m} ({rollouts} rollouts of "

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vpo_agent.search.evolution import Variation
+from vpo_agent.search.variation import Variation
 from vpo_envs.answers import answer_tags, split_answers
 
 _PARENT = "# Current Program\n```"

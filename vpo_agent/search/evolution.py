@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,9 @@ from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Env, Instance, check_budget, score
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.sampling import sample_responses
-from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
+from vpo_agent.search.variation import Answer, Variation, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs import Status
 from vpo_envs.answers import answer_tags
-
-Variation = Literal["prefix", "rewrite"]
 
 
 class Archive:

@@ -10,7 +10,17 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
-from vpo_agent.plots import _FAINT_INK, _MARKERS, _PALETTE, _PAPER, _ROUND_STEPS, _dress, _figure, _legend, _save
+from vpo_agent.figure_style import (
+    FAINT_INK,
+    MARKERS,
+    PALETTE,
+    PAPER,
+    ROUND_STEPS,
+    dress,
+    legend_above,
+    new_figure,
+    save,
+)
 from vpo_agent.search.records import TOLERANCE, SearchResult
 
 __all__ = ["plot_solved"]
@@ -34,20 +44,20 @@ def plot_solved(
     """
     if not results:
         raise ValueError("no searches to plot: the mapping is empty; pass at least one SearchResult")
-    figure = _figure(height=4.4)
+    figure = new_figure(height=4.4)
     legend: dict[str, Artist] = {}
     panels = [figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)]
     for axes, title in zip(panels, ("Instances solved", "Best scalar reward, mean"), strict=True):
-        _dress(axes, title)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=_ROUND_STEPS))
+        dress(axes, title)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=ROUND_STEPS))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for number, (name, result) in enumerate(results.items()):
-        color, marker = _PALETTE[number % len(_PALETTE)], _MARKERS[number % len(_MARKERS)]
+        color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
         curves = (result.solved(tolerance).sum(axis=0), result.best().mean(axis=0))
         for axes, curve in zip(panels, curves, strict=True):
             answers = np.arange(1, len(curve) + 1)
             line = axes.plot(
-                answers, curve, color=color, lw=2.0, marker=marker, ms=6, mec=_PAPER, mew=1.0, drawstyle="steps-post"
+                answers, curve, color=color, lw=2.0, marker=marker, ms=6, mec=PAPER, mew=1.0, drawstyle="steps-post"
             )
             line[0].set_markevery(max(1, len(curve) // 8))
             legend[name] = line[0]
@@ -55,6 +65,6 @@ def plot_solved(
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):
         legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color="#24292f", lw=1.3, ls="--")
-    figure.supxlabel("answers sampled per instance", color=_FAINT_INK, fontsize=11)
-    _legend(figure, legend)
-    return _save(figure, path)
+    figure.supxlabel("answers sampled per instance", color=FAINT_INK, fontsize=11)
+    legend_above(figure, legend)
+    return save(figure, path)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from vpo_agent.search.endpoint import Child, Upstream, VariationEndpoint
-from vpo_agent.search.evolution import Variation
 from vpo_agent.search.instances import Env, Instance, check_budget, score
 from vpo_agent.search.openevolve_job import Job
 from vpo_agent.search.records import SearchResult
+from vpo_agent.search.variation import Variation
 from vpo_envs import Status
 
 _SYSTEM = (

@@ -13,12 +13,13 @@ from vpo_agent.checkpoints import write_text_atomically
 from vpo_agent.policy import LMPolicy
 from vpo_agent.rollouts import make_text_env
 from vpo_agent.search.endpoint import Upstream
-from vpo_agent.search.evolution import Variation, evolve
+from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
 from vpo_agent.search.instances import Env, check_budget, task_of
 from vpo_agent.search.openevolve_run import open_evolve
 from vpo_agent.search.records import TOLERANCE, InstanceSearch, SearchResult
 from vpo_agent.search.sampling import best_of_n
+from vpo_agent.search.variation import Variation
 
 Method = Literal["best-of-n", "evolve", "openevolve"]
 SIDE_BY_SIDE = 64
@@ -57,6 +58,11 @@ class SearchJob:
             raise ValueError("there is no instance to search: give at least one")
         if len(set(self.indices)) < len(self.indices):
             raise ValueError("an instance is named twice: give each index once")
+        for name in ("start", "offspring", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
@@ -141,7 +147,7 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
         known = [value for value in optima if value is not None]
         optimum = f"{sum(known) / len(known):.3f}" if len(known) == len(optima) else "-"
         budget = best.shape[1]
-        for k in sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget}):
+        for k in _shown(budget):
             lines.append(
                 f"| {name} | {result.method} | {k} | {tokens[:, k - 1].mean():.0f} | {best[:, k - 1].mean():.3f} "
                 f"| {optimum} | {solved[:, k - 1].sum()} of {len(best)} |"
@@ -150,14 +156,30 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
 
 
 def per_instance(result: SearchResult) -> str:
-    """One line for each instance: the best scalar reward, the optimum, and after how many answers it was solved."""
-    lines = ["| instance | best | optimum | solved after | tokens |", "|---:|---:|---:|---:|---:|"]
-    for one in result.instances:
-        optimum = "-" if one.optimum is None else f"{one.optimum:.3f}"
-        lines.append(
-            f"| {one.index} | {one.best()[-1]:.3f} | {optimum} | {one.solved_at() or '-'} | {int(one.tokens.sum())} |"
-        )
+    """One line for each instance: the best scalar reward against the budget, the optimum, and when it was solved."""
+    best, tokens = result.best(), result.tokens()
+    shown = _shown(best.shape[1])
+    lines = [
+        f"| instance | {' | '.join(f'best of {k}' for k in shown)} "
+        "| optimum | solved after | its tokens | all tokens |",
+        f"|---:|{'---:|' * (len(shown) + 4)}",
+    ]
+    for one, curve, spent in zip(result.instances, best, tokens, strict=True):
+        solved = one.solved_at()
+        cells = [
+            *(f"{curve[k - 1]:.3f}" for k in shown),
+            "-" if one.optimum is None else f"{one.optimum:.3f}",
+            "-" if solved is None else str(solved),
+            "-" if solved is None else str(spent[solved - 1]),
+            str(spent[-1]),
+        ]
+        lines.append(f"| {one.index} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _shown(budget: int) -> list[int]:
+    """The numbers of answers that a table shows."""
+    return sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget})
 
 
 def _searcher(

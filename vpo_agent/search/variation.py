@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.answers import answer_tags, split_answers
+
+Variation = Literal["prefix", "rewrite"]
 
 
 @dataclass(frozen=True)
