@@ -7,11 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vpo_agent.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.config import TrainConfig, make_config, read_config
-from vpo_agent.loading import load_model, quiet_transformers
+from vpo_agent.loading import choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.model_card import CardFacts, model_card
 from vpo_agent.rollouts import make_text_env
 from vpo_agent.targets import find_model, is_run
@@ -49,7 +47,7 @@ def prepare_folder(
     target.mkdir(parents=True, exist_ok=True)
     if merge:
         with quiet_transformers():
-            model, tokenizer = load_model(source, torch.float32 if config.dtype == "float32" else "auto")
+            model, tokenizer = load_model(source, choose_dtype(config.dtype, choose_device("auto")))
             model.save_pretrained(target)
             tokenizer.save_pretrained(target)
     else:
@@ -122,6 +120,6 @@ def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
     """Names and meanings; none where the environment is a user's own that is not registered here."""
     try:
         env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout)
-    except ValueError:
+    except (ValueError, OSError):
         return []
     return [(objective.name, objective.description) for objective in env.objectives]

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
         ValueError: No such run or checkpoint, a bad name, or the Hub refuses or cannot be reached.
     """
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported, but by a table that mypy does not read
 
     from vpo_agent.publish import prepare_folder, push_folder
 
