@@ -82,8 +82,9 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
 def test_a_child_that_outlives_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     process = another_process(
         "from pathlib import Path\nfrom vpo_agent.run_lock import RunLock\n"
-        f"lock = RunLock.take(Path({str(tmp_path)!r}))\nchild = os.fork()\n"
-        "if not child:\n    time.sleep(600)\nprint(child, flush=True)"
+        f"lock = RunLock.take(Path({str(tmp_path)!r}))\nread, write = os.pipe()\nchild = os.fork()\n"
+        # What the child says shows that it has come as far as letting go of the lock.
+        "if not child:\n    os.write(write, b'.')\n    time.sleep(600)\nos.read(read, 1)\nprint(child, flush=True)"
     )
     child = int(re.fullmatch(r"(\d+)\n", process.told)[1])  # type: ignore[attr-defined,index]
     try:
