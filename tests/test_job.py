@@ -13,6 +13,7 @@ from vpo_agent.cli import Job
 from vpo_agent.config import TrainConfig
 from vpo_agent.evaluate import Pool, compare, measures
 from vpo_agent.job import train_and_report
+from vpo_agent.run_lock import LOCK_FILE
 from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
@@ -28,9 +29,10 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     assert text in out
     assert str(folder) in out
     assert "Best scalar reward on the exact fronts (mean): 0.500" in out
+    assert "the model has no chat template: prompts reach it as plain text" in out
     assert "Writing model shards" not in err
     assert "TensorFlow" not in err
-    files = {path.name for path in folder.iterdir()}
+    files = {path.name for path in folder.iterdir() if path.name != LOCK_FILE}
     assert files == {
         "best_at_k.png",
         "checkpoints",
@@ -42,6 +44,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
         "results.json",
         "results.md",
         "tensorboard",
+        "timings.jsonl",
     }
     assert text in (folder / "results.md").read_text()
     results = json.loads((folder / "results.json").read_text())

@@ -133,3 +133,39 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
         log.write({"kind": "train", "step": 1, "loss": float("nan"), "grad_norm": float("inf"), "kl": 0.5})
     row = json.loads(folder.metrics.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert row == {"kind": "train", "step": 1, "loss": None, "grad_norm": None, "kl": 0.5}
+
+
+def test_what_a_clock_says_is_apart(tmp_path: Path) -> None:
+    folder = opened(tmp_path)
+    folder.start(0)
+    with folder.writer(0) as log:
+        log.write({"kind": "train", "step": 1, "loss": 0.5, "seconds_update": 1.5, "tokens_per_second": 9.0})
+        log.write({"kind": "eval", "step": 1, "regret": 0.5})
+    metrics, timings = (
+        [json.loads(line) for line in path.read_text().splitlines()] for path in (folder.metrics, folder.timings)
+    )
+    assert metrics == [{"kind": "train", "step": 1, "loss": 0.5}, {"kind": "eval", "step": 1, "regret": 0.5}]
+    assert timings == [{"kind": "train", "step": 1, "seconds_update": 1.5, "tokens_per_second": 9.0}]
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    assert events.Scalars("train/seconds_update")[0].value == 1.5
+    folder.start(0)
+    assert folder.timings.read_text() == ""
+
+
+def test_rows_after_one_that_a_power_failure_tore_are_dropped(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    rows = folder.metrics.read_bytes().splitlines(keepends=True)
+    folder.metrics.write_bytes(b"".join(rows[:2]) + b"\0\0\0\n" + rows[3])
+    folder.start(3)
+    assert folder.metrics.read_bytes() == b"".join(rows[:2])
+
+
+def test_a_setting_that_is_newer_than_the_run_had_its_default(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    saved = json.loads((folder.path / "config.json").read_text())
+    del saved["adam_beta2"]
+    (folder.path / "config.json").write_text(json.dumps(saved))
+    opened(tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"has adam_beta2=0.999, not 0.9"):
+        opened(tmp_path, resume=True, adam_beta2=0.9)

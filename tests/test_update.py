@@ -12,6 +12,7 @@ import toys
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.errors import OutOfMemory
 from vpo_agent.losses import policy_loss
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
@@ -236,3 +237,70 @@ def test_the_reference_of_adapters_is_the_model_without_them(bpe_model: Path, sa
     assert apart is not None
     assert adapted["kl"] > 1e-3
     assert adapted["kl"] == pytest.approx(apart["kl"], rel=1e-4)
+
+
+# --- out of memory ---
+
+
+def hold_at_most(update: PolicyUpdate, prompts: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make the policy run out of memory with more prompts at a time; the sizes that were tried come into the list."""
+    log_probs = update.policy.log_probs
+    tried: list[int] = []
+
+    def limited(samples: Samples, **options: Any) -> Any:
+        tried.append(len(samples.prompt_ids))
+        if len(samples.prompt_ids) > prompts:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return log_probs(samples, **options)
+
+    monkeypatch.setattr(update.policy, "log_probs", limited)
+    return tried
+
+
+def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    valid = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    expected = make_update()
+    update = make_update()
+    tried = hold_at_most(update, 2, monkeypatch)
+    for at in range(2):
+        expected.step(samples, advantages(at), valid, at)
+        finite, _ = update.step(samples, advantages(at), valid, at)
+        assert finite
+    assert tried == [4, 2, 2, 2, 2]
+    for ours, theirs in zip(update.policy.model.parameters(), expected.policy.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "out of memory with 4 prompts a micro-batch: the step is repeated, and the run goes on, with "
+        "--microbatch-prompts 2"
+    )
+
+
+def test_what_was_added_before_the_memory_ran_out_does_not_count_twice(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = make_update(microbatch_prompts=2)
+    log_probs, calls = update.policy.log_probs, 0
+
+    def failing_once(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return log_probs(*arguments, **options)
+
+    monkeypatch.setattr(update.policy, "log_probs", failing_once)
+    update.gradient(samples, advantages(), ALL)
+    expected = make_update()
+    expected.gradient(samples, advantages(), ALL)
+    assert relative_error(gradient_of(update), gradient_of(expected)) <= 1e-5
+
+
+def test_a_single_prompt_that_does_not_fit_ends_the_run(samples: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = make_update()
+    tried = hold_at_most(update, 0, monkeypatch)
+    with pytest.raises(OutOfMemory, match="with one prompt a micro-batch: lower --rollouts-per-prompt or"):
+        update.gradient(samples, advantages(), ALL)
+    assert tried == [4, 2, 1]

@@ -181,6 +181,9 @@ class LettersEnv(VectorTextEnv[LettersTask, str, tuple[float, float]]):
             raise ScorerFailure("broken")
         return LETTERS[answer]
 
+    def outcome_info(self, outcome: tuple[float, float] | None) -> dict[str, Any] | None:
+        return None if outcome is None else {"vector": list(outcome)}
+
     def outcome_front(self, task: LettersTask) -> list[tuple[tuple[float, float], str]]:
         return [(LETTERS[letter], letter) for letter in "abce"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from vpo_agent.config import DEFAULT_RUNS_DIR, TrainConfig, make_config, read_config
-from vpo_agent.errors import TrainingDiverged
+from vpo_agent.errors import RunStopped
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -98,14 +98,14 @@ def parse_job(
 def run(main: Callable[[], None]) -> None:
     """Call ``main``, and turn what a user can do something about into one line on standard error.
 
-    The exit status is 2 for a bad setting, 1 for a run that diverged, 130 for Ctrl-C.
+    The exit status is 2 for a bad setting, 1 for a run that diverged or lacked room, 130 for Ctrl-C.
     """
     try:
         main()
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except TrainingDiverged as error:
+    except RunStopped as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:

@@ -84,6 +84,9 @@ class TrainConfig(BaseModel):
     eval_every_prompts: int = Field(32, ge=2, description="prompts of an evaluation during training")
     checkpoint_every: int = Field(50, ge=1, description="steps between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="how many of the newest checkpoints stay")
+    tracker: Literal["none", "wandb", "trackio"] = Field(
+        "none", description="also log to wandb or trackio, which must be installed; none: files and TensorBoard alone"
+    )
     runs_dir: Path = Field(DEFAULT_RUNS_DIR, description="folder of all runs")
     name: str | None = Field(
         None, description="name of this run's folder; made from task, method, seed and time by default"

@@ -31,6 +31,8 @@ def train_and_report(job: Job) -> str:
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, {config.steps} steps of "
         f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts x {m} answers"
     )
+    if trainer.policy.tokenizer.chat_template is None:
+        print("the model has no chat template: prompts reach it as plain text")
     print(f"run folder: {folder.path}")
     try:
         if trainer.step == 0:
@@ -50,17 +52,18 @@ def train_and_report(job: Job) -> str:
     best = optimum(after)
     ceiling = "" if best is None else f"\nBest scalar reward on the exact fronts (mean): {best:.3f}\n"
     heading = f"{config.eval_prompts} {config.eval_split} prompts, {config.eval_rollouts} rollouts x {m} answers each"
-    write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
     results = {
         "optimum": best,
         "measures": [
             {"measure": r.measure, "before": r.before, "after": r.after, **r.difference._asdict()} for r in rows
         ],
     }
-    write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
-    plot_learning_curves(read_metrics(folder.metrics), folder.path / "learning_curves.png")
     curves = {"before": best_at_k_curve(before), "after": best_at_k_curve(after)}
-    plot_best_at_k(curves, folder.path / "best_at_k.png", optimum=best)
+    with folder.room():
+        write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
+        write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
+        plot_learning_curves(read_metrics(folder.metrics), folder.path / "learning_curves.png")
+        plot_best_at_k(curves, folder.path / "best_at_k.png", optimum=best)
     print(f"\n{heading}\n\n{text}\n{ceiling}")
     print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
     print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")

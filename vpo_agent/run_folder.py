@@ -1,19 +1,27 @@
-"""The folder of one run: config, metrics, TensorBoard events, checkpoints, figures."""
+"""The folder of one run: config, metrics, timings, TensorBoard events, checkpoints, figures."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
 import shutil
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from vpo_agent.checkpoints import write_text_atomically
+from safetensors import SafetensorError
+
+from vpo_agent.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.config import TrainConfig, read_config
+from vpo_agent.errors import DiskFull
+from vpo_agent.run_lock import LOCK_FILE, RunLock
+from vpo_agent.trackers import Tracker, check_tracker, open_tracker
 
 MAY_CHANGE_ON_RESUME = {
     "checkpoint_every",
@@ -26,8 +34,14 @@ MAY_CHANGE_ON_RESUME = {
     "runs_dir",
     "sample_batch",
     "steps",
+    "tracker",
 }
 """Settings that a resumed run may change without becoming another run."""
+
+CONFIG = "config.json"
+_NO_RUN_YET = {LOCK_FILE, f".{CONFIG}.writing"}
+"""What a process leaves that was killed before its run had a config."""
+_FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up", errno.EFBIG: "a file grew too large"}
 
 
 class RunFolder:
@@ -39,15 +53,19 @@ class RunFolder:
         self.config = config
         self.checkpoints = path / "checkpoints"
         self.metrics = path / "metrics.jsonl"
+        self.timings = path / "timings.jsonl"
         self._overwrite = overwrite
+        self._lock: RunLock | None = None
 
     @classmethod
     def open(cls, config: TrainConfig, *, resume: bool, overwrite: bool) -> RunFolder:
-        """Decide on the folder, and check that it may be used.
+        """Decide on the folder, and check that it may be used. A run that is there is locked until this is gone.
 
         Raises:
-            ValueError: It holds a run already, or there is none to resume, or that run has other settings.
+            ValueError: It holds a run already, or there is none to resume, or that run has other settings, or another
+                process is writing it; or the tracker is not installed.
         """
+        check_tracker(config.tracker)
         name = config.name
         if name is None:
             if resume:
@@ -55,79 +73,161 @@ class RunFolder:
             task = config.env.rsplit("/", 1)[-1].split("-")[0].lower()
             name = f"{task}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = cls(config.runs_dir / name, config, overwrite=overwrite)
-        saved = folder.path / "config.json"
+        saved = folder.path / CONFIG
+        if saved.is_file():
+            folder._take_lock()
         if resume:
             if not saved.is_file():
                 raise ValueError(f"there is no run to resume in {str(folder.path)!r}")
-            folder._check_same_run(read_config(saved))
+            folder.check_settings(read_config(saved), f"the run in {str(folder.path)!r}")
         elif folder.path.exists() and not folder.path.is_dir():
             raise ValueError(f"{str(folder.path)!r} is a file, not a folder: choose another --name")
-        elif folder.path.exists() and any(folder.path.iterdir()):
-            if not saved.is_file():
-                raise ValueError(
-                    f"{str(folder.path)!r} is not the folder of a run, so it is not touched: choose another --name"
-                )
-            if not overwrite:
-                raise ValueError(
-                    f"{str(folder.path)!r} already holds a run: give --resume to go on with it, --overwrite to delete "
-                    "it, or another --name"
-                )
+        else:
+            folder._check_unused()
         return folder
 
     def start(self, step: int) -> None:
-        """Delete what is overwritten, write the config, and drop the metrics after ``step``, which will come again.
+        """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
+
+        Those rows will come again.
 
         Raises:
-            ValueError: The folder cannot be written.
+            ValueError: The folder cannot be written, or another process is writing it or has done so since.
         """
         try:
-            if self._overwrite and self.path.exists():
-                shutil.rmtree(self.path)
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_text_atomically(self.path / "config.json", self.config.model_dump_json(indent=2) + "\n")
-            rows = self.metrics.read_bytes().splitlines(keepends=True) if self.metrics.exists() else []
-            # A run that starts at step 0 evaluates there again as well.
-            kept = [row for row in rows if step and row.endswith(b"\n") and json.loads(row)["step"] <= step]
-            write_text_atomically(self.metrics, b"".join(kept).decode())
+            self.path.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._take_lock()
+                self._check_unused()
+            if self._overwrite:
+                self._delete_all_but_config()
+            # First of all files: a folder with other files and without it would be taken for no run.
+            write_text_atomically(self.path / CONFIG, self.config.model_dump_json(indent=2) + "\n")
+            self.checkpoints.mkdir(exist_ok=True)
+            for path in (self.metrics, self.timings):
+                write_text_atomically(path, _rows_until(path, step))
         except OSError as error:
             raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
     def writer(self, step: int) -> MetricsWriter:
         """Where rows of metrics after ``step`` go."""
-        return MetricsWriter(self.metrics, self.path / "tensorboard", step)
+        tracker = open_tracker(self.config, self.path)
+        return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step, tracker)
 
-    def _check_same_run(self, saved: Mapping[str, Any]) -> None:
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Say in one sentence that there is no room on the disk for what is written inside.
+
+        Raises:
+            DiskFull: There is none. Other errors pass.
+        """
+        outer = threading.excepthook
+
+        def hook(thrown: threading.ExceptHookArgs) -> None:
+            # TensorBoard writes in a thread of its own; what fails there is raised here again.
+            if not isinstance(thrown.exc_value, OSError) or _why_full(thrown.exc_value) is None:
+                outer(thrown)
+
+        threading.excepthook = hook
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            reason = _why_full(error)
+            if reason is None:
+                raise
+            saved = checkpoints(self.checkpoints)
+            kept = f"the last good checkpoint is {saved[-1]}" if saved else "there is no checkpoint yet"
+            raise DiskFull(
+                f"cannot write the run in {str(self.path)!r}, {reason}: make room, then go on with --resume; {kept}"
+            ) from error
+        finally:
+            threading.excepthook = outer
+
+    def check_settings(self, saved: Mapping[str, Any], what: str) -> None:
+        """Check that the settings of ``what``, a run or checkpoint, are those of this run.
+
+        Raises:
+            ValueError: One differs that may not change on the way.
+        """
         now = json.loads(self.config.model_dump_json())
+        # A setting that came into being after the run was made had its default in effect.
+        before = {**json.loads(TrainConfig().model_dump_json()), **saved}
         for name, value in now.items():
-            if name not in MAY_CHANGE_ON_RESUME and saved.get(name) != value:
+            if name not in MAY_CHANGE_ON_RESUME and before[name] != value:
                 raise ValueError(
-                    f"the run in {str(self.path)!r} has {name}={saved.get(name)!r}, not {value!r}: "
+                    f"{what} has {name}={before[name]!r}, not {value!r}: "
                     "resume it with its own settings, or start another --name"
                 )
 
+    def _check_unused(self) -> None:
+        """Check that the folder may become that of a new run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{str(self.path)!r} is a file, not a folder: choose another --name")
+        if not self.path.exists() or {path.name for path in self.path.iterdir()} <= _NO_RUN_YET:
+            return
+        if not (self.path / CONFIG).is_file():
+            raise ValueError(
+                f"{str(self.path)!r} is not the folder of a run, so it is not touched: choose another --name"
+            )
+        if not self._overwrite:
+            raise ValueError(
+                f"{str(self.path)!r} already holds a run: give --resume to go on with it, --overwrite to delete "
+                "it, or another --name"
+            )
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock = RunLock.take(self.path)
+        except OSError as error:
+            raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
+
+    def _delete_all_but_config(self) -> None:
+        """Delete the run; its config is replaced afterwards, so that the folder is that of a run at any moment."""
+        for path in self.path.iterdir():
+            if path.name in (CONFIG, LOCK_FILE):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
 
 class MetricsWriter:
-    """Appends rows to ``metrics.jsonl`` and to TensorBoard."""
+    """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, to TensorBoard and to the tracker.
 
-    def __init__(self, path: Path, events: Path, step: int) -> None:
-        """Open both; events after ``step``, from before a resume, are hidden."""
+    What a clock says is apart, so that ``metrics.jsonl`` of two runs with the same settings can be compared byte by
+    byte.
+    """
+
+    def __init__(self, metrics: Path, timings: Path, events: Path, step: int, tracker: Tracker | None = None) -> None:
+        """Open them; TensorBoard's events after ``step``, from before a resume, are hidden."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._file = path.open("a", encoding="utf-8")
+        self._metrics = metrics.open("a", encoding="utf-8")
+        self._timings = timings.open("a", encoding="utf-8")
         self._events = SummaryWriter(str(events), purge_step=step + 1)
+        self._tracker = tracker
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add one row; it holds ``kind`` and ``step``. A number that is not finite becomes null, which JSON has."""
-        finite = {name: None if _is_not_finite(value) else value for name, value in row.items()}
-        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._file.flush()
-        for name, value in finite.items():
-            if name not in ("kind", "step") and value is not None:
-                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+        place = {"kind": row["kind"], "step": row["step"]}
+        finite = {name: None if _is_not_finite(value) else value for name, value in row.items() if name not in place}
+        timings = {name: value for name, value in finite.items() if is_timing(name)}
+        metrics = {name: value for name, value in finite.items() if name not in timings}
+        for file, values in ((self._metrics, metrics), (self._timings, timings)):
+            if values:
+                file.write(json.dumps({**place, **values}, allow_nan=False) + "\n")
+                file.flush()
+        known = {f"{row['kind']}/{name}": value for name, value in finite.items() if value is not None}
+        for name, value in known.items():
+            self._events.add_scalar(name, value, row["step"])
+        if self._tracker is not None:
+            self._tracker.log(known, row["step"])
 
     def sync(self) -> None:
         """Have the rows on disk, as a checkpoint needs that is to follow them."""
-        os.fsync(self._file.fileno())
+        os.fsync(self._metrics.fileno())
+        os.fsync(self._timings.fileno())
 
     def __enter__(self) -> MetricsWriter:
         """The writer itself."""
@@ -136,10 +236,41 @@ class MetricsWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close both files."""
-        self._file.close()
-        self._events.close()
+        """Close everything; a file that cannot be closed must not hide why the run ends."""
+        with contextlib.ExitStack() as stack:
+            if self._tracker is not None:
+                stack.callback(self._tracker.close, failed=error is not None)
+            for opened in (self._events, self._timings, self._metrics):
+                if error is not None:
+                    stack.enter_context(contextlib.suppress(OSError))
+                stack.callback(opened.close)
+
+
+def is_timing(name: str) -> bool:
+    """Whether a column is what a clock says, and so differs from run to run."""
+    return name.startswith("seconds_") or name.endswith("_per_second")
 
 
 def _is_not_finite(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
+
+
+def _rows_until(path: Path, step: int) -> str:
+    """The whole rows of a file up to ``step``; none where that is 0, since such a run evaluates there again."""
+    kept: list[str] = []
+    if step and path.exists():
+        for row in path.read_bytes().splitlines(keepends=True):
+            try:
+                if not row.endswith(b"\n") or json.loads(row)["step"] > step:
+                    break
+            except (ValueError, KeyError, TypeError):  # cut short by a power failure
+                break
+            kept.append(row.decode())
+    return "".join(kept)
+
+
+def _why_full(error: Exception) -> str | None:
+    if isinstance(error, OSError):
+        return _FULL.get(error.errno or 0)
+    # safetensors states the system's error number in its message alone.
+    return next((reason for number, reason in _FULL.items() if f"(os error {number})" in str(error)), None)

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from envs_data import bundled_model_path
-from vpo_agent.checkpoints import checkpoints, load_checkpoint, save_checkpoint
+from vpo_agent.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.config import TrainConfig
-from vpo_agent.errors import TrainingDiverged
+from vpo_agent.errors import OutOfMemory, TrainingDiverged
 from vpo_agent.estimators import Advantages, estimator
 from vpo_agent.estimators import advantages as compute_advantages
 from vpo_agent.evaluate import Pool, measures, sample_pool
+from vpo_agent.libraries import check_libraries
 from vpo_agent.metrics import diversity
 from vpo_agent.policy import LMPolicy
 from vpo_agent.rollouts import Rollouts, collect, make_text_env
@@ -54,10 +55,11 @@ class Trainer:
 
     Raises:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
-            not take, prompts too long for the model, or a run folder in use.
+            not take, prompts too long for the model, a run folder in use, or a library of another version than needed.
     """
 
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
+        check_libraries()
         self.config = config
         m = config.answers_per_rollout
         kwargs = {**config.env_kwargs, "num_answers": m}
@@ -67,15 +69,15 @@ class Trainer:
         self._check_method()
         self._in_prompt = estimator(config.method).in_prompt
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
-        found = checkpoints(self.folder.checkpoints) if resume else []
+        found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         # A checkpoint of a LoRA run holds adapters; the model under them is the initial one.
-        whole = found[-1] if found and not config.lora_rank else None
+        whole = None if config.lora_rank else found
         self.policy = LMPolicy.from_pretrained(
             whole or model_path(config.model),
             device=config.device,
             dtype=config.dtype,
             lora_rank=config.lora_rank,
-            adapters=found[-1] if found and config.lora_rank else None,
+            adapters=found if config.lora_rank else None,
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
         )
@@ -87,12 +89,14 @@ class Trainer:
         self.step = 0
         self.skipped_steps = 0
         if found:
-            state = load_checkpoint(found[-1], self.optimizer)
+            state = load_checkpoint(found, self.optimizer)
+            self.folder.check_settings(state.get("config", {}), f"the checkpoint {str(found)!r}")
             self.step, self.skipped_steps = int(state["step"]), int(state["skipped_steps"])
         self._bad_in_a_row = 0
         self._saved_step = self.step
         self._whole = True
         self.folder.start(self.step)
+        set_aside(damaged)
 
     # The loop ------------------------------------------------------------------------------------------------------
 
@@ -103,6 +107,8 @@ class Trainer:
 
         Raises:
             TrainingDiverged: Three steps in a row had a loss or gradient that is not finite.
+            DiskFull: There is no room for a row or a checkpoint.
+            OutOfMemory: The device's memory does not hold the samples, or the smallest micro-batch.
         """
         config = self.config
         bar = tqdm(
@@ -113,7 +119,7 @@ class Trainer:
             dynamic_ncols=True,
             mininterval=0.1 if sys.stderr.isatty() else 30,
         )
-        with bar, self.folder.writer(self.step) as log:
+        with bar, self.folder.room(), self.folder.writer(self.step) as log:
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
             while self.step < config.steps:
@@ -123,6 +129,11 @@ class Trainer:
                     if self._whole and self.step > self._saved_step:
                         self._save(log)
                     raise
+                except torch.OutOfMemoryError as error:
+                    raise OutOfMemory(
+                        f"out of memory outside the update, in step {self.step + 1}: lower --sample-batch "
+                        f"(now {config.sample_batch}), then go on with --resume"
+                    ) from error
                 log.write(row)
                 bar.set_postfix_str(
                     f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s"
@@ -211,7 +222,8 @@ class Trainer:
         """The pool behind the table: held-out prompts, saved in the run folder as ``pool_<label>.npz``."""
         config = self.config
         pool = self._sample_pool(self._eval_env, config.eval_prompts)
-        pool.save(self.folder.path / f"pool_{label}.npz")
+        with self.folder.room():
+            pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
 
     # Inside --------------------------------------------------------------------------------------------------------
@@ -296,7 +308,11 @@ class Trainer:
             self.step,
             self.policy,
             self.optimizer,
-            {"skipped_steps": self.skipped_steps},
+            {
+                "skipped_steps": self.skipped_steps,
+                "next_task": self.step * self.config.prompts_per_step,
+                "config": self.config.model_dump(mode="json"),
+            },
             self.config.keep_checkpoints,
         )
         self._saved_step = self.step

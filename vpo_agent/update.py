@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig
+from vpo_agent.errors import OutOfMemory
 from vpo_agent.losses import policy_loss
 from vpo_agent.optimizer import MasterAdamW
 from vpo_agent.policy import LMPolicy
@@ -22,6 +24,8 @@ SHUFFLE_STREAM = 2
 
 class PolicyUpdate:
     """Takes the policy from one step to the next.
+
+    Where the device's memory does not hold a micro-batch, micro-batches have half as many prompts from then on.
 
     Args:
         config: The settings.
@@ -34,6 +38,7 @@ class PolicyUpdate:
         self.config = config
         self.policy = policy
         self.reference = reference
+        self.microbatch_prompts = config.microbatch_prompts
         self.optimizer = MasterAdamW(
             policy.model.named_parameters(),
             learning_rate=config.learning_rate,
@@ -52,6 +57,9 @@ class PolicyUpdate:
 
         Returns:
             Whether all was finite, and what to log.
+
+        Raises:
+            OutOfMemory: The memory does not hold a single prompt with its rollouts.
         """
         config = self.config
         samples = replace(samples, mask=samples.mask & valid.flatten().to(samples.mask.device)[:, None])
@@ -101,9 +109,21 @@ class PolicyUpdate:
             return None
         # Groups of like length share a micro-batch, which saves padding.
         used = used[lengths.amax(1)[used].argsort(stable=True)]
+        while True:
+            try:
+                return self._accumulate(samples, advantages, used, normalizer)
+            except torch.OutOfMemoryError:
+                self._halve_microbatch(len(used))
+            # Only here, where the error no longer holds the tensors of the failed pass.
+            self.optimizer.zero_grad()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _accumulate(self, samples: Samples, advantages: Tensor, used: Tensor, normalizer: float) -> dict[str, float]:
+        """Add the gradients of the prompts ``used``, (n,), micro-batch by micro-batch; what to log."""
         totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy"), 0.0)
-        tokens_used = float(lengths[used].sum())
-        for part in used.split(config.microbatch_prompts):
+        tokens_used = float(samples.mask.sum(1).view(len(advantages), -1).cpu()[used].sum())
+        for part in used.split(self.microbatch_prompts):
             batch = samples.subset(part)
             pulls = (
                 advantages[part].flatten(0, 1)[..., : batch.ids.shape[1]]
@@ -115,6 +135,20 @@ class PolicyUpdate:
             for name, value in terms.items():
                 totals[name] += value if name in ("loss", "kl") else value * share
         return totals
+
+    def _halve_microbatch(self, prompts: int) -> None:
+        size = min(self.microbatch_prompts, prompts)
+        if size == 1:
+            raise OutOfMemory(
+                "out of memory in the update, with one prompt a micro-batch: lower --rollouts-per-prompt or "
+                "--max-new-tokens, or give --gradient-checkpointing or --lora-rank"
+            )
+        self.microbatch_prompts = size // 2
+        print(
+            f"out of memory with {size} prompts a micro-batch: the step is repeated, and the run goes on, with "
+            f"--microbatch-prompts {self.microbatch_prompts}",
+            file=sys.stderr,
+        )
 
     def _backward(self, samples: Samples, advantages: Tensor, normalizer: float) -> dict[str, float]:
         """Add the gradient of one micro-batch; its share of the loss and what to log."""

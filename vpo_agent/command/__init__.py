@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from vpo_agent.command import compare, evaluate, search, serve, study, train
-from vpo_agent.errors import TrainingDiverged
+from vpo_agent.command import compare, evaluate, push, search, serve, study, train
+from vpo_agent.errors import RunStopped
 from vpo_envs.command import USER_ERRORS, add_commands, run_command
 
 __all__ = ["main"]
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    for command in (train, evaluate, compare, study, search, serve):
+    for command in (train, evaluate, compare, study, search, serve, push):
         command.add_parser(commands)
     # Settings, models and pools say in a ValueError what is wrong with them.
-    return run_command(parser, argv, (*USER_ERRORS, ValueError, TrainingDiverged))
+    return run_command(parser, argv, (*USER_ERRORS, ValueError, RunStopped))

@@ -22,6 +22,10 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace, typed: TextIO) -> None:
     """Train and report."""
+    from vpo_agent.libraries import check_libraries
+
+    # Before the imports that fail in their own words where a library is too old.
+    check_libraries()
     from vpo_agent.cli import parse_job
     from vpo_agent.job import train_and_report
 

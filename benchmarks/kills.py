@@ -1,0 +1,161 @@
+"""Does a run that is killed at any moment go on as if nothing had happened?
+
+    python benchmarks/kills.py --kills 20
+
+A small run on the bundled model is made once without a stop. Then runs with the same settings are killed with SIGKILL
+at random moments, from their first line of Python on, and resumed, until there have been so many kills. Every run that
+reaches its end is compared with the first: the final weights, the state of the optimizer, ``metrics.jsonl`` and the
+table, byte by byte. The exit status is 1 where one differs. Moments are drawn uniformly from the time that the first
+run took; each process is forked from this one, which has the libraries loaded, so that kills fall into the run and not
+into imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from vpo_agent.checkpoints import checkpoints
+from vpo_agent.cli import Job
+from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.job import train_and_report
+
+COMPARED = ("metrics.jsonl", "results.json", "results.md")
+WEIGHTS = ("model.safetensors", "optimizer.safetensors")
+
+
+def settings(runs: Path, name: str, steps: int) -> TrainConfig:
+    """A run of seconds that does everything a long one does."""
+    return make_config(
+        {
+            "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+            "steps": steps,
+            "prompts_per_step": 2,
+            "rollouts_per_prompt": 4,
+            "max_new_tokens": 32,
+            "num_weights": 16,
+            "learning_rate": 1e-3,
+            "kl_coef": 0.0,
+            "device": "cpu",
+            "checkpoint_every": 2,
+            "eval_every": 4,
+            "eval_every_prompts": 2,
+            "eval_prompts": 2,
+            "eval_answers": 3,
+            "runs_dir": str(runs),
+            "name": name,
+        }
+    )
+
+
+def start(config: TrainConfig) -> int:
+    """Start the run, or go on with it, in a process of its own; the process's id."""
+    folder = config.runs_dir / str(config.name)
+    log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    pid = os.fork()
+    if pid:
+        os.close(log)
+        return pid
+    status = 1
+    try:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        train_and_report(Job(config, resume=(folder / "config.json").is_file(), overwrite=False))
+        sys.stdout.flush()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def ended_by(pid: int) -> int:
+    """Wait for a process; its exit status, or minus the signal that ended it.
+
+    Raises:
+        SystemExit: It failed by itself.
+    """
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code not in (0, -signal.SIGKILL):
+        raise SystemExit(f"a run failed with status {code}: see its .log")
+    return code
+
+
+def where_killed(folder: Path) -> str:
+    """What the process was at, as far as the files tell."""
+    if not (folder / "config.json").is_file():
+        return "before the run had a config"
+    if any((folder / "checkpoints").glob(".writing_*")):
+        return "while a checkpoint was written or deleted"
+    if not (folder / "metrics.jsonl").is_file() or not (folder / "metrics.jsonl").stat().st_size:
+        return "in loading or the evaluation before"
+    return "in or after training"
+
+
+def differences(first: Path, second: Path) -> list[str]:
+    """Names of the files that are not the same, byte by byte."""
+    pairs = [(first / name, second / name) for name in COMPARED]
+    last, its_last = checkpoints(first / "checkpoints")[-1], checkpoints(second / "checkpoints")[-1]
+    pairs += [(last / name, its_last / name) for name in WEIGHTS]
+    return [ours.name for ours, theirs in pairs if ours.read_bytes() != theirs.read_bytes()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument("--steps", type=int, default=12, help="steps of a run (default: 12)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
+    parser.add_argument("--runs-dir", type=Path, help="where the runs stay; by default they are deleted")
+    chosen = parser.parse_args()
+    # One thread computes the same on every machine, and a process with several cannot be forked safely.
+    torch.set_num_threads(1)
+    rng = random.Random(chosen.seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = chosen.runs_dir or Path(temporary)
+        runs.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
+        whole = settings(runs, "whole", chosen.steps)
+        ended_by(start(whole))
+        seconds = time.perf_counter() - began
+        print(f"uninterrupted: {chosen.steps} steps, {seconds:.1f} s", flush=True)
+        kills, compared, different = 0, 0, 0
+        places: Counter[str] = Counter()
+        while kills < chosen.kills:
+            config = settings(runs, f"killed{compared}", chosen.steps)
+            of_this_run = 0
+            while True:
+                pid = start(config)
+                if kills < chosen.kills:
+                    time.sleep(rng.uniform(0, seconds))
+                    # A process that has ended by itself stays there to be waited for, so its id is no other's.
+                    os.kill(pid, signal.SIGKILL)
+                if ended_by(pid) == 0:
+                    break
+                kills += 1
+                of_this_run += 1
+                places[where_killed(config.runs_dir / str(config.name))] += 1
+            found = differences(runs / "whole", config.runs_dir / str(config.name))
+            compared += 1
+            different += bool(found)
+            print(f"run {compared}, killed {of_this_run} times: {', '.join(found) or 'bit-identical'}", flush=True)
+        for place, count in places.most_common():
+            print(f"killed {place}: {count}")
+        print(json.dumps({"kills": kills, "runs": compared, "different": different}))
+    if different:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""``vpo push``: a trained policy with its card on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from vpo_envs.command import Commands
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``vpo push``."""
+    parser = commands.add_parser(
+        "push",
+        help="publish the policy of a run on the Hugging Face Hub",
+        description="Upload the model of a run's checkpoint with a card that states what it was trained on, how, with "
+        "what result, and how to load it. Optimizer state and paths of this machine stay here.",
+    )
+    parser.add_argument("folder", type=Path, metavar="run", help="the run's folder, such as runs/NAME")
+    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="where on the Hub; made if it is not there")
+    parser.add_argument("--private", action="store_true", help="a new repository is yours alone")
+    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="default: the newest")
+    parser.add_argument(
+        "--license", metavar="ID", help="such as apache-2.0; the card leaves it open where it is not given"
+    )
+    parser.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed, and push nothing")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, typed: TextIO) -> None:
+    """Push, or write the folder.
+
+    Raises:
+        ValueError: No such run or checkpoint, a bad name, or the Hub refuses or cannot be reached.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported, but by a table that mypy does not read
+
+    from vpo_agent.publish import prepare_folder, push_folder
+
+    try:
+        validate_repo_id(arguments.repo)
+    except HFValidationError as error:
+        raise ValueError(f"--repo {arguments.repo!r} cannot be a name on the Hub: {error}") from None
+
+    def prepare(target: Path) -> None:
+        prepare_folder(
+            arguments.folder,
+            target,
+            repo=arguments.repo,
+            checkpoint=arguments.checkpoint,
+            license=arguments.license,
+        )
+
+    if arguments.dry_run is not None:
+        prepare(arguments.dry_run)
+        size = sum(file.stat().st_size for file in arguments.dry_run.iterdir()) / 2**20
+        print(f"{arguments.dry_run} holds what would be pushed to {arguments.repo}, {size:.1f} MiB; nothing was sent")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        prepare(Path(temporary))
+        print(f"pushed to {push_folder(Path(temporary), arguments.repo, private=arguments.private)}")
