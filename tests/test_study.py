@@ -81,12 +81,12 @@ def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, TINY.replace("steps = 1\n", 'steps = 1\nmodel = "no/such"\n'))
+    path = write(tmp_path, TINY.replace("steps = 1\n", 'steps = 1\nmodel = "no/such/model"\n'))
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
     told = capsys.readouterr()
     assert "FAILED: grpo, seed 0" in told.out
     log = (tmp_path / "tiny" / "grpo-seed0.log").read_text(encoding="utf-8")
-    assert "cannot load the model 'no/such'" in log
+    assert "cannot load the model 'no/such/model'" in log
 
 
 def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_path: Path) -> None:
