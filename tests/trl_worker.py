@@ -21,9 +21,7 @@ from vpo_agent.rollouts import make_text_env
 GROUP, STEPS = 6, 2
 
 
-def main() -> None:
-    model_folder, method, out, per_device = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
-    torch.set_num_threads(1)
+def train(model_folder: str, method: str, out: Path, per_device: int) -> None:
     toys.register_letters()
     model, tokenizer = load_model(model_folder, torch.float32)
     m = 1 if method in ("grpo", "max_at_k", "gdpo") else 3
@@ -81,4 +79,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    train(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))

@@ -165,7 +165,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             self.writer = writer
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-            if logs and "reward" in logs:
+            if logs and "loss" in logs:
                 self.writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
 
     peft = None
