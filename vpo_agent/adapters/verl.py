@@ -149,6 +149,46 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
         raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
 
 
+def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollouts: int) -> list[str]:
+    """The command that trains on the exported files in verl 0.9, word by word.
+
+    Args:
+        folder: Where ``train.parquet`` and ``validation.parquet`` are.
+        settings: Those of `settings_of_rows`.
+        model: A model's name or folder.
+        rollouts: Rollouts of each prompt, G.
+    """
+    by_deviation = settings["method"] != "dr_grpo"
+    return [
+        *("python", "-m", "verl.trainer.main_ppo"),
+        "algorithm.adv_estimator=grpo",
+        f"algorithm.norm_adv_by_std_in_grpo={by_deviation}",
+        "algorithm.use_kl_in_reward=False",
+        f"data.train_files={folder.absolute() / 'train.parquet'}",
+        f"data.val_files={folder.absolute() / 'validation.parquet'}",
+        "data.train_batch_size=128",
+        "data.max_prompt_length=2048",
+        "data.max_response_length=1024",
+        "+data.apply_chat_template_kwargs.enable_thinking=False",
+        "reward.custom_reward_function.path=pkg://vpo_agent.adapters.verl",
+        "reward.custom_reward_function.name=compute_score",
+        f"actor_rollout_ref.model.path={model}",
+        f"actor_rollout_ref.rollout.n={rollouts}",
+        "actor_rollout_ref.rollout.name=vllm",
+        "actor_rollout_ref.actor.optim.lr=1e-6",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=64",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.actor.kl_loss_coef=0.001",
+        "actor_rollout_ref.actor.kl_loss_type=low_var_kl",
+        "trainer.n_gpus_per_node=8",
+        "trainer.nnodes=1",
+        "trainer.total_epochs=1",
+    ]
+
+
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, **_: Any
 ) -> dict[str, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from vpo_agent.command import serve, study, train
+from vpo_agent.command import export, serve, study, train
 from vpo_agent.errors import TrainingDiverged
 from vpo_envs.command import USER_ERRORS, add_commands, run_command
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    for command in (train, study, serve):
+    for command in (train, study, serve, export):
         command.add_parser(commands)
     # Settings, models and pools say in a ValueError what is wrong with them.
     return run_command(parser, argv, (*USER_ERRORS, ValueError, TrainingDiverged))
