@@ -166,15 +166,13 @@ def run_trl(chosen: argparse.Namespace, folder: str) -> None:
         processing_class=tokenizer,
         reward_funcs=adapter.reward_functions(),
         train_dataset=adapter.dataset(range(chosen.prompts * (chosen.steps + WARMUP + 1))),
-        args=GRPOConfig(
-            **{**grpo_settings(config, processes=1, on_gpu=on_gpu), **adapter.required_settings(), **more}
-        ),
+        args=GRPOConfig(**{**grpo_settings(config, processes=1, on_gpu=on_gpu), **adapter.required_settings(), **more}),
         callbacks=[InTurn()],
     )
     trainer.train()
 
 
-# --- both, in turn -----------------------------------------------------------------------------------------------------
+# --- both, in turn ------------------------------------------------------------
 
 
 class Worker:
@@ -260,7 +258,7 @@ def show(setting: str, found: dict[str, dict[str, float]], device: str) -> bool:
     """Print the table; whether the target is met."""
     memory = "gpu_mib" if device == "cuda" else "resident_mib"
     print(f"\n{setting} setting, medians of steps taken in turn")
-    print(f"{'':14s} {'s/step':>8s} {'tokens':>7s} {'rollout tok/s':>14s} {'update tok/s':>13s} {'rest':>6s} {'peak MiB':>9s}")
+    print(f"{'':14s}   s/step  tokens  rollout tok/s  update tok/s   rest  peak MiB")
     for name, row in found.items():
         print(
             f"{NAMES[name]:14s} {row['step']:8.3f} {row['tokens']:7.0f} {row['rollout']:14,.0f} "
@@ -340,6 +338,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100, help="longest response, default 100")
     parser.add_argument("--microbatch", type=int, default=0, help="prompts of a backward pass, default all")
     parser.add_argument("--threads", type=int, default=1, help="default 1")
+    both = ["fixed", "natural"]
+    parser.add_argument("--settings", nargs="+", choices=both, default=both, help="default both")
+    parser.add_argument("--without-batched", action="store_true", help="leave generate_batch out, which is slow")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help=argparse.SUPPRESS)
     for hidden in ("--worker", "--setting", "--folder", "--answers"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -355,8 +356,10 @@ def main() -> None:
         return
     size = f"{chosen.prompts} prompts x {chosen.rollouts} rollouts, at most {chosen.tokens} tokens"
     print(f"{chosen.model} on the CPU, float32, {chosen.threads} thread(s), {size}, {chosen.steps} steps")
-    met = show("fixed", compare("fixed", ["ours", "trl"], chosen), "cpu")
-    met &= show("natural", compare("natural", ["ours", "trl", "trl_batched"], chosen), "cpu")
+    met = True
+    for setting in chosen.settings:
+        batched = [] if setting == "fixed" or chosen.without_batched else ["trl_batched"]
+        met &= show(setting, compare(setting, ["ours", "trl", *batched], chosen), "cpu")
     print(f"\ntarget ({TARGET:.0f} times TRL a token, peak memory no higher): {'met' if met else 'missed'}")
     if not torch.cuda.is_available():
         print("no CUDA device here: the GPU part is left out, and the numbers above stand alone")

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toys
 import torch
+import toys
 
 from vpo_agent.config import make_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
@@ -141,7 +141,7 @@ def test_the_logs_hold_score_objectives_and_diversity(letters_model: Path, tmp_p
         assert log["rewards/diversity/mean"] == pytest.approx(diversity(rewards.reshape(-1, 2)), abs=1e-6)
 
 
-# --- without a trainer -------------------------------------------------------------------------------------------------
+# --- without a trainer ------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_credit_is_not_silently_dropped_by_the_plain_trainer(tokenizer: Any) -> 
     row = adapter.dataset([5])[0]
     ids = [answers(tokenizer, *letters) for letters in ("abc", "bab", "ddd", "cde")]
     adapter.score(ids, [row["task"]] * 4, [0] * 4, 0)
-    with pytest.raises(ValueError, match="GRPOTrainer drops: use adapter.trainer_class"):
+    with pytest.raises(ValueError, match=r"GRPOTrainer drops: use adapter\.trainer_class"):
         adapter.score(ids, [row["task"]] * 4, [0] * 4, 1)
 
 
@@ -249,7 +249,7 @@ def test_responses_end_at_the_last_tag_where_it_is_one_token(letters_model: Path
     assert make_adapter(bpe).end_at_last_answer(model).generation_config.eos_token_id == before
 
 
-# --- settings ----------------------------------------------------------------------------------------------------------
+# --- settings ------------------------------------------------------------
 
 
 def test_a_step_is_shared_by_the_processes() -> None:
@@ -292,7 +292,7 @@ def test_bad_settings_are_one_sentence(tokenizer: Any, settings: dict[str, Any],
     assert "\n" not in str(caught.value)
 
 
-# --- the installed TRL -------------------------------------------------------------------------------------------------
+# --- the installed TRL ------------------------------------------------------------
 
 
 def test_the_extra_asks_for_the_releases_that_the_adapter_knows() -> None:
@@ -334,7 +334,7 @@ def test_trl_still_has_what_the_adapter_stands_on() -> None:
     assert "advantages.dim() == 1" in inspect.getsource(GRPOTrainer._compute_loss), "advantages may be (B, T)"
 
 
-# --- a whole job -------------------------------------------------------------------------------------------------------
+# --- a whole job ------------------------------------------------------------
 
 
 def test_a_job_leaves_logs_and_a_model_and_goes_on(letters_config: Any) -> None:

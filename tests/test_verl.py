@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toys
 import torch
+import toys
 
 from vpo_agent.adapters.verl import UNLIKE_GRPO, command_line, compute_score, dataset_rows, settings_of_rows
 from vpo_agent.estimators import advantages, available_estimators
@@ -148,7 +148,7 @@ def test_a_row_of_another_data_set_is_refused() -> None:
         compute_score("gsm8k", "4", "4", {})
 
 
-# --- where verl is installed ------------------------------------------------------------------------------------------
+# --- where verl is installed ------------------------------------------------------------
 
 with_verl = pytest.mark.skipif(
     importlib.util.find_spec("verl") is None,

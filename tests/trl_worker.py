@@ -1,6 +1,6 @@
 """One process of a training run inside TRL, for tests: it writes down what reached the loss.
 
-    python trl_worker.py MODEL METHOD OUT PER_DEVICE
+python trl_worker.py MODEL METHOD OUT PER_DEVICE
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-import toys
 import torch
+import toys
 from accelerate import PartialState
 from trl import GRPOConfig
 

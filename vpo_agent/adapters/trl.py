@@ -72,7 +72,7 @@ MEAN_TOLERANCE = 1e-5
 """How far from 0 the mean advantage of a group may be, of which TRL subtracts it."""
 
 
-class CreditTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL's classes have no types
+class CreditTrainer(GRPOTrainer):
     """TRL's trainer, with credit for each answer added to the advantages of its tokens."""
 
     credit: Callable[[Tensor, Tensor], Tensor]
@@ -82,7 +82,9 @@ class CreditTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL's classes have no
         super().__init__(*args, **kwargs)
         adapters = [function.adapter for function in self.reward_funcs if isinstance(function, AdvantageReward)]
         if len(adapters) != 1:
-            raise ValueError("CreditTrainer needs the reward functions of a TRLAdapter: pass adapter.reward_functions()")
+            raise ValueError(
+                "CreditTrainer needs the reward functions of a TRLAdapter: pass adapter.reward_functions()"
+            )
         self.credit = adapters[0].credit_of_tokens
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -231,7 +233,9 @@ class TRLAdapter:
             ValueError: Groups of different sizes, or an estimator whose advantages have another group mean than 0.
         """
         if self._credit is not None:
-            raise ValueError(f"{self.method} gives credit to answers, which GRPOTrainer drops: use adapter.trainer_class")
+            raise ValueError(
+                f"{self.method} gives credit to answers, which GRPOTrainer drops: use adapter.trainer_class"
+            )
         env = self.env
         parsed = {text: env.task_type.model_validate_json(text) for text in set(tasks)}
         texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)

@@ -158,7 +158,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     broadcast_object_list(decided)
     path, last, step = decided[0]
 
-    class Log(TrainerCallback):  # type: ignore[misc]  # its base has no types here
+    class Log(TrainerCallback):
         """Writes what TRL logs into the run folder."""
 
         def __init__(self, writer: MetricsWriter) -> None:

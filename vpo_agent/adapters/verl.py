@@ -77,7 +77,7 @@ def settings_of_rows(
             f"{method} {UNLIKE_GRPO[method]}, and verl takes one score per rollout: choose one of {fitting}, "
             "or train with the built-in trainer or TRL"
         )
-    settings = {
+    settings: dict[str, Any] = {
         "env": env_id,
         "env_kwargs": dict(env_kwargs or {}),
         "num_answers": num_answers,
@@ -213,9 +213,7 @@ def compute_score(
             f"the row of {data_source!r} has no extra_info['vpo']: write the data set with vpo export verl"
         )
     settings = _settings(extra_info["vpo"])
-    env = _environment(
-        settings["env"], json.dumps({**settings["env_kwargs"], "num_answers": settings["num_answers"]})
-    )
+    env = _environment(settings["env"], json.dumps({**settings["env_kwargs"], "num_answers": settings["num_answers"]}))
     task = env.task_type.model_validate_json(ground_truth)
     batch = env.score_batch([task], [solution_str])
     if (batch.status == Status.INVALID).any():
@@ -255,7 +253,7 @@ def _weights(env: VectorTextEnv[Any, Any, Any], settings: Mapping[str, Any], tas
     )[0]
     if estimator(settings["method"]).in_prompt:
         return in_whole_percent(weights[0])[None].astype(np.float32)
-    return weights
+    return np.asarray(weights)
 
 
 def _score(

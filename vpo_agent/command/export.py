@@ -63,7 +63,9 @@ def run(chosen: argparse.Namespace, typed: TextIO) -> None:
         num_weights=chosen.num_weights,
         alpha=chosen.alpha,
         weight_sampler=chosen.weight_sampler,
-        scalar_weights=None if chosen.scalar_weights is None else _json("--scalar-weights", chosen.scalar_weights, list),
+        scalar_weights=None
+        if chosen.scalar_weights is None
+        else _json("--scalar-weights", chosen.scalar_weights, list),
         seed=chosen.seed,
     )
     for split, count in (("train", chosen.train), ("validation", chosen.validation)):
