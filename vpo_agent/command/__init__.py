@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from vpo_agent.command import compare, evaluate, push, search, serve, study, train
+from vpo_agent.command import compare, evaluate, export, push, search, serve, study, train
 from vpo_agent.errors import RunStopped
 from vpo_envs.command import USER_ERRORS, add_commands, run_command
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    for command in (train, evaluate, compare, study, search, serve, push):
+    for command in (train, evaluate, compare, study, search, serve, export, push):
         command.add_parser(commands)
     # Settings, models and pools say in a ValueError what is wrong with them.
     return run_command(parser, argv, (*USER_ERRORS, ValueError, RunStopped))

@@ -1,0 +1,61 @@
+"""Train on the maze inside TRL's GRPOTrainer: the same environment, method and settings, on as many GPUs as there are.
+
+With no options this trains the bundled tiny model on a CPU, with nothing downloaded:
+
+    python examples/train_trl.py
+
+On several processes or GPUs, with the setting files beside this one (see docs/scaling.md):
+
+    torchrun --nproc_per_node 2 examples/train_trl.py
+    accelerate launch --config_file examples/accelerate/fsdp.yaml examples/train_trl.py --model Qwen/Qwen3-4B
+    accelerate launch --config_file examples/accelerate/deepspeed_zero3.yaml examples/train_trl.py --model Qwen/Qwen3-4B
+"""
+
+from __future__ import annotations
+
+from vpo_agent.adapters.trl_job import train_with_trl
+from vpo_agent.cli import parse_job, run
+
+PRESETS = {
+    "embedded": {
+        "env": "vpo/Maze-v0",
+        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "model": "tiny-maze",
+        "steps": 100,
+        "prompts_per_step": 16,
+        "rollouts_per_prompt": 8,
+        "max_new_tokens": 100,
+        "learning_rate": 1e-4,
+        "warmup_steps": 10,
+        "kl_coef": 0.0,
+        "microbatch_prompts": 16,
+    },
+    "conflict": {
+        "env": "vpo/Maze-v0",
+        "env_kwargs": {"preset": "conflict"},
+        "model": "Qwen/Qwen3-4B",
+        "steps": 200,
+        "prompts_per_step": 32,
+        "minibatch_prompts": 16,
+        "max_new_tokens": 512,
+        "microbatch_prompts": 1,
+        "gradient_checkpointing": True,
+    },
+}
+
+
+def main() -> None:
+    """Read the command line, train, say where the model is."""
+    trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS, default_preset="embedded"))
+    if trainer.is_world_process_zero():
+        rows = [row for row in trainer.state.log_history if "rewards/score/mean" in row]
+        for name, row in (("first", rows[0]), ("last", rows[-1])):
+            print(
+                f"{name} step: set score {row['rewards/score/mean']:.3f}, diversity {row['rewards/diversity/mean']:.3f}"
+            )
+        folder = trainer.args.output_dir.removesuffix("/trl")
+        print(f"{folder}/ holds config.json, metrics.jsonl, TensorBoard events, trl/ (checkpoints) and model/")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,191 @@
+"""A whole job inside TRL: the settings of a run as TRL's own, its logs and its model in the run's folder."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vpo_agent.cli import Job
+from vpo_agent.config import TrainConfig
+from vpo_agent.loading import choose_device, load_model
+from vpo_agent.rollouts import make_text_env
+from vpo_agent.run_folder import MetricsWriter, RunFolder
+
+if TYPE_CHECKING:
+    from vpo_agent.adapters.trl import TRLAdapter
+
+LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
+"""What TRL calls our aggregations."""
+
+
+def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
+    """The arguments of ``GRPOConfig`` for a run: those that make the same steps as `vpo_agent.trainer`.
+
+    The ``eval_*`` settings and ``sample_batch`` have no meaning there.
+
+    Args:
+        config: The settings.
+        processes: How many processes share a step.
+        on_gpu: Whether they run on GPUs.
+
+    Raises:
+        ValueError: A setting that TRL cannot honour, or a batch that cannot be shared by so many processes.
+    """
+    if config.kl_coef and config.kl_estimator != "k3":
+        raise ValueError(f"TRL knows the KL estimator k3 alone, got kl_estimator={config.kl_estimator!r}")
+    prompts, group = config.prompts_per_step, config.rollouts_per_prompt
+    per_update = config.minibatch_prompts or prompts
+    if prompts % per_update:
+        raise ValueError(f"TRL needs prompts_per_step, {prompts}, to be a multiple of minibatch_prompts, {per_update}")
+    if per_update * group % processes:
+        raise ValueError(
+            f"{per_update} prompts x {group} rollouts per optimizer step cannot be shared by {processes} processes: "
+            "choose a multiple"
+        )
+    share = per_update * group // processes
+    most = min(share, config.microbatch_prompts * group)
+    per_device = max(size for size in range(1, most + 1) if share % size == 0)
+    return {
+        "max_steps": config.steps * (prompts // per_update) * config.epochs,
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": share // per_device,
+        "steps_per_generation": prompts * group // (processes * per_device),
+        "num_iterations": config.epochs,
+        "max_completion_length": config.max_new_tokens,
+        "temperature": config.temperature,
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": config.warmup_steps,
+        "adam_beta2": config.adam_beta2,
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "epsilon": config.clip_low,
+        "epsilon_high": config.clip_high,
+        "beta": config.kl_coef,
+        "loss_type": LOSS_TYPES[config.aggregation],
+        "gradient_checkpointing": config.gradient_checkpointing,
+        "disable_dropout": True,
+        # Tasks come in the order of the built-in trainer; they are random already.
+        "shuffle_dataset": False,
+        "seed": config.seed,
+        "use_cpu": not on_gpu,
+        "bf16": on_gpu and config.dtype != "float32",
+        "save_steps": config.checkpoint_every,
+        "save_total_limit": config.keep_checkpoints,
+        "logging_steps": 1,
+        "report_to": "none",
+    }
+
+
+def row_of(logs: dict[str, Any]) -> dict[str, Any]:
+    """What TRL logs, under the names of the built-in trainer where it has them."""
+    names = {"rewards/score": "set_score", "completions/mean_length": "response_tokens"}
+    names["completions/clipped_ratio"] = "truncated"
+    row = {}
+    for name, value in logs.items():
+        if not isinstance(value, int | float) or name.endswith("/std") or name.startswith("rewards/advantage/"):
+            continue
+        short = name.removesuffix("/mean") if name.startswith("rewards/") else name
+        row[names.get(short, short.removeprefix("rewards/"))] = value
+    return row
+
+
+def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
+    """The adapter for a run's environment and method.
+
+    Raises:
+        ValueError: TRL is missing or another release, or the environment and the method do not fit together.
+    """
+    try:
+        from vpo_agent.adapters.trl import TRLAdapter
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+    return TRLAdapter(
+        make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train"),
+        tokenizer,
+        method=config.method,
+        method_options=config.method_options,
+        rollouts_per_prompt=config.rollouts_per_prompt,
+        num_weights=config.num_weights,
+        alpha=config.alpha,
+        weight_sampler=config.weight_sampler,
+        scalar_weights=config.scalar_weights,
+        seed=config.seed,
+    )
+
+
+def train_with_trl(job: Job, **changes: Any) -> Any:
+    """Train as ``job`` says inside TRL, on as many processes as were launched.
+
+    The run folder gets ``config.json``, ``metrics.jsonl`` and TensorBoard events with the names of the built-in
+    trainer, TRL's checkpoints in ``trl/`` and the trained model in ``model/``.
+
+    Args:
+        job: The settings.
+        **changes: Arguments of ``GRPOConfig`` to replace, such as ``use_vllm=True``.
+
+    Returns:
+        The trainer.
+
+    Raises:
+        ValueError: A setting that does not fit.
+    """
+    from vpo_agent.trainer import model_path
+
+    config = job.config
+    model, tokenizer = load_model(model_path(config.model), torch.float32)
+    adapter = make_adapter(config, tokenizer)
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+    from transformers import TrainerCallback
+    from transformers.trainer_utils import get_last_checkpoint
+    from trl import GRPOConfig
+
+    on_gpu = choose_device(config.device).type == "cuda"
+    state = PartialState(cpu=not on_gpu)
+    settings = grpo_settings(config, processes=state.num_processes, on_gpu=on_gpu)
+    # The first process decides, since the name of a run may hold the time and a folder exists only once.
+    decided: list[Any] = [None]
+    if state.is_main_process:
+        folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
+        last = get_last_checkpoint(str(folder.path / "trl")) if job.resume and (folder.path / "trl").is_dir() else None
+        step = int(last.rsplit("-", 1)[1]) if last else 0
+        folder.start(step)
+        decided = [(str(folder.path), last, step)]
+    broadcast_object_list(decided)
+    path, last, step = decided[0]
+
+    class Log(TrainerCallback):
+        """Writes what TRL logs into the run folder."""
+
+        def __init__(self, writer: MetricsWriter) -> None:
+            self.writer = writer
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                self.writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
+
+    peft = None
+    if config.lora_rank:
+        from peft import LoraConfig
+
+        peft = LoraConfig(r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules="all-linear")
+    writer = RunFolder(Path(path), config).writer(step) if state.is_main_process else None
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        trainer = adapter.trainer_class(
+            model=adapter.end_at_last_answer(model),
+            processing_class=tokenizer,
+            reward_funcs=adapter.reward_functions(),
+            train_dataset=adapter.dataset(range(config.steps * config.prompts_per_step)),
+            args=GRPOConfig(
+                **{**settings, **adapter.required_settings(), "output_dir": str(Path(path) / "trl"), **changes}
+            ),
+            callbacks=[] if writer is None else [Log(writer)],
+            peft_config=peft,
+        )
+        trainer.train(resume_from_checkpoint=last)
+    trainer.save_model(str(Path(path) / "model"))
+    return trainer
