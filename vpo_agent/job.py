@@ -6,6 +6,7 @@ import json
 import sys
 import time
 
+from envs_data import BUNDLED_MODELS
 from vpo_agent.checkpoints import write_text_atomically
 from vpo_agent.cli import Job
 from vpo_agent.config import DEFAULT_RUNS_DIR
@@ -31,7 +32,7 @@ def train_and_report(job: Job) -> str:
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, {config.steps} steps of "
         f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts x {m} answers"
     )
-    if trainer.policy.tokenizer.chat_template is None:
+    if trainer.policy.tokenizer.chat_template is None and config.model not in BUNDLED_MODELS:
         print("the model has no chat template: prompts reach it as plain text")
     print(f"run folder: {folder.path}")
     try:
