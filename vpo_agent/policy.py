@@ -316,24 +316,21 @@ class LMPolicy:
             spread = -(scaled.exp() * scaled).sum(-1)
         return scaled.gather(1, chosen[:, None])[:, 0], spread
 
-    def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
+    def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
         """Last hidden states, or logits for a model whose head is not plain."""
         where = {"position_ids": positions} if self._takes_positions else {}
         module = self._causal_lm if self._decoder is None else self._decoder
-        out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where)
+        out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where, **more)
         states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
         return states
 
     def _states_packed(self, samples: Samples) -> Tensor:
         """What each sampled token is predicted from, (tokens, width): prompts once, and no padding."""
         batch = pack(samples)
-        module = self._causal_lm if self._decoder is None else self._decoder
         # A mask of four axes passes through the model untouched; the attention function has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
-        where = {"position_ids": batch.positions} if self._takes_positions else {}
         with self._recomputing():
-            out = module(input_ids=batch.ids, attention_mask=unused, use_cache=False, packed=batch, **where)
-        states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
+            states = self._states(batch.ids, unused, batch.positions, packed=batch)
         return states[0, batch.predicts]
 
     def _can_pack(self) -> bool:

@@ -50,29 +50,23 @@ def vpo_credit(
         own = groups.scalar_scores()
         answers = groups.valid[..., None].expand_as(own)
         return Advantages(rollout, scores, coefficient * standardise(own, answers, dim=(1, 2)))
+    if credit not in ("prefix", "marginal"):
+        raise ValueError(f"credit must be 'prefix', 'marginal' or 'own'; got {credit!r}")
     num_answers = values.shape[2]
-    _, _, deviation = centre(scores, groups.valid)
+    centred, _, deviation = centre(scores, groups.valid)
     each: list[Tensor] = []
     for s in range(num_answers):
         if credit == "prefix":
-            if s == 0:
-                each.append(torch.zeros_like(scores))
-                continue
-            before = _partial_scores(values[:, :, :s], mean_weight, num_answers)
-            known, _, _ = centre(before, groups.valid)
-            pulled, _, _ = centre(scores, groups.valid)
-            slope = (pulled * known).sum() / known.square().sum().clamp(min=EPSILON)
+            # Nothing stands before the first answer: its credit is 0.
+            known, _, _ = centre(_partial_scores(values[:, :, :s], mean_weight, num_answers), groups.valid)
+            slope = (centred * known).sum() / known.square().sum().clamp(min=EPSILON)
             each.append(-slope * known)
-        elif credit == "marginal":
+        else:
             others = [i for i in range(num_answers) if i != s]
             rest = _partial_scores(values[:, :, others], mean_weight, num_answers)
-            contribution, _, _ = centre(scores - rest, groups.valid)
-            each.append(contribution)
-        else:
-            raise ValueError(f"credit must be 'prefix', 'marginal' or 'own'; got {credit!r}")
-    stacked = torch.stack(each, dim=-1)
+            each.append(centre(scores - rest, groups.valid)[0])
     scale = torch.where(deviation < EPSILON, 0.0, 1 / (deviation + EPSILON))
-    return Advantages(rollout, scores, coefficient * stacked * scale[..., None])
+    return Advantages(rollout, scores, coefficient * torch.stack(each, dim=-1) * scale[..., None])
 
 
 def _partial_scores(values: Tensor, mean_weight: float, of: int) -> Tensor:
