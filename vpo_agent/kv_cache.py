@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -50,6 +50,20 @@ class PreallocatedLayer(DynamicLayer):
         if self.get_seq_length():
             self._store(indices)
 
+    def move(self, order: Tensor, places: Tensor) -> None:
+        """Keep the rows in ``order``, of which only those at ``places`` move, in the storage that there is.
+
+        A row may move to the place of one that is left out alone.
+        """
+        if self._keys_store is None or self._values_store is None:
+            self.batch_select_indices(order)
+            return
+        length, rows = self.keys.shape[-2], order[places]
+        for store in (self._keys_store, self._values_store):
+            store[places, :, :length] = store[rows, :, :length]
+        self._keys_store, self._values_store = (s[: len(order)] for s in (self._keys_store, self._values_store))
+        self.keys, self.values = self._keys_store[:, :, :length], self._values_store[:, :, :length]
+
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Take the rows in the order of ``beam_idx``."""
         if self.get_seq_length():
@@ -80,3 +94,12 @@ def preallocated_cache(config: Any, room: int) -> DynamicCache:
     cache = DynamicCache(config=config)
     cache.layers = [PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def move_rows(cache: DynamicCache, order: Tensor, places: Tensor) -> None:
+    """Keep the rows in ``order``, of which only those at ``places`` move, each to the place of one that is left out."""
+    for layer in cache.layers:
+        if isinstance(layer, PreallocatedLayer):
+            layer.move(order, places)
+        else:
+            cast("Any", layer).batch_select_indices(order)
