@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-import toys
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import DynamicCache
 
-from vpo_agent.group_decoding import GroupDecoder, SharingGroupDecoder
-from vpo_agent.policy import LMPolicy
 from vpo_agent.shared_prompts import SharedPrompts, shared_attention
 
 PROMPTS, LONGEST, WIDTH = 3, 5, 8
@@ -64,29 +61,3 @@ def test_prompts_without_rows_leave() -> None:
     assert shared.keys[0].shape[0] == 1
     assert torch.equal(shared.keys[0][0], middle)
     assert shared.owner.tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("family", toys.FAMILIES)
-def test_rows_get_the_same_logits_while_others_leave(family: str) -> None:
-    tokenizer = toys.bpe_tokenizer(chat=False)
-    policy = LMPolicy(toys.tiny_model(family, tokenizer, scale=4.0), tokenizer)
-    assert policy.shares_prompts == (family != "gemma2")
-    prompt_ids, prompt_mask = policy.encode_prompts(["maze", "a longer maze"])
-    rng = torch.Generator().manual_seed(0)
-    decoders = [
-        kind(policy, prompt_ids, prompt_mask, rollouts=3, room=6)
-        for kind in (GroupDecoder, SharingGroupDecoder if policy.shares_prompts else GroupDecoder)
-    ]
-    rows = 6
-    with torch.no_grad():
-        for leaving in ([], [0, 4], [], [2, 3], [0]):
-            tokens = torch.randint(policy.model.config.vocab_size, (rows,), generator=rng)
-            for decoder in decoders:
-                decoder.step(tokens)
-            torch.testing.assert_close(decoders[0].logits, decoders[1].logits, rtol=1e-4, atol=1e-4)
-            ended = torch.zeros(rows, dtype=torch.bool)
-            ended[leaving] = True
-            orders = [decoder.leave(ended) for decoder in decoders]
-            assert torch.equal(*orders)
-            assert sorted(orders[0].tolist()) == (~ended).nonzero()[:, 0].tolist()
-            rows -= len(leaving)

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicLayer
 
 from vpo_agent.attention import ATTENTION
+from vpo_agent.graph_decoding import GraphGroupDecoder
 from vpo_agent.group_decoding import GroupDecoder, SharingGroupDecoder
 from vpo_agent.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.packing import pack
@@ -34,14 +36,21 @@ class LMPolicy:
     Args:
         model: Any Hugging Face causal language model, or a PEFT model around one.
         tokenizer: Its tokenizer; it needs a pad or an end-of-sequence token.
-        gradient_checkpointing: Trade time for memory in the update; prompts are then not shared between rollouts.
+        gradient_checkpointing: Trade time for memory in the update.
+        cuda_graphs: Replay decoding steps as CUDA graphs, see `vpo_agent.graph_decoding`.
 
     Raises:
-        ValueError: The tokenizer has neither of those tokens.
+        ValueError: The tokenizer has neither of those tokens, or graphs are asked for without a GPU, or of a model
+            that they do not suit.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, gradient_checkpointing: bool = False
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        gradient_checkpointing: bool = False,
+        cuda_graphs: bool = False,
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
@@ -73,6 +82,11 @@ class LMPolicy:
         """Whether log-probabilities are computed without padding, see `vpo_agent.packing`."""
         self.shares_prompts = self._can_share_prompts()
         """Whether the cache holds each prompt once while sampling, see `vpo_agent.shared_prompts`."""
+        if cuda_graphs:
+            self._check_graphs()
+        self._group_decoder: type[GroupDecoder] = (
+            GraphGroupDecoder if cuda_graphs else SharingGroupDecoder if self.shares_prompts else GroupDecoder
+        )
 
     @classmethod
     def from_pretrained(
@@ -85,6 +99,7 @@ class LMPolicy:
         adapters: Path | None = None,
         seed: int = 0,
         gradient_checkpointing: bool = False,
+        cuda_graphs: bool = False,
     ) -> LMPolicy:
         """Load any Hugging Face causal language model.
 
@@ -96,16 +111,18 @@ class LMPolicy:
             adapters: Folder of saved adapters to go on training, with ``lora_rank``; fresh ones where ``None``.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
+            cuda_graphs: Replay decoding steps as CUDA graphs.
 
         Raises:
-            ValueError: The model cannot be found or read, a setting is unknown, or ``peft`` is missing.
+            ValueError: The model cannot be found or read, a setting is unknown or does not suit the model, or ``peft``
+                is missing.
         """
         place = choose_device(device)
         weights_dtype = choose_dtype(dtype, place)
         model, tokenizer = load_model(name_or_path, weights_dtype)
         if lora_rank:
             model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
-        return cls(model.to(place), tokenizer, gradient_checkpointing=gradient_checkpointing)
+        return cls(model.to(place), tokenizer, gradient_checkpointing=gradient_checkpointing, cuda_graphs=cuda_graphs)
 
     @property
     def device(self) -> torch.device:
@@ -205,9 +222,7 @@ class LMPolicy:
         lengths = torch.full((rows,), max_new_tokens, device=device)
         truncated = torch.ones(rows, dtype=torch.bool, device=device)
 
-        decoder = (SharingGroupDecoder if self.shares_prompts else GroupDecoder)(
-            self, prompt_ids, prompt_mask, rollouts=rollouts, room=max_new_tokens
-        )
+        decoder = self._group_decoder(self, prompt_ids, prompt_mask, rollouts=rollouts, room=max_new_tokens)
         running = torch.arange(rows, device=device)
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         for t in range(max_new_tokens):
@@ -368,6 +383,13 @@ class LMPolicy:
             return True
         self._causal_lm.set_attn_implementation(before)
         return False
+
+    def _check_graphs(self) -> None:
+        if self.device.type != "cuda":
+            raise ValueError(f"cuda_graphs needs a GPU, but the model is on {self.device}: leave it out")
+        layers = DynamicCache(config=self.model_config).layers
+        if not self._takes_positions or any(type(layer) is not DynamicLayer for layer in layers):
+            raise ValueError("cuda_graphs needs a model whose layers all have full attention: leave it out")
 
     def _can_share_prompts(self) -> bool:
         """Whether sampling may keep each prompt once in the cache; found by trying, as for :meth:`_can_pack`."""

@@ -25,6 +25,7 @@ from vpo_agent.trackers import Tracker, check_tracker, open_tracker
 
 MAY_CHANGE_ON_RESUME = {
     "checkpoint_every",
+    "cuda_graphs",
     "device",
     "eval_every",
     "gradient_checkpointing",

@@ -80,6 +80,7 @@ class Trainer:
             adapters=found if config.lora_rank else None,
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
+            cuda_graphs=config.cuda_graphs,
         )
         prompt_ids, _ = self.policy.encode_prompts([self.env.prompt(self.env.task(0), m)])
         self.policy.check_length(prompt_ids.shape[1], config.max_new_tokens)
