@@ -282,7 +282,8 @@ class Step:
 def together(shape: Shape, device: Device, gpus: int, rollouts: int, response: int) -> Step | None:
     """All GPUs generate, then all train, with weights and rollouts of one version; ``None`` where it does not fit.
 
-    The fewest GPUs a generator and the fewest shards that fit, with 16 rollouts at once at the least. One GPU trains all weights if they fit, else LoRA, and generates with the weights that it trains.
+    The generator sleeps during the update. It takes the fewest GPUs, and training the fewest shards, that leave room
+    for 16 rollouts at once. One GPU trains all weights if they fit, else LoRA, and generates with the same weights.
     """
     usable = ASSUMED.memory_used * device.memory
     lora = gpus == 1 and training_bytes(shape, 1) > usable

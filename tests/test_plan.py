@@ -70,7 +70,7 @@ def test_operations_of_a_forward_pass_are_those_that_torch_counts(length: int) -
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=torch.zeros(1, length, dtype=torch.long), use_cache=False)
     forward = f.token_operations(TINY, length, forwards=1) - f.token_operations(TINY, length, forwards=0)
-    # Plain attention also multiplies the half above the diagonal; norms multiply number by number, which is not counted.
+    # Plain attention also multiplies the half above the diagonal; what norms multiply is not counted.
     above = 4 * TINY.layers * TINY.heads * TINY.head_width * length / 2 * length
     norms = TINY.layers * (2 * TINY.hidden + 2 * TINY.head_width) + TINY.hidden
     assert counter.get_total_flops() == forward * length + above - 2 * norms * length
