@@ -73,7 +73,8 @@ def test_operations_of_a_forward_pass_are_those_that_torch_counts(length: int) -
     # Plain attention also multiplies the half above the diagonal; what norms multiply is not counted.
     above = 4 * TINY.layers * TINY.heads * TINY.head_width * length / 2 * length
     norms = TINY.layers * (2 * TINY.hidden + 2 * TINY.head_width) + TINY.hidden
-    assert counter.get_total_flops() == forward * length + above - 2 * norms * length
+    # In some releases of transformers the angles of the rotation are a product, too: less than one in a thousand here.
+    assert counter.get_total_flops() == pytest.approx(forward * length + above - 2 * norms * length, rel=1e-3)
 
 
 def test_an_update_is_six_operations_a_parameter_and_two_for_recomputation() -> None:
