@@ -27,6 +27,7 @@ MAY_CHANGE_ON_RESUME = {
     "checkpoint_every",
     "device",
     "eval_every",
+    "gpu_memory_utilization",
     "gradient_checkpointing",
     "keep_checkpoints",
     "microbatch_prompts",
