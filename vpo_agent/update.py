@@ -104,7 +104,11 @@ class PolicyUpdate:
             if not finite:
                 break
         self.optimizer.zero_grad()
-        return finite, {**{name: value / optimizer_steps for name, value in totals.items()}, **gap, "learning_rate": rate}
+        return finite, {
+            **{name: value / optimizer_steps for name, value in totals.items()},
+            **gap,
+            "learning_rate": rate,
+        }
 
     def gradient(self, samples: Samples, advantages: Tensor, minibatch: Tensor) -> dict[str, float] | None:
         """Put the gradient of the loss over the prompts ``minibatch``, (n,), into the optimizer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -42,15 +43,16 @@ def to_samples(
     ends = [_end(row, closing, policy) for row in tokens]
     lengths = torch.tensor([len(row) if end is None else end for row, end in zip(tokens, ends, strict=True)])
     mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    rows = torch.zeros(mask.shape, dtype=torch.long)
     kept = [list(row[:length]) for row, length in zip(tokens, lengths.tolist(), strict=True)]
-    values = [x for row, length in zip(log_probs, lengths.tolist(), strict=True) for x in row[:length]]
+    values = [list(row[:length]) for row, length in zip(log_probs, lengths.tolist(), strict=True)]
     device = policy.device
     return Samples(
         prompt_ids,
         prompt_mask,
-        torch.zeros(mask.shape, dtype=torch.long).masked_scatter(mask, torch.tensor(sum(kept, []))).to(device),
+        rows.masked_scatter(mask, torch.tensor(list(chain.from_iterable(kept)))).to(device),
         mask.to(device),
-        torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(values)).to(device),
+        torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(list(chain.from_iterable(values)))).to(device),
         policy.tokenizer.batch_decode(kept, skip_special_tokens=True),
         torch.tensor([end is None for end in ends], device=device),
         temperature,

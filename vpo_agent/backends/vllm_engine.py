@@ -128,9 +128,12 @@ class VLLMSampler:
 def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """The weights of a model by the names that its checkpoint has, layer by layer; LoRA adapters are added to theirs.
 
+    A weight that stands in two places, such as that of a tied head, comes once.
+
     Args:
         model: A Hugging Face model, with or without adapters in its layers; it is not changed.
     """
+    seen: set[int] = set()
     for prefix, module in model.named_modules():
         if hasattr(module, "get_delta_weight"):
             for name, weight in module.base_layer.named_parameters():
@@ -141,6 +144,9 @@ def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                 yield f"{prefix}.{name}", merged
         elif ".base_layer" not in prefix and ".lora_" not in prefix:
             for name, weight in module.named_parameters(recurse=False):
+                if id(weight) in seen:
+                    continue
+                seen.add(id(weight))
                 yield (f"{prefix}.{name}" if prefix else name), weight.detach()
 
 
