@@ -175,12 +175,13 @@ def weights_of(trainer: Trainer) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in trainer.policy.model.parameters()])
 
 
-def test_a_run_with_continuous_batching_trains_and_is_the_same_again(letters_config: MakeConfig) -> None:
-    first = Trainer(letters_config(backend="continuous", steps=2))
+@pytest.mark.parametrize("backend", ["native", "continuous"])
+def test_a_run_trains_on_what_it_samples_and_is_the_same_again(letters_config: MakeConfig, backend: str) -> None:
+    first = Trainer(letters_config(backend=backend, steps=2))
     before = weights_of(first)
     first.train()
     assert not torch.equal(weights_of(first), before)
-    second = Trainer(letters_config(backend="continuous", steps=2, name="again"))
+    second = Trainer(letters_config(backend=backend, steps=2, name="again"))
     second.train()
     assert torch.equal(weights_of(first), weights_of(second))
     assert first.folder.metrics.read_bytes() == second.folder.metrics.read_bytes()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
+from vpo_agent.attention import ATTENTION
 from vpo_agent.backends.responses import generators_kept, prompt_rows, to_samples
 from vpo_agent.errors import BackendFailed
 from vpo_agent.loading import quiet_transformers
@@ -138,10 +139,10 @@ class ContinuousSampler:
 
     @contextmanager
     def _plain_attention(self) -> Iterator[None]:
-        """Attention that the engine knows, in place of the one that packs the update's batches."""
+        """Attention that the engine knows, in place of our own."""
         model = self.policy.causal_lm
         before = model.config._attn_implementation
-        if self.policy.packs:
+        if before == ATTENTION:
             model.set_attn_implementation("sdpa")
         try:
             yield
