@@ -130,6 +130,22 @@ class LMPolicy:
         place: torch.device = next(self.model.parameters()).device
         return place
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights."""
+        dtype: torch.dtype = self._causal_lm.dtype
+        return dtype
+
+    @property
+    def causal_lm(self) -> Any:
+        """The Hugging Face model itself: of a PEFT model the one around whose layers the adapters are."""
+        return self._causal_lm
+
+    @property
+    def ending_ids(self) -> list[int]:
+        """Tokens that end a response, apart from the closing tag of its last answer."""
+        return self._end_tokens()
+
     def save(self, folder: Path) -> None:
         """Save model (of a PEFT model, the adapters) and tokenizer as a folder that ``from_pretrained`` reads."""
         # PEFT would otherwise ask the Hub whether the vocabulary has grown.

@@ -28,6 +28,7 @@ MAY_CHANGE_ON_RESUME = {
     "cuda_graphs",
     "device",
     "eval_every",
+    "gpu_memory_utilization",
     "gradient_checkpointing",
     "keep_checkpoints",
     "microbatch_prompts",
