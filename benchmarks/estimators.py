@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from vpo_agent.estimators import advantages, available_estimators, estimator
-from vpo_agent.simplex import Sampler, draw_weights
+from vpo_agent.simplex import WeightSampler, draw_weights
 
 
 def median_ms(function: Callable[[], object], repeats: int) -> float:
@@ -62,7 +62,7 @@ def main() -> None:
     rewards = torch.from_numpy(np.random.default_rng(0).random(shape, dtype=np.float32))
     keys = np.arange(chosen.prompts, dtype=np.uint64)
 
-    def draw(sampler: Sampler = "sobol", alpha: float = 1.0) -> torch.Tensor:
+    def draw(sampler: WeightSampler = "sobol", alpha: float = 1.0) -> torch.Tensor:
         numbers = draw_weights(
             keys, num_objectives=chosen.objectives, num_weights=chosen.weights, sampler=sampler, alpha=alpha
         )

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, kstest
 
-from vpo_agent.simplex import Sampler, draw_weights, prompt_key
+from vpo_agent.simplex import WeightSampler, draw_weights, prompt_key
 
-SAMPLERS: list[Sampler] = ["iid", "sobol"]
+SAMPLERS: list[WeightSampler] = ["iid", "sobol"]
 
 
 def exact_two_answer_score(first: float, second: float) -> float:
@@ -21,7 +21,7 @@ def exact_two_answer_score(first: float, second: float) -> float:
     return first * (1 - crossing**2) / 2 + second * (1 - (1 - crossing) ** 2) / 2
 
 
-def set_score_errors(sampler: Sampler, num_weights: int) -> np.ndarray[Any, Any]:
+def set_score_errors(sampler: WeightSampler, num_weights: int) -> np.ndarray[Any, Any]:
     """Return the errors of the set score, one for each of 300 prompts, on 30 random (3, 4) matrices."""
     matrices = np.random.default_rng(0).random((30, 3, 4))
     exponentials = np.random.default_rng(1).exponential(size=(400_000, 4))
@@ -36,7 +36,7 @@ def set_score_errors(sampler: Sampler, num_weights: int) -> np.ndarray[Any, Any]
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("mask", [[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 0, 1]])
-def test_moments_are_those_of_the_dirichlet(sampler: Sampler, alpha: float, mask: list[int]) -> None:
+def test_moments_are_those_of_the_dirichlet(sampler: WeightSampler, alpha: float, mask: list[int]) -> None:
     prompts = 2_000
     active = np.tile(np.array(mask, dtype=bool), (prompts, 1))
     weights = draw_weights(
@@ -55,7 +55,7 @@ def test_moments_are_those_of_the_dirichlet(sampler: Sampler, alpha: float, mask
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])
-def test_the_first_weight_of_each_prompt_has_the_beta_marginal(sampler: Sampler, alpha: float) -> None:
+def test_the_first_weight_of_each_prompt_has_the_beta_marginal(sampler: WeightSampler, alpha: float) -> None:
     # random_weights takes one draw per prompt, so every single draw has to be right, not only the set.
     weights = draw_weights(range(4_000), num_objectives=3, num_weights=4, alpha=alpha, sampler=sampler)
     for objective in range(3):
@@ -65,7 +65,7 @@ def test_the_first_weight_of_each_prompt_has_the_beta_marginal(sampler: Sampler,
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_weights_lie_on_the_simplex(sampler: Sampler) -> None:
+def test_weights_lie_on_the_simplex(sampler: WeightSampler) -> None:
     weights = draw_weights(range(50), num_objectives=5, num_weights=32, sampler=sampler)
     assert weights.shape == (50, 32, 5)
     assert weights.dtype == np.float32
@@ -81,7 +81,7 @@ def test_sobol_is_far_more_accurate_than_iid_at_equal_cost() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_set_scores_are_unbiased(sampler: Sampler) -> None:
+def test_set_scores_are_unbiased(sampler: WeightSampler) -> None:
     errors = set_score_errors(sampler, 16)
     # The reference itself has a standard error of about 1e-4.
     standard_error = errors.std(axis=0) / np.sqrt(len(errors))
@@ -102,7 +102,7 @@ def test_sobol_meets_the_closed_form_of_two_conflicting_answers() -> None:
     alpha=st.sampled_from([0.5, 1.0]),
 )
 def test_a_prompt_gets_the_same_weights_in_any_batch(
-    keys: list[int], order: Any, sampler: Sampler, alpha: float
+    keys: list[int], order: Any, sampler: WeightSampler, alpha: float
 ) -> None:
     def draw(chosen: list[int]) -> Any:
         return draw_weights(chosen, num_objectives=3, num_weights=8, alpha=alpha, sampler=sampler, seed=4, step=9)
@@ -123,7 +123,7 @@ def test_the_mask_of_one_prompt_does_not_touch_another() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_seed_step_and_key_each_change_the_weights(sampler: Sampler) -> None:
+def test_seed_step_and_key_each_change_the_weights(sampler: WeightSampler) -> None:
     draws = [
         draw_weights([key], num_objectives=3, num_weights=4, sampler=sampler, seed=seed, step=step)
         for key in (0, 1)
@@ -166,7 +166,7 @@ def test_huge_alpha_gives_equal_weights() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_single_active_objective_takes_all_the_weight(sampler: Sampler) -> None:
+def test_a_single_active_objective_takes_all_the_weight(sampler: WeightSampler) -> None:
     active = np.array([[False, True, False]])
     weights = draw_weights([1], num_objectives=3, num_weights=8, sampler=sampler, active=active)
     np.testing.assert_array_equal(weights, np.broadcast_to([0.0, 1.0, 0.0], (1, 8, 3)))

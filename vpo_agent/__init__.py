@@ -5,8 +5,9 @@ The names below are loaded when they are first used, so that ``import vpo_agent`
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vpo_agent.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vpo_agent.config import TrainConfig, make_config, read_config
@@ -78,14 +79,4 @@ __all__ = [
     "standardise",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from vpo_agent.backends import Backend
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.losses import Aggregation, KLEstimator
-from vpo_agent.simplex import Sampler
+from vpo_agent.simplex import WeightSampler
 
 DEFAULT_SET_SIZE = 3
 DEFAULT_RUNS_DIR = Path("runs")
@@ -46,7 +46,7 @@ class TrainConfig(BaseModel):
 
     num_weights: int = Field(128, ge=1, description="weight vectors per prompt, K; a power of two for sobol")
     alpha: float = Field(1.0, gt=0, description="Dirichlet concentration of the weights")
-    weight_sampler: Sampler = Field("sobol", description="how weights are drawn: sobol, or iid as in the paper")
+    weight_sampler: WeightSampler = Field("sobol", description="how weights are drawn: sobol, or iid as in the paper")
     scalar_weights: list[float] | None = Field(
         None, description="fixed weights of the scalar reward, one per objective; the task's own by default"
     )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Sampler = Literal["iid", "sobol"]
+WeightSampler = Literal["iid", "sobol"]
 
 _MASK64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -44,7 +44,7 @@ def draw_weights(
     num_objectives: int,
     num_weights: int,
     alpha: float = 1.0,
-    sampler: Sampler = "sobol",
+    sampler: WeightSampler = "sobol",
     seed: int = 0,
     step: int = 0,
     active: NDArray[np.bool_] | None = None,

@@ -100,7 +100,8 @@ class Trainer:
         self.skipped_steps = 0
         if found:
             state = load_checkpoint(found, self.optimizer)
-            self.folder.check_settings(state.get("config", {}), f"the checkpoint {str(found)!r}")
+            if "config" in state:
+                self.folder.check_settings(state["config"], f"the checkpoint {str(found)!r}")
             self.step, self.skipped_steps = int(state["step"]), int(state["skipped_steps"])
         self._bad_in_a_row = 0
         self._saved_step = self.step

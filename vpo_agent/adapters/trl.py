@@ -34,7 +34,7 @@ from torch import Tensor
 from vpo_agent.estimators import Advantages, advantages, estimator
 from vpo_agent.metrics import diversity
 from vpo_agent.samples import Samples
-from vpo_agent.simplex import Sampler, draw_weights, prompt_key
+from vpo_agent.simplex import WeightSampler, draw_weights, prompt_key
 from vpo_agent.spans import token_credit
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.answers import answer_tags
@@ -125,7 +125,7 @@ class TRLAdapter:
         rollouts_per_prompt: int = 8,
         num_weights: int = 128,
         alpha: float = 1.0,
-        weight_sampler: Sampler = "sobol",
+        weight_sampler: WeightSampler = "sobol",
         scalar_weights: list[float] | None = None,
         seed: int = 0,
     ) -> None:

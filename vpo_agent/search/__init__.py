@@ -5,8 +5,9 @@ The names below are loaded when they are first used: the part that runs inside O
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vpo_agent.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vpo_agent.search.endpoint import VariationEndpoint
@@ -45,14 +46,4 @@ __all__ = [
     "run_search",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
