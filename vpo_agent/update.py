@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.errors import OutOfMemory
 from vpo_agent.losses import policy_loss
+from vpo_agent.microbatch import MicroBatches
 from vpo_agent.optimizer import MasterAdamW
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
@@ -38,7 +37,7 @@ class PolicyUpdate:
         self.config = config
         self.policy = policy
         self.reference = reference
-        self.microbatch_prompts = config.microbatch_prompts
+        self.microbatches = MicroBatches(config.microbatch_prompts, policy.device)
         self.optimizer = MasterAdamW(
             policy.model.named_parameters(),
             learning_rate=config.learning_rate,
@@ -109,21 +108,34 @@ class PolicyUpdate:
             return None
         # Groups of like length share a micro-batch, which saves padding.
         used = used[lengths.amax(1)[used].argsort(stable=True)]
+        tokens_each = self._tokens_computed(samples, lengths)[used].tolist()
         while True:
+            sizes = self.microbatches.sizes(tokens_each)
             try:
-                return self._accumulate(samples, advantages, used, normalizer)
+                terms = self._accumulate(samples, advantages, used, sizes, normalizer)
+                self.microbatches.say()
+                return terms
             except torch.OutOfMemoryError:
-                self._halve_microbatch(len(used))
+                self.microbatches.halve(max(sizes))
             # Only here, where the error no longer holds the tensors of the failed pass.
             self.optimizer.zero_grad()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, samples: Samples, advantages: Tensor, used: Tensor, normalizer: float) -> dict[str, float]:
-        """Add the gradients of the prompts ``used``, (n,), micro-batch by micro-batch; what to log."""
+    def _tokens_computed(self, samples: Samples, lengths: Tensor) -> Tensor:
+        """Tokens that a pass computes for each prompt with its rollouts, whose lengths are (P, G): (P,)."""
+        prompts = samples.prompt_mask.sum(1).cpu()
+        if self.policy.packs:
+            return prompts + lengths.sum(1)
+        return lengths.shape[1] * (prompts + lengths.amax(1))
+
+    def _accumulate(
+        self, samples: Samples, advantages: Tensor, used: Tensor, sizes: list[int], normalizer: float
+    ) -> dict[str, float]:
+        """Add the gradients of the prompts ``used``, (n,), in micro-batches of these sizes; what to log."""
         totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy"), 0.0)
         tokens_used = float(samples.mask.sum(1).view(len(advantages), -1).cpu()[used].sum())
-        for part in used.split(self.microbatch_prompts):
+        for part in used.split(sizes):
             batch = samples.subset(part)
             pulls = (
                 advantages[part].flatten(0, 1)[..., : batch.ids.shape[1]]
@@ -135,20 +147,6 @@ class PolicyUpdate:
             for name, value in terms.items():
                 totals[name] += value if name in ("loss", "kl") else value * share
         return totals
-
-    def _halve_microbatch(self, prompts: int) -> None:
-        size = min(self.microbatch_prompts, prompts)
-        if size == 1:
-            raise OutOfMemory(
-                "out of memory in the update, with one prompt a micro-batch: lower --rollouts-per-prompt or "
-                "--max-new-tokens, or give --gradient-checkpointing or --lora-rank"
-            )
-        self.microbatch_prompts = size // 2
-        print(
-            f"out of memory with {size} prompts a micro-batch: the step is repeated, and the run goes on, with "
-            f"--microbatch-prompts {self.microbatch_prompts}",
-            file=sys.stderr,
-        )
 
     def _backward(self, samples: Samples, advantages: Tensor, normalizer: float) -> dict[str, float]:
         """Add the gradient of one micro-batch; its share of the loss and what to log."""
