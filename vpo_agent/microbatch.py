@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
 
@@ -63,7 +64,7 @@ class MicroBatches:
             )
         self.most_prompts = prompts // 2
         if not self._unsaid:
-            print(
+            tqdm.write(
                 f"out of memory with {prompts} prompts a micro-batch: the step is repeated, and the run goes on, with "
                 f"--microbatch-prompts {self.most_prompts}",
                 file=sys.stderr,
@@ -79,4 +80,4 @@ class MicroBatches:
             found.append(f"at most {self.most_tokens:,} tokens, or one prompt,")
         if self.most_prompts is not None:
             found.append(f"at most {self.most_prompts} prompts, which the memory holds,")
-        print(f"--microbatch-prompts auto: {', and '.join(found) or 'all prompts'} at a time", file=sys.stderr)
+        tqdm.write(f"--microbatch-prompts auto: {', and '.join(found) or 'all prompts'} at a time", file=sys.stderr)
