@@ -165,9 +165,10 @@ class Scorer:
                 self._executor.submit(_answer_the_roll).result()
             except BrokenExecutor as error:
                 self.close()
+                reason = str(error).strip().rpartition("\n")[2]
                 raise ValueError(
-                    f"the workers of scorer_pool {self.pool!r} end as they start, for a reason given above: see that a "
-                    f"new process can import {type(self._envs[0]).__name__}, or choose scorer_pool 'threads'"
+                    f"the workers of scorer_pool {self.pool!r} end as they start ({reason}): see that a new process "
+                    f"can import {type(self._envs[0]).__name__}, or choose scorer_pool 'threads'"
                 ) from error
         return self._executor
 
