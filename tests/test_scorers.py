@@ -159,6 +159,11 @@ def test_workers_stay_between_batches_and_leave_at_the_end(tmp_path: Path) -> No
             scorer.score_batch([env.task(0)] * 8, ["<answer>DOWN</answer>"] * 8)
         pids = [int(path.name) for path in tmp_path.iterdir()]
         assert 1 <= len(pids) <= 2
+        # Ctrl-C, which is for the process that started them to act on.
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        scorer.score_batch([env.task(0)] * 8, ["<answer>DOWN</answer>"] * 8)
+        assert all(alive(pid) for pid in pids)
         assert os.getpid() not in pids
     assert not any(alive(pid) for pid in pids)
 
