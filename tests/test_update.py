@@ -335,6 +335,17 @@ def test_memory_that_runs_out_after_auto_was_found_is_said_too(
     assert "out of memory with 4 prompts a micro-batch" in capsys.readouterr().err
 
 
+def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
+    resumed, whole = make_update(), make_update()
+    whole.gradient(samples, advantages(), ALL[2:])
+    whole.gradient(samples, advantages(), ALL)
+    resumed.gradient(samples, advantages(), ALL)
+    assert torch.equal(gradient_of(resumed), gradient_of(whole))
+
+
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=20), st.sampled_from(["auto", 1, 2, 5]))
 def test_micro_batches_on_a_cpu_are_bounded_and_a_function_of_the_lengths(tokens: list[int], setting: Any) -> None:
     sizes = MicroBatches(setting, torch.device("cpu")).sizes(tokens)

@@ -90,7 +90,7 @@ class Scorer:
         Raises:
             ValueError: Not as many tasks as responses, or workers that do not start.
         """
-        env = env or self._envs[0]
+        env = self._envs[0] if env is None else env
         if self.pool == "none" or len(tasks) != len(responses) or not tasks:
             return env.score_batch(tasks, responses)
         workers = self._ready()._max_workers  # type: ignore[attr-defined]  # all of them have it
