@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vpo_agent.losses import Aggregation, KLEstimator, kl_per_token, policy_loss
+from vpo_agent.losses import Aggregation, KLEstimator, kl_per_token, policy_loss, truncated_importance
 
 AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean", "fixed_length"]
 KL_ESTIMATORS: list[KLEstimator] = ["k1", "k2", "k3"]
@@ -346,3 +346,46 @@ def test_an_unknown_kl_estimator_is_named() -> None:
     unknown: Any = "k4"
     with pytest.raises(ValueError, match="'k4'"):
         kl_per_token(torch.zeros(1), torch.zeros(1), unknown)
+
+
+# --- importance of tokens that another program sampled ---
+
+
+def test_importance_is_the_capped_ratio_by_hand() -> None:
+    own = torch.tensor([[-1.0, -0.5, -2.0]], requires_grad=True)
+    sampled = torch.tensor([[-1.5, -0.5, -1.0]])
+    found = truncated_importance(own, sampled, torch.ones(1, 3, dtype=torch.bool), 1.2)
+    assert found.tolist() == [[pytest.approx(1.2), 1.0, pytest.approx(math.exp(-1))]]
+    assert not found.requires_grad
+
+
+def test_importance_of_equal_log_probs_is_exactly_one() -> None:
+    values = -torch.rand(4, 7, generator=torch.Generator().manual_seed(0))
+    assert bool((truncated_importance(values, values.clone(), torch.ones(4, 7, dtype=torch.bool), 2.0) == 1).all())
+
+
+def test_importance_ignores_what_the_mask_hides() -> None:
+    mask = torch.tensor([[True, False]])
+    dirty = torch.tensor([[-1.0, math.nan]])
+    assert truncated_importance(dirty, torch.tensor([[-1.0, math.inf]]), mask, 2.0).tolist() == [[1.0, 1.0]]
+
+
+def test_importance_makes_the_gradient_that_of_the_trainers_policy() -> None:
+    """Without a cap in reach the expectation over the sampler's tokens is that over the trainer's own: exactly, over
+    a vocabulary of three."""
+    sampler, trainer = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
+    values = torch.tensor([1.0, -2.0, 0.7])
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    weights = truncated_importance(trainer.log()[:, None], sampler.log()[:, None], mask, 100.0)[:, 0]
+    torch.testing.assert_close((sampler * weights * values).sum(), (trainer * values).sum())
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0, math.nan])
+def test_an_importance_cap_out_of_range_is_named(cap: float) -> None:
+    with pytest.raises(ValueError, match=r"importance_cap must be above 0"):
+        truncated_importance(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), cap)
+
+
+def test_importance_of_other_shapes_is_named() -> None:
+    with pytest.raises(ValueError, match=r"must have one shape; got \(1, 2\), \(1, 1\)"):
+        truncated_importance(torch.zeros(1, 2), torch.zeros(1, 1), torch.ones(1, 2, dtype=torch.bool), 1.0)

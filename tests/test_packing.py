@@ -12,7 +12,8 @@ import toys
 from torch import Tensor
 from transformers import AutoConfig, MistralConfig, MistralForCausalLM
 
-from vpo_agent.packing import ATTENTION, pack
+from vpo_agent.attention import ATTENTION
+from vpo_agent.packing import pack
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
 

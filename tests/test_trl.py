@@ -267,6 +267,8 @@ def test_a_step_is_shared_by_the_processes() -> None:
     ("settings", "processes", "named"),
     [
         ({"kl_estimator": "k1"}, 1, "kl_estimator='k1'"),
+        ({"backend": "vllm"}, 1, "backend and importance_cap belong to the built-in trainer"),
+        ({"importance_cap": 2.0}, 1, "backend and importance_cap belong to the built-in trainer"),
         ({"prompts_per_step": 16, "minibatch_prompts": 5}, 1, "prompts_per_step, 16, to be a multiple"),
         ({"prompts_per_step": 1, "rollouts_per_prompt": 8}, 3, "cannot be shared by 3 processes"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,55 @@ def test_a_single_prompt_that_does_not_fit_ends_the_run(samples: Samples, monkey
     with pytest.raises(OutOfMemory, match="with one prompt a micro-batch: lower --rollouts-per-prompt or"):
         update.gradient(samples, advantages(), ALL)
     assert tried == [4, 2, 1]
+
+
+# --- what the sampler recorded against what the trainer computes ---
+
+
+def own_log_probs(update: PolicyUpdate, samples: Samples) -> Tensor:
+    with torch.no_grad():
+        return update.policy.log_probs(samples)[0]
+
+
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_the_gap_is_that_of_the_weights_that_sampled(samples: Samples, cap: float | None) -> None:
+    update = make_update(importance_cap=cap, epochs=3, microbatch_prompts=1)
+    difference = (own_log_probs(update, samples) - samples.log_probs).abs()[samples.mask]
+    _, row = update.step(samples, advantages(), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert row["log_prob_gap"] == pytest.approx(float(difference.mean()), rel=1e-4)
+    assert row["log_prob_gap_max"] == pytest.approx(float(difference.max()), rel=1e-4)
+
+
+def test_a_step_without_any_pass_measures_no_gap(samples: Samples) -> None:
+    update = make_update()
+    _, row = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert math.isnan(row["log_prob_gap"])
+    assert math.isnan(row["log_prob_gap_max"])
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_importance_weighs_each_token_by_the_capped_ratio(samples: Samples, per_token: bool) -> None:
+    """The first gradient is that of ratio 1 at the trainer's own log-probabilities, each token times its weight."""
+    cap = 1.1
+    update = make_update(importance_cap=cap)
+    pulls = advantages()
+    given = pulls[..., None].expand(*pulls.shape, samples.ids.shape[1]) if per_token else pulls
+    captured: list[Tensor] = []
+    take = update.optimizer.step
+
+    def watched(rate: float, norm: float) -> float:
+        captured.append(gradient_of(update))
+        return take(rate, norm)
+
+    update.optimizer.step = watched  # type: ignore[method-assign]
+    policy = update.policy
+    current, _ = policy.log_probs(samples)
+    ratio = torch.exp(current.detach() - samples.log_probs)
+    assert float(ratio[samples.mask].max()) > cap
+    weight = torch.where(samples.mask, ratio.clamp(max=cap), 0.0)
+    loss = -(weight * pulls.flatten()[:, None] * torch.exp(current - current.detach())).sum() / samples.mask.sum()
+    loss.backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
+    policy.model.zero_grad()
+    update.step(samples, given, torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert relative_error(captured[0], expected) < 1e-5

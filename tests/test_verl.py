@@ -14,7 +14,14 @@ import pytest
 import torch
 import toys
 
-from vpo_agent.adapters.verl import UNLIKE_GRPO, command_line, compute_score, dataset_rows, settings_of_rows
+from vpo_agent.adapters.verl import (
+    UNLIKE_GRPO,
+    command_line,
+    compute_score,
+    dataset_rows,
+    settings_of_rows,
+    write_parquet,
+)
 from vpo_agent.estimators import advantages, available_estimators
 from vpo_agent.metrics import diversity
 from vpo_agent.simplex import draw_weights, prompt_key
@@ -168,21 +175,59 @@ def test_verl_loads_the_reward_function_by_the_path_in_the_command() -> None:
 
 @with_verl
 def test_verl_knows_every_setting_of_the_command() -> None:
-    import yaml
+    from omegaconf import OmegaConf
 
-    spec = importlib.util.find_spec("verl")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    folder = Path(spec.submodule_search_locations[0])
-    known = yaml.safe_load((folder / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text())
-    for word in command_line(Path(), {"method": "vpo"}, model="m", rollouts=8)[3:]:
-        name = word.split("=", 1)[0]
-        # A plus adds what is not there, into a place that is.
-        parts = name.removeprefix("+").split(".")[: -1 if name.startswith("+") else None]
-        place = known
-        for part in parts:
-            assert part in place, name
-            place = place[part]
+    words = command_line(Path("exported"), {"method": "vpo"}, model="m", rollouts=8)
+    # Asked for the job's settings, verl composes and prints them instead of starting.
+    done = subprocess.run(
+        [sys.executable, *words[1:], "--cfg", "job"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    composed = OmegaConf.create(done.stdout)
+    given = OmegaConf.from_dotlist([word.removeprefix("+") for word in words[3:]])
+    for word in words[3:]:
+        name = word.removeprefix("+").split("=", 1)[0]
+        assert OmegaConf.select(composed, name) == OmegaConf.select(given, name), name
+
+
+@with_verl
+def test_verl_reads_the_exported_file_and_scores_its_rows(tmp_path: Path) -> None:
+    import asyncio
+
+    from omegaconf import OmegaConf
+    from verl import DataProto
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    rows = dataset_rows(settings_of_rows(toys.LETTERS_ID), range(2))
+    write_parquet(rows, tmp_path / "train.parquet")
+    tokenizer = toys.bpe_tokenizer()
+    settings = OmegaConf.create({"filter_overlong_prompts": False, "cache_dir": str(tmp_path)})
+    read = RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, settings)
+    assert len(read) == len(rows)
+
+    async def score(row: dict[str, Any], ids: torch.Tensor) -> dict[str, Any]:
+        manager = NaiveRewardManager(OmegaConf.create({}), tokenizer, compute_score)
+        batch = DataProto.from_dict(
+            # Padding behind the response, which the mask leaves out.
+            tensors={
+                "responses": torch.nn.functional.pad(ids, (0, 3))[None],
+                "attention_mask": torch.nn.functional.pad(torch.ones_like(ids), (2, 3))[None],
+            },
+            non_tensors={name: np.array([row[name]], dtype=object) for name in row if name != "dummy_tensor"},
+        )
+        found: dict[str, Any] = await manager.run_single(batch)
+        return found
+
+    for index, row in enumerate(rows):
+        assert read[index]["raw_prompt"] == row["prompt"]
+        text = response("abc")
+        ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])
+        assert tokenizer.decode(ids) == text
+        found = asyncio.run(score(read[index], ids))
+        wanted = call(row, text)
+        assert found["reward_score"] == pytest.approx(wanted["score"], abs=1e-6)
+        assert found["reward_extra_info"] == pytest.approx(wanted, abs=1e-6)
 
 
 @with_verl

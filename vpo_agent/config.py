@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from vpo_agent.backends import Backend
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.losses import Aggregation, KLEstimator
 from vpo_agent.simplex import Sampler
@@ -70,12 +71,24 @@ class TrainConfig(BaseModel):
     )
     kl_estimator: KLEstimator = Field("k3", description="k1, k2 or k3 (low variance)")
     aggregation: Aggregation = Field("token_mean", description="token_mean, sequence_mean or fixed_length")
+    importance_cap: float | None = Field(
+        None,
+        gt=0,
+        description="weigh each token by trainer's over sampler's probability, at most this; off by default",
+    )
 
     device: str = Field("auto", description="auto, cpu, cuda or cuda:0")
     dtype: str = Field("auto", description="auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
     lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters; 0 trains every weight")
     gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass to save memory")
+    cuda_graphs: bool = Field(False, description="replay decoding steps as CUDA graphs; on a GPU alone")
     sample_batch: int = Field(1024, ge=1, description="most responses sampled at one time")
+    backend: Backend = Field(
+        "native", description="what generates: native, continuous (of transformers) or vllm, which must be installed"
+    )
+    gpu_memory_utilization: float = Field(
+        0.5, gt=0, le=1, description="share of the GPU's memory that vllm takes while it generates"
+    )
 
     scorer_pool: Pool = Field("none", description="where answers are scored: none (here), threads, processes or ray")
     scorer_workers: int | None = Field(

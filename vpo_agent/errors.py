@@ -17,3 +17,7 @@ class DiskFull(RunStopped):
 
 class OutOfMemory(RunStopped):
     """The device's memory does not hold the smallest batch there is."""
+
+
+class BackendFailed(RunStopped):
+    """The engine that generates gave up."""

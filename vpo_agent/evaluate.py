@@ -25,7 +25,7 @@ from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
 if TYPE_CHECKING:
-    from vpo_agent.policy import LMPolicy
+    from vpo_agent.backends import Sampler
     from vpo_envs.scorers import Scorer
 
 __all__ = [
@@ -46,7 +46,7 @@ BEST_AT = (1, 3, 10, 30)
 
 def sample_pool(
     env: VectorTextEnv[Any, Any, Any],
-    policy: LMPolicy,
+    sampler: Sampler,
     indices: Sequence[int],
     *,
     rollouts: int,
@@ -64,7 +64,7 @@ def sample_pool(
 
     Args:
         env: The environment, on the split to evaluate.
-        policy: The model.
+        sampler: What samples, a policy or another backend.
         indices: Which instances, N of them.
         rollouts: R, responses to each.
         max_new_tokens: Longest response, in tokens.
@@ -84,7 +84,7 @@ def sample_pool(
     tasks = [env.task(index) for index in indices]
     rolled = collect(
         env,
-        policy,
+        sampler,
         [task for task in tasks for _ in range(rollouts)] if state_weights else tasks,
         rollouts=1 if state_weights else rollouts,
         stated_weights=_goals(env, tasks, rollouts) if state_weights else None,

@@ -1,11 +1,12 @@
-"""A key-value cache with room set aside, so that a decoding step writes one token instead of copying all of them."""
+"""Key-value caches with room set aside, so that a decoding step writes one token instead of copying all of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -50,6 +51,20 @@ class PreallocatedLayer(DynamicLayer):
         if self.get_seq_length():
             self._store(indices)
 
+    def move(self, order: Tensor, places: Tensor) -> None:
+        """Keep the rows in ``order``, of which only those at ``places`` move, in the storage that there is.
+
+        A row may move to the place of one that is left out alone.
+        """
+        if self._keys_store is None or self._values_store is None:
+            self.batch_select_indices(order)
+            return
+        length, rows = self.keys.shape[-2], order[places]
+        for store in (self._keys_store, self._values_store):
+            store[places, :, :length] = store[rows, :, :length]
+        self._keys_store, self._values_store = (s[: len(order)] for s in (self._keys_store, self._values_store))
+        self.keys, self.values = self._keys_store[:, :, :length], self._values_store[:, :, :length]
+
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Take the rows in the order of ``beam_idx``."""
         if self.get_seq_length():
@@ -75,8 +90,51 @@ class PreallocatedLayer(DynamicLayer):
         self.keys, self.values = self._keys_store[:, :, :length], self._values_store[:, :, :length]
 
 
+class FixedLayer(DynamicLayer):
+    """Keys and values of one layer with their full length from the start, written at a column that lies on the device.
+
+    Args:
+        keys: Of the prompts, (rows, key heads, Lp, width).
+        values: The same shape.
+        room: Tokens that follow at most.
+        column: Where the next token goes, (1,); shared by the layers, and moved on by whoever decodes.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, keys: Tensor, values: Tensor, room: int, column: Tensor) -> None:
+        """Copy the prompts, and leave zeros behind them."""
+        super().__init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        self.lazy_initialization(keys, values)
+        self.keys, self.values = (pad(states, (0, 0, 0, room)) for states in (keys, values))
+        self.column = column
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write one token of every row, and return all columns, also those not written yet."""
+        self.keys.index_copy_(2, self.column, key_states)
+        self.values.index_copy_(2, self.column, value_states)
+        return self.keys, self.values
+
+    def move(self, order: Tensor, places: Tensor) -> None:
+        """Keep the rows in ``order``, of which only those at ``places`` move, each to the place of one left out."""
+        rows = order[places]
+        for states in (self.keys, self.values):
+            states[places] = states[rows]
+        self.keys, self.values = self.keys[: len(order)], self.values[: len(order)]
+
+
 def preallocated_cache(config: Any, room: int) -> DynamicCache:
     """A cache for ``config`` whose full-attention layers have room for ``room`` tokens after the prompt."""
     cache = DynamicCache(config=config)
     cache.layers = [PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def move_rows(cache: DynamicCache, order: Tensor, places: Tensor) -> None:
+    """Keep the rows in ``order``, of which only those at ``places`` move, each to the place of one that is left out."""
+    for layer in cache.layers:
+        if isinstance(layer, PreallocatedLayer | FixedLayer):
+            layer.move(order, places)
+        else:
+            cast("Any", layer).batch_select_indices(order)

@@ -125,6 +125,37 @@ def policy_loss(
     )
 
 
+def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Tensor, cap: float) -> Tensor:
+    """Compute how much each token counts where another program sampled it: min(exp(trainer's - sampler's), cap).
+
+    Truncated importance sampling, after Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training": sampler and trainer hold the same weights and yet give a token different probabilities. Multiply the
+    advantages of tokens by it; the ratio that is clipped is then that of the current policy to the trainer's at the
+    beginning of the update, as in PPO.
+
+    Args:
+        log_probs: (B, T) of the sampled tokens, as the trainer computes them with the weights that sampled.
+        sampled_log_probs: (B, T) the same, as the sampler recorded them.
+        mask: (B, T) boolean, True for the tokens that count. Elsewhere the others may hold anything.
+        cap: above 0.
+
+    Returns:
+        (B, T) in (0, cap], without gradient; at tokens that do not count min(1, cap).
+
+    Raises:
+        ValueError: shapes that do not fit, or a cap that is not above 0.
+    """
+    if not cap > 0:
+        raise ValueError(f"importance_cap must be above 0; got {cap}")
+    if not log_probs.shape == sampled_log_probs.shape == mask.shape:
+        raise ValueError(
+            f"log_probs, sampled_log_probs and mask must have one shape; got {tuple(log_probs.shape)}, "
+            f"{tuple(sampled_log_probs.shape)} and {tuple(mask.shape)}"
+        )
+    log_ratio = _bounded(_masked(log_probs, mask) - _masked(sampled_log_probs, mask))
+    return log_ratio.detach().exp().clamp(max=cap)
+
+
 def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor, estimator: KLEstimator = "k3") -> Tensor:
     """Estimate KL(policy || reference) at tokens that the policy sampled.
 

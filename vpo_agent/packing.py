@@ -3,26 +3,19 @@
 Everything in a transformer but attention treats tokens one by one, so a batch may be laid out as one long row: the
 prompts, then the responses, none padded. Attention alone has to know which tokens belong together: a prompt's tokens
 see those before them, a response's tokens see their prompt and those before them in their own response. Transformers
-lets a model's attention function be replaced by name, which is all that this takes, so any model whose attention is
-plain can be packed.
+lets a model's attention function be replaced by name (`vpo_agent.attention`), which is all that this takes, so any
+model whose attention is plain can be packed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from vpo_agent.samples import Samples
-
-ATTENTION = "vpo_packed"
-"""Name of the attention function: the model's usual one, but for a forward pass with ``packed=``."""
 
 
 @dataclass(frozen=True)
@@ -93,42 +86,19 @@ def pack(samples: Samples) -> Packed:
     )
 
 
-def packed_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    packed: Packed | None = None,
-    scaling: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention over a packed row; without ``packed``, that of transformers.
+def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float) -> Tensor:
+    """Attention over a packed row.
 
     Args:
-        module: The attention layer.
         query: (1, heads, N, width).
         key: (1, key heads, N, width).
         value: (1, key heads, N, width).
-        attention_mask: Not used for a packed row.
         packed: Which tokens belong together.
-        scaling: Of the scores; 1 / sqrt(width) where ``None``.
-        **kwargs: Whatever else a model hands over.
+        scale: Of the scores.
 
     Returns:
-        (1, N, heads, width), and ``None`` in place of the attention weights.
-
-    Raises:
-        NotImplementedError: A packed row and an attention that is more than softmax over all tokens before.
+        (1, N, heads, width).
     """
-    if packed is None:
-        out: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs
-        )
-        return out
-    for name in ("sliding_window", "softcap", "s_aux", "position_bias", "sinks"):
-        if kwargs.get(name) is not None:
-            raise NotImplementedError(f"packed attention does not know {name}")
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
     grouped = query.shape[1] != key.shape[1]
     group = len(packed.responses) // len(packed.prompts)
@@ -136,7 +106,7 @@ def packed_attention(
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """Attention over (rows, tokens, heads, width), flattened to (rows * tokens, heads, width)."""
         out = scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scaling, enable_gqa=grouped
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, enable_gqa=grouped
         )
         return out.transpose(1, 2).reshape(-1, *out.shape[1::2])
 
@@ -144,7 +114,7 @@ def packed_attention(
     prompt_part = attend(prompt_queries, prompt_keys, prompt_values, packed.prompt_mask)
     prompt_part = prompt_part.index_select(0, packed.prompts_back)
     if not packed.responses.shape[1]:
-        return prompt_part[None], None
+        return prompt_part[None]
 
     def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
         """(B, Lp + T, heads, width): each response's own states behind those of its prompt."""
@@ -156,13 +126,9 @@ def packed_attention(
         with_prompt(prompt_values, values),
         packed.response_mask,
     ).index_select(0, packed.responses_back)
-    return torch.cat([prompt_part, response_part])[None], None
+    return torch.cat([prompt_part, response_part])[None]
 
 
 def _take(states: Tensor, places: Tensor) -> Tensor:
     """The states (N, heads, width) at ``places``, (rows, tokens), as (rows, tokens, heads, width)."""
     return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
-
-
-AttentionInterface.register(ATTENTION, packed_attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)

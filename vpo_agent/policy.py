@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicLayer
 
-from vpo_agent.kv_cache import preallocated_cache
+from vpo_agent.attention import ATTENTION
+from vpo_agent.graph_decoding import GraphGroupDecoder
+from vpo_agent.group_decoding import GroupDecoder, SharingGroupDecoder
 from vpo_agent.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
-from vpo_agent.packing import ATTENTION, pack
+from vpo_agent.packing import pack
 from vpo_agent.samples import Samples
 from vpo_envs.answers import answer_tags
 
@@ -33,14 +36,21 @@ class LMPolicy:
     Args:
         model: Any Hugging Face causal language model, or a PEFT model around one.
         tokenizer: Its tokenizer; it needs a pad or an end-of-sequence token.
-        gradient_checkpointing: Trade time for memory in the update; prompts are then not shared between rollouts.
+        gradient_checkpointing: Trade time for memory in the update.
+        cuda_graphs: Replay decoding steps as CUDA graphs, see `vpo_agent.graph_decoding`.
 
     Raises:
-        ValueError: The tokenizer has neither of those tokens.
+        ValueError: The tokenizer has neither of those tokens, or graphs are asked for without a GPU, or of a model
+            that they do not suit.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, gradient_checkpointing: bool = False
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        gradient_checkpointing: bool = False,
+        cuda_graphs: bool = False,
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
@@ -70,6 +80,13 @@ class LMPolicy:
         self._closing_ids: Tensor | None = None
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.packing`."""
+        self.shares_prompts = self._can_share_prompts()
+        """Whether the cache holds each prompt once while sampling, see `vpo_agent.shared_prompts`."""
+        if cuda_graphs:
+            self._check_graphs()
+        self._group_decoder: type[GroupDecoder] = (
+            GraphGroupDecoder if cuda_graphs else SharingGroupDecoder if self.shares_prompts else GroupDecoder
+        )
 
     @classmethod
     def from_pretrained(
@@ -82,6 +99,7 @@ class LMPolicy:
         adapters: Path | None = None,
         seed: int = 0,
         gradient_checkpointing: bool = False,
+        cuda_graphs: bool = False,
     ) -> LMPolicy:
         """Load any Hugging Face causal language model.
 
@@ -93,22 +111,40 @@ class LMPolicy:
             adapters: Folder of saved adapters to go on training, with ``lora_rank``; fresh ones where ``None``.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
+            cuda_graphs: Replay decoding steps as CUDA graphs.
 
         Raises:
-            ValueError: The model cannot be found or read, a setting is unknown, or ``peft`` is missing.
+            ValueError: The model cannot be found or read, a setting is unknown or does not suit the model, or ``peft``
+                is missing.
         """
         place = choose_device(device)
         weights_dtype = choose_dtype(dtype, place)
         model, tokenizer = load_model(name_or_path, weights_dtype)
         if lora_rank:
             model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
-        return cls(model.to(place), tokenizer, gradient_checkpointing=gradient_checkpointing)
+        return cls(model.to(place), tokenizer, gradient_checkpointing=gradient_checkpointing, cuda_graphs=cuda_graphs)
 
     @property
     def device(self) -> torch.device:
         """Where the model lives."""
         place: torch.device = next(self.model.parameters()).device
         return place
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights."""
+        dtype: torch.dtype = self._causal_lm.dtype
+        return dtype
+
+    @property
+    def causal_lm(self) -> Any:
+        """The Hugging Face model itself: of a PEFT model the one around whose layers the adapters are."""
+        return self._causal_lm
+
+    @property
+    def ending_ids(self) -> list[int]:
+        """Tokens that end a response, apart from the closing tag of its last answer."""
+        return self._end_tokens()
 
     def save(self, folder: Path) -> None:
         """Save model (of a PEFT model, the adapters) and tokenizer as a folder that ``from_pretrained`` reads."""
@@ -202,21 +238,17 @@ class LMPolicy:
         lengths = torch.full((rows,), max_new_tokens, device=device)
         truncated = torch.ones(rows, dtype=torch.bool, device=device)
 
-        padded = not bool(prompt_mask.all())
-        # A mask is only needed for padding; without one the attention takes its fast path.
-        mask = prompt_mask.repeat_interleave(rollouts, 0) if padded else None
-        position = prompt_mask.sum(1).repeat_interleave(rollouts)
-        cache = preallocated_cache(self._causal_lm.config, max_new_tokens)
-        logits = self._forward(prompt_ids, prompt_mask if padded else None, self._positions(prompt_mask), cache)
-        cache.batch_repeat_interleave(rollouts)
-        logits = logits.repeat_interleave(rollouts, 0)
+        decoder = self._group_decoder(self, prompt_ids, prompt_mask, rollouts=rollouts, room=max_new_tokens)
         running = torch.arange(rows, device=device)
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         for t in range(max_new_tokens):
-            scaled = torch.log_softmax(logits.float() / temperature, dim=-1)
-            token = _draw(scaled, uniforms[running, t])
+            logits = decoder.logits.float()
+            probs = torch.softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+            token = draw(probs, uniforms[running, t])
             ids[running, t] = torch.where(ended, ids[running, t], token)
-            log_probs[running, t] = torch.where(ended, 0.0, scaled.gather(1, token[:, None])[:, 0])
+            # Rounding can end in a token whose probability is 0 in float32.
+            chosen = probs.gather(1, token[:, None])[:, 0].clamp_min(torch.finfo(torch.float32).tiny)
+            log_probs[running, t] = torch.where(ended, 0.0, chosen.log())
             ends = self._ends(token, ids, running, t, closing) & ~ended
             lengths[running[ends]] = t + 1
             truncated[running[ends]] = False
@@ -225,14 +257,9 @@ class LMPolicy:
                 break
             # Shrinking the batch copies the cache, so it waits until an eighth of the rows have ended.
             if int(ended.sum()) * 8 >= len(ended):
-                keep = (~ended).nonzero()[:, 0]
-                cache.batch_select_indices(keep)
-                running, token, position, ended = running[keep], token[keep], position[keep], ended[keep]
-                mask = mask[keep] if mask is not None else None
-            if mask is not None:
-                mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            logits = self._forward(token[:, None], mask, position[:, None], cache)
-            position = position + 1
+                order = decoder.leave(ended)
+                running, token, ended = running[order], token[order], ended[order]
+            decoder.step(token)
         longest = int(lengths.max())
         response_mask = torch.arange(longest, device=device)[None, :] < lengths[:, None]
         ids, log_probs = ids[:, :longest], log_probs[:, :longest] * response_mask
@@ -240,17 +267,33 @@ class LMPolicy:
         texts = self.tokenizer.batch_decode(rows_of_ids, skip_special_tokens=True)
         return Samples(prompt_ids, prompt_mask, ids, response_mask, log_probs, texts, truncated, temperature)
 
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache) -> Tensor:
-        """Logits of the last position, (rows, vocabulary); the cache grows by ``ids``."""
+    def next_logits(
+        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
+    ) -> Tensor:
+        """Logits of the token after ``ids``, (rows, vocabulary); the cache grows by ``ids``.
+
+        Args:
+            ids: (rows, tokens).
+            mask: Of the tokens in the cache and these, (rows, all tokens); ``None`` without padding.
+            positions: (rows, tokens).
+            cache: What came before.
+            **more: Handed to the model's attention.
+        """
         where = {"position_ids": positions} if self._takes_positions else {}
         out = self._causal_lm(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where, **more
         )
         logits: Tensor = out.logits[:, -1]
         return logits
 
-    def _positions(self, mask: Tensor) -> Tensor:
+    def positions(self, mask: Tensor) -> Tensor:
+        """The position of each token among those that ``mask`` holds, (rows, tokens)."""
         return (mask.long().cumsum(1) - 1).clamp_min(0)
+
+    @property
+    def model_config(self) -> Any:
+        """Of the causal language model, which a PEFT model has inside."""
+        return self._causal_lm.config
 
     def _ends(self, token: Tensor, ids: Tensor, running: Tensor, t: int, closing: str) -> Tensor:
         """Which running rows end with ``token``: end of sequence, or the closing tag is complete."""
@@ -352,18 +395,44 @@ class LMPolicy:
                 states = self._states_packed(trial)
             except (NotImplementedError, TypeError, RuntimeError, ValueError):
                 states = None
-        tolerance = 1e-4 if expected.dtype == torch.float32 else 3e-2
-        if states is not None and torch.allclose(states, expected, rtol=tolerance, atol=tolerance):
+        if states is not None and _alike(states, expected):
             return True
         self._causal_lm.set_attn_implementation(before)
         return False
+
+    def _check_graphs(self) -> None:
+        if self.device.type != "cuda":
+            raise ValueError(f"cuda_graphs needs a GPU, but the model is on {self.device}: leave it out")
+        layers = DynamicCache(config=self.model_config).layers
+        if not self._takes_positions or any(type(layer) is not DynamicLayer for layer in layers):
+            raise ValueError("cuda_graphs needs a model whose layers all have full attention: leave it out")
+
+    def _can_share_prompts(self) -> bool:
+        """Whether sampling may keep each prompt once in the cache; found by trying, as for :meth:`_can_pack`."""
+        # On a GPU, where each operation is launched, several small ones in place of one may cost more: not measured.
+        if not self.packs or self.device.type != "cpu":
+            return False
+        ids = torch.randint(self._vocabulary, (2, 4), generator=torch.Generator().manual_seed(0))
+        mask = torch.arange(4) >= torch.tensor([0, 2])[:, None]
+        found: list[Tensor] = []
+        with torch.no_grad():
+            for kind in (GroupDecoder, SharingGroupDecoder):
+                try:
+                    decoder = kind(self, ids, mask, rollouts=2, room=2)
+                    decoder.step(ids[0])
+                    decoder.leave(torch.tensor([False, True, False, False]))
+                    decoder.step(ids[1, :3])
+                except (NotImplementedError, TypeError, RuntimeError, ValueError):
+                    return False
+                found.append(decoder.logits)
+        return _alike(found[0], found[1])
 
     def _hidden_apart(self, samples: Samples) -> Tensor:
         group = samples.rollouts_per_prompt
         ids = torch.cat([samples.prompt_ids.repeat_interleave(group, 0), samples.ids[:, :-1]], dim=1)
         mask = torch.cat([samples.prompt_mask.repeat_interleave(group, 0), samples.mask[:, :-1]], dim=1)
         with self._recomputing():
-            states = self._states(ids, mask, self._positions(mask))
+            states = self._states(ids, mask, self.positions(mask))
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
     @contextmanager
@@ -401,10 +470,25 @@ def _uniforms(first: int, rows: int, length: int, seed: Sequence[int]) -> Tensor
     return torch.from_numpy(rng.random((first + rows, length), dtype=np.float32)[first:])
 
 
-def _draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
-    """Sample a token per row by inverting the cumulative distribution at one uniform number."""
+def _alike(found: Tensor, expected: Tensor) -> bool:
+    """Whether two ways to compute the same thing agree, but for rounding.
+
+    The margin is wide where the numbers are coarse: the answer must not change with the weights, since a resumed run
+    asks again.
+    """
+    error = float((found.double() - expected.double()).norm() / expected.double().norm())
+    return error < (1e-4 if expected.dtype == torch.float32 else 0.1)
+
+
+def draw(probs: Tensor, uniform: Tensor) -> Tensor:
+    """Sample a token per row, (rows,), by inverting the cumulative distribution at one uniform number.
+
+    Args:
+        probs: (rows, vocabulary), of any positive sum.
+        uniform: (rows,), in [0, 1).
+    """
     # A GPU sums in parallel, and in float32 the result may rise where a token has no probability at all.
-    exact = torch.float64 if log_probs.is_cuda else torch.float32
-    cumulative = log_probs.exp().cumsum(-1, dtype=exact)
+    exact = torch.float64 if probs.is_cuda else torch.float32
+    cumulative = probs.cumsum(-1, dtype=exact)
     target = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_max(log_probs.shape[-1] - 1)
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_max(probs.shape[-1] - 1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import vpo_envs  # noqa: F401 - registers the environments
-from vpo_agent.policy import LMPolicy
+from vpo_agent.backends import Sampler
 from vpo_agent.samples import Samples, concatenate_samples
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.scorers import Scorer
@@ -65,7 +65,7 @@ def make_text_env(env_id: str, **kwargs: Any) -> VectorTextEnv[Any, Any, Any]:
 
 def collect(
     env: VectorTextEnv[Any, Any, Any],
-    policy: LMPolicy,
+    sampler: Sampler,
     tasks: Sequence[Task],
     *,
     rollouts: int,
@@ -80,14 +80,15 @@ def collect(
 
     Args:
         env: The environment, whose ``num_answers`` says how many answers a response holds.
-        policy: The model.
+        sampler: What samples, a policy or another backend.
         tasks: P tasks.
         rollouts: G.
         max_new_tokens: Longest response, in tokens.
         temperature: Of the sampling.
         seed: Numbers that key the random stream.
         sample_batch: Most responses in flight at one time, but at least those of one prompt. Every response has its
-            own random numbers, so how the batch is split does not matter to them.
+            own random numbers, so how the batch is split does not matter to them; the backend ``continuous`` has one
+            stream for a call, and there it does.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
         scorer: Scores the responses with ``env``, which it must know; by default this process does.
     """
@@ -101,7 +102,7 @@ def collect(
     prompts_at_once = max(1, sample_batch // rollouts)
     samples = concatenate_samples(
         [
-            policy.sample(
+            sampler.sample(
                 prompts[first : first + prompts_at_once],
                 rollouts=rollouts,
                 num_answers=env.num_answers,

@@ -25,8 +25,10 @@ from vpo_agent.trackers import Tracker, check_tracker, open_tracker
 
 MAY_CHANGE_ON_RESUME = {
     "checkpoint_every",
+    "cuda_graphs",
     "device",
     "eval_every",
+    "gpu_memory_utilization",
     "gradient_checkpointing",
     "keep_checkpoints",
     "microbatch_prompts",

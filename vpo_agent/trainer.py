@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from envs_data import bundled_model_path
+from vpo_agent.backends import check_backend, open_sampler
 from vpo_agent.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import OutOfMemory, TrainingDiverged
@@ -56,11 +57,13 @@ class Trainer:
 
     Raises:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
-            not take, prompts too long for the model, a run folder in use, or a library of another version than needed.
+            not take, prompts too long for the model, a run folder in use, a backend that is not installed, or a library
+            of another version than needed.
     """
 
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         check_libraries()
+        check_backend(config.backend)
         self.config = config
         m = config.answers_per_rollout
         kwargs = {**config.env_kwargs, "num_answers": m}
@@ -83,10 +86,17 @@ class Trainer:
             adapters=found if config.lora_rank else None,
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
+            cuda_graphs=config.cuda_graphs,
         )
         prompt_ids, _ = self.policy.encode_prompts([self.env.prompt(self.env.task(0), m)])
         self.policy.check_length(prompt_ids.shape[1], config.max_new_tokens)
         self.reference = self._load_reference()
+        self.sampler = open_sampler(
+            config.backend,
+            self.policy,
+            model=model_path(config.model),
+            gpu_memory_utilization=config.gpu_memory_utilization,
+        )
         self._update = PolicyUpdate(config, self.policy, self.reference)
         self.optimizer = self._update.optimizer
         self.step = 0
@@ -175,7 +185,7 @@ class Trainer:
         weights = self._weights(tasks)
         rollouts = collect(
             self.env,
-            self.policy,
+            self.sampler,
             tasks,
             stated_weights=weights[:, 0] if weights is not None and self._in_prompt else None,
             rollouts=config.rollouts_per_prompt,
@@ -281,7 +291,7 @@ class Trainer:
         config = self.config
         return sample_pool(
             env,
-            self.policy,
+            self.sampler,
             range(prompts),
             rollouts=config.eval_rollouts,
             max_new_tokens=config.max_new_tokens,

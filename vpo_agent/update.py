@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.losses import policy_loss
+from vpo_agent.losses import policy_loss, truncated_importance
 from vpo_agent.microbatch import MicroBatches
 from vpo_agent.optimizer import MasterAdamW
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
 
 SHUFFLE_STREAM = 2
+
+T = TypeVar("T")
 
 
 class PolicyUpdate:
@@ -48,6 +50,10 @@ class PolicyUpdate:
     def step(self, samples: Samples, advantages: Tensor, valid: Tensor, step: int) -> tuple[bool, dict[str, Any]]:
         """Take the gradient steps of one batch; a loss or gradient that is not finite ends it.
 
+        How far the trainer's log-probabilities are from those that the sampler recorded is measured where the weights
+        are still those that sampled: in the passes before the first optimizer step, or over all tokens where they are
+        recomputed for ``importance_cap``. Where no pass was needed it is not a number.
+
         Args:
             samples: P prompts, G rollouts of each.
             advantages: (P, G), or (P, G, T) where the tokens of a rollout have advantages of their own.
@@ -65,17 +71,30 @@ class PolicyUpdate:
         totals: dict[str, float] = dict.fromkeys(
             ("loss", "kl", "clip_fraction", "approx_kl", "entropy", "grad_norm"), 0.0
         )
+        gap = dict.fromkeys(("log_prob_gap", "log_prob_gap_max"), math.nan)
         rate = config.learning_rate * min(1.0, (step + 1) / (config.warmup_steps + 1))
         optimizer_steps = 0
         # A policy that is not finite earns nothing anywhere, which must not pass for groups without signal.
         finite = bool(samples.log_probs.isfinite().all())
         if not finite:
-            return False, {**dict.fromkeys(totals, math.nan), "learning_rate": rate}
+            return False, {**dict.fromkeys(totals, math.nan), **gap, "learning_rate": rate}
+        if config.importance_cap is not None:
+            own = self._own_log_probs(samples)
+            gap = _gap(own, samples)
+            weights = truncated_importance(own, samples.log_probs, samples.mask, config.importance_cap)
+            per_token = advantages if advantages.dim() == 3 else advantages[..., None]
+            advantages = per_token * weights.view(*advantages.shape[:2], -1).to(advantages)
+            samples = replace(samples, log_probs=own)
+        trained = False
         for minibatch in self._minibatches(len(advantages), step):
             terms = self.gradient(samples, advantages, minibatch)
             optimizer_steps += 1
             if terms is None:
                 continue
+            measured = {name: terms.pop(name) for name in gap}
+            if config.importance_cap is None and not trained:
+                gap = measured
+            trained = True
             finite = math.isfinite(terms["loss"])
             norm = self.optimizer.step(rate, config.max_grad_norm) if finite else math.nan
             for name, value in {**terms, "grad_norm": norm}.items():
@@ -84,7 +103,11 @@ class PolicyUpdate:
             if not finite:
                 break
         self.optimizer.zero_grad()
-        return finite, {**{name: value / optimizer_steps for name, value in totals.items()}, "learning_rate": rate}
+        return finite, {
+            **{name: value / optimizer_steps for name, value in totals.items()},
+            **gap,
+            "learning_rate": rate,
+        }
 
     def gradient(self, samples: Samples, advantages: Tensor, minibatch: Tensor) -> dict[str, float] | None:
         """Put the gradient of the loss over the prompts ``minibatch``, (n,), into the optimizer.
@@ -108,13 +131,41 @@ class PolicyUpdate:
             return None
         # Groups of like length share a micro-batch, which saves padding.
         used = used[lengths.amax(1)[used].argsort(stable=True)]
-        tokens_each = self._tokens_computed(samples, lengths)[used].tolist()
+        terms = self._within_memory(
+            lambda sizes: self._accumulate(samples, advantages, used, sizes, normalizer), samples, used
+        )
+        self.microbatches.say()
+        return terms
+
+    def _own_log_probs(self, samples: Samples) -> Tensor:
+        """Log-probabilities of the sampled tokens under the weights of now, (B, T), 0 where the mask is False."""
+        group = samples.rollouts_per_prompt
+        used = samples.mask.view(-1, group * samples.mask.shape[1]).any(1).nonzero()[:, 0].cpu()
+
+        def compute(sizes: list[int]) -> Tensor:
+            out = torch.zeros_like(samples.log_probs)
+            for part in used.split(sizes):
+                batch = samples.subset(part)
+                found = self.policy.log_probs(batch)[0]
+                out.view(-1, group, out.shape[1])[part.to(out.device), :, : found.shape[1]] = found.view(
+                    len(part), group, -1
+                )
+            return out
+
+        with torch.no_grad():
+            return self._within_memory(compute, samples, used)
+
+    def _within_memory(self, compute: Callable[[list[int]], T], samples: Samples, used: Tensor) -> T:
+        """What ``compute`` gives for the sizes of the micro-batches of the prompts ``used``, (n,)."""
+        lengths = samples.mask.sum(1).view(len(samples.prompt_ids), -1).cpu()
+        # What a pass computes for each prompt with its rollouts.
+        tokens = samples.prompt_mask.sum(1).cpu() + lengths.sum(1)
+        if not self.policy.packs:
+            tokens = lengths.shape[1] * (samples.prompt_mask.sum(1).cpu() + lengths.amax(1))
         while True:
-            sizes = self.microbatches.sizes(tokens_each)
+            sizes = self.microbatches.sizes(tokens[used].tolist())
             try:
-                terms = self._accumulate(samples, advantages, used, sizes, normalizer)
-                self.microbatches.say()
-                return terms
+                return compute(sizes)
             except torch.OutOfMemoryError:
                 self.microbatches.halve(max(sizes))
             # Only here, where the error no longer holds the tensors of the failed pass.
@@ -122,18 +173,12 @@ class PolicyUpdate:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _tokens_computed(self, samples: Samples, lengths: Tensor) -> Tensor:
-        """Tokens that a pass computes for each prompt with its rollouts, whose lengths are (P, G): (P,)."""
-        prompts = samples.prompt_mask.sum(1).cpu()
-        if self.policy.packs:
-            return prompts + lengths.sum(1)
-        return lengths.shape[1] * (prompts + lengths.amax(1))
-
     def _accumulate(
         self, samples: Samples, advantages: Tensor, used: Tensor, sizes: list[int], normalizer: float
     ) -> dict[str, float]:
         """Add the gradients of the prompts ``used``, (n,), in micro-batches of these sizes; what to log."""
-        totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy"), 0.0)
+        totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy", "log_prob_gap"), 0.0)
+        gap_max = 0.0
         tokens_used = float(samples.mask.sum(1).view(len(advantages), -1).cpu()[used].sum())
         for part in used.split(sizes):
             batch = samples.subset(part)
@@ -144,9 +189,10 @@ class PolicyUpdate:
             )
             terms = self._backward(batch, pulls, normalizer)
             share = terms.pop("tokens") / tokens_used
+            gap_max = max(gap_max, terms.pop("log_prob_gap_max"))
             for name, value in terms.items():
                 totals[name] += value if name in ("loss", "kl") else value * share
-        return totals
+        return {**totals, "log_prob_gap_max": gap_max}
 
     def _backward(self, samples: Samples, advantages: Tensor, normalizer: float) -> dict[str, float]:
         """Add the gradient of one micro-batch; its share of the loss and what to log."""
@@ -179,6 +225,7 @@ class PolicyUpdate:
             "approx_kl": float(terms.approx_kl),
             "entropy": float(entropy.mean()) if len(entropy) else 0.0,
             "tokens": float(terms.tokens),
+            **_gap(log_probs.detach(), samples),
         }
 
     def _minibatches(self, prompts: int, step: int) -> Iterator[Tensor]:
@@ -196,3 +243,11 @@ class PolicyUpdate:
             return self.reference.log_probs(samples)[0]
         with self.policy.model.disable_adapter():
             return self.policy.log_probs(samples)[0]
+
+
+def _gap(log_probs: Tensor, samples: Samples) -> dict[str, float]:
+    """Mean and largest absolute difference, over the tokens that count, between these and the sampler's."""
+    difference = (log_probs - samples.log_probs).abs()[samples.mask]
+    if not len(difference):
+        return {"log_prob_gap": 0.0, "log_prob_gap_max": 0.0}
+    return {"log_prob_gap": float(difference.mean()), "log_prob_gap_max": float(difference.max())}

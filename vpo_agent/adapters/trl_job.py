@@ -26,7 +26,7 @@ TRL_MICROBATCH_PROMPTS = 8
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """The arguments of ``GRPOConfig`` for a run: those that make the same steps as `vpo_agent.trainer`.
 
-    The ``eval_*`` and ``scorer_*`` settings and ``sample_batch`` have no meaning there.
+    The ``eval_*`` and ``scorer_*`` settings, ``sample_batch`` and ``gpu_memory_utilization`` have no meaning there.
 
     Args:
         config: The settings.
@@ -36,6 +36,11 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     Raises:
         ValueError: A setting that TRL cannot honour, or a batch that cannot be shared by so many processes.
     """
+    if config.backend != "native" or config.importance_cap is not None:
+        raise ValueError(
+            "backend and importance_cap belong to the built-in trainer: leave them out, and set TRL's own in "
+            "GRPOConfig, such as use_vllm"
+        )
     if config.kl_coef and config.kl_estimator != "k3":
         raise ValueError(f"TRL knows the KL estimator k3 alone, got kl_estimator={config.kl_estimator!r}")
     prompts, group = config.prompts_per_step, config.rollouts_per_prompt

@@ -17,6 +17,7 @@ from vpo_agent.report.summary import summarise
 NOT_OF_THE_METHOD = {
     "checkpoint_every",
     "device",
+    "backend",
     "env",
     "env_kwargs",
     "eval_answers",
@@ -25,6 +26,7 @@ NOT_OF_THE_METHOD = {
     "eval_prompts",
     "eval_split",
     "eval_temperature",
+    "gpu_memory_utilization",
     "gradient_checkpointing",
     "keep_checkpoints",
     "max_new_tokens",

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from vpo_agent.kv_cache import PreallocatedLayer, preallocated_cache
-from vpo_agent.policy import LMPolicy, _draw
+from vpo_agent.policy import LMPolicy, draw
 
 
 class Continuer:
@@ -85,7 +85,7 @@ class Continuer:
     def _prefill(self) -> DynamicCache | None:
         """Keys and values of every prompt but for its last token; ``None`` where the model's cache is a special one."""
         policy = self.policy
-        cache = preallocated_cache(policy._causal_lm.config, 0)
+        cache = preallocated_cache(policy.model_config, 0)
         plain = all(type(layer) is PreallocatedLayer for layer in cache.layers)
         # A row that is all padding but for its last token would leave nothing to attend to.
         if not plain or int(self._mask.sum(1).min()) < 2:
@@ -93,7 +93,7 @@ class Continuer:
         mask = self._mask[:, :-1]
         padded = not bool(mask.all())
         with torch.no_grad():
-            policy._forward(self._ids[:, :-1], mask if padded else None, policy._positions(mask), cache)
+            policy.next_logits(self._ids[:, :-1], mask if padded else None, policy.positions(mask), cache)
         return cache
 
     def _finish(
@@ -120,25 +120,25 @@ class Continuer:
         if self._prompt_cache is not None:
             mask = torch.cat([self._mask[which, :-1], mask], dim=1)
         width = ids.shape[1]
-        cache = preallocated_cache(policy._causal_lm.config, width + longest)
+        cache = preallocated_cache(policy.model_config, width + longest)
         if self._prompt_cache is not None:
             for layer, source in zip(cache.layers, self._prompt_cache.layers, strict=True):
                 assert isinstance(source, PreallocatedLayer)
                 assert isinstance(layer, PreallocatedLayer)
                 layer.update(source.keys[which], source.values[which])
-        positions = policy._positions(mask)[:, -width:]
+        positions = policy.positions(mask)[:, -width:]
         position = mask.sum(1)
         # Padding stands between prompt and beginning too, so the mask goes along unless there is none at all.
         seen = None if bool(mask.all()) else mask
-        logits = policy._forward(ids, seen, positions, cache)
+        logits = policy.next_logits(ids, seen, positions, cache)
 
         new = torch.full((n, longest), policy._filler, dtype=torch.long, device=device)
         lengths = torch.tensor(limits, device=device)
         running = torch.arange(n, device=device)
         ended = torch.zeros(n, dtype=torch.bool, device=device)
         for t in range(longest):
-            scaled = torch.log_softmax(logits.float() / self.temperature, dim=-1)
-            token = _draw(scaled, uniforms[running, t])
+            probs = torch.softmax(logits.float() / self.temperature, dim=-1)
+            token = draw(probs, uniforms[running, t])
             new[running, t] = torch.where(ended, new[running, t], token)
             ends = self._ends(token, new, running, t, closings) & ~ended
             lengths[running[ends]] = t + 1
@@ -153,7 +153,7 @@ class Continuer:
                 seen = seen[keep] if seen is not None else None
             if seen is not None:
                 seen = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
-            logits = policy._forward(token[:, None], seen, position[:, None], cache)
+            logits = policy.next_logits(token[:, None], seen, position[:, None], cache)
             position = position + 1
         return [row[:length] for row, length in zip(new.tolist(), lengths.tolist(), strict=True)]
 

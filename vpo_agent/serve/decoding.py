@@ -58,12 +58,12 @@ class Decoder(ABC):
             mask[i, longest - len(prompt) :] = True
         padded = not bool(mask.all())
         ids, mask = ids.to(self._policy.device), mask.to(self._policy.device)
-        return self._policy._forward(ids, mask if padded else None, self._policy._positions(mask), cache), mask
+        return self._policy.next_logits(ids, mask if padded else None, self._policy.positions(mask), cache), mask
 
 
 def make_decoder(policy: LMPolicy) -> Decoder:
     """The decoder that suits the model: rows join at any time where all its attention is full."""
-    layers = DynamicCache(config=policy._causal_lm.config).layers
+    layers = DynamicCache(config=policy.model_config).layers
     full = all(type(layer) is DynamicLayer for layer in layers)
     return SlotDecoder(policy) if full and policy._takes_positions else WindowDecoder(policy)
 
@@ -74,7 +74,7 @@ class SlotDecoder(Decoder):
     def __init__(self, policy: LMPolicy) -> None:
         super().__init__(policy)
         self._slots = _Slots()
-        self._cache = DynamicCache(config=policy._causal_lm.config)
+        self._cache = DynamicCache(config=policy.model_config)
         self._layers = [_SlotLayer(self._slots) for _ in self._cache.layers]
         self._cache.layers = list(self._layers)
 
@@ -85,7 +85,7 @@ class SlotDecoder(Decoder):
 
     def join(self, prompts: Sequence[Sequence[int]], copies: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.join`."""
-        fresh = DynamicCache(config=self._policy._causal_lm.config)
+        fresh = DynamicCache(config=self._policy.model_config)
         logits, _ = self._prefill(prompts, fresh)
         sources = [i for i, count in enumerate(copies) for _ in range(count)]
         lengths = [len(prompts[i]) for i in sources]
@@ -108,7 +108,7 @@ class SlotDecoder(Decoder):
         mask = None
         if min(slots.lengths) + 1 < width:
             mask = torch.arange(width, device=tokens.device)[None, :] <= lengths[:, None]
-        logits = self._policy._forward(tokens[:, None], mask, lengths[:, None], self._cache)
+        logits = self._policy.next_logits(tokens[:, None], mask, lengths[:, None], self._cache)
         slots.lengths = [length + 1 for length in slots.lengths]
         return logits
 
@@ -205,7 +205,7 @@ class WindowDecoder(Decoder):
 
     def join(self, prompts: Sequence[Sequence[int]], copies: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.join`."""
-        cache = DynamicCache(config=self._policy._causal_lm.config)
+        cache = DynamicCache(config=self._policy.model_config)
         logits, mask = self._prefill(prompts, cache)
         sources = torch.tensor([i for i, count in enumerate(copies) for _ in range(count)], device=mask.device)
         cache.batch_select_indices(sources)
@@ -218,7 +218,7 @@ class WindowDecoder(Decoder):
         positions = self._mask.sum(1)
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._mask), 1)], dim=1)
         mask = None if bool(self._mask.all()) else self._mask
-        return self._policy._forward(tokens[:, None], mask, positions[:, None], self._cache)
+        return self._policy.next_logits(tokens[:, None], mask, positions[:, None], self._cache)
 
     def leave(self, rows: set[int]) -> list[int]:
         """See :meth:`Decoder.leave`."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vpo_agent.policy import LMPolicy, _draw
+from vpo_agent.policy import LMPolicy, draw
 from vpo_agent.serve.decoding import make_decoder
 from vpo_agent.serve.text import GrowingText
 
@@ -287,19 +287,19 @@ def draw_tokens(logits: Tensor, settings: Sequence[Sampling], rngs: Sequence[np.
     uniforms = torch.tensor([rng.random(dtype=np.float32) for rng in rngs], device=device)
     greedy = torch.tensor([s.temperature < GREEDY_BELOW for s in settings], device=device)
     temperatures = torch.tensor([max(s.temperature, GREEDY_BELOW) for s in settings], device=device)
-    log_probs = torch.log_softmax(logits.float() / temperatures[:, None], dim=-1)
+    probs = torch.softmax(logits.float() / temperatures[:, None], dim=-1)
     if any(s.top_p < 1 for s in settings):
-        log_probs = _nucleus(log_probs, torch.tensor([s.top_p for s in settings], device=device))
-    return torch.where(greedy, logits.argmax(-1), _draw(log_probs, uniforms))
+        probs = _nucleus(probs, torch.tensor([s.top_p for s in settings], device=device))
+    return torch.where(greedy, logits.argmax(-1), draw(probs, uniforms))
 
 
-def _nucleus(log_probs: Tensor, top_p: Tensor) -> Tensor:
-    """Log-probabilities with those outside the smallest set of probability ``top_p`` (rows,) at -inf.
+def _nucleus(probs: Tensor, top_p: Tensor) -> Tensor:
+    """Probabilities with those outside the smallest set of probability ``top_p`` (rows,) at 0; they sum to less than 1.
 
     A token belongs to the set where the more likely ones do not reach ``top_p`` yet (Holtzman et al., 2020).
     """
-    ordered, places = log_probs.sort(dim=-1, descending=True)
-    before = ordered.exp().cumsum(-1) - ordered.exp()
+    ordered, places = probs.sort(dim=-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
     outside = (before >= top_p[:, None]) & (top_p < 1)[:, None]
     outside[:, 0] = False
-    return log_probs.masked_fill(outside.gather(-1, places.argsort(-1)), -torch.inf)
+    return probs.masked_fill(outside.gather(-1, places.argsort(-1)), 0.0)

@@ -1,0 +1,336 @@
+"""Formulas of the plan for many GPUs: memory, the time of a step, how old its rollouts are.
+
+Nothing here is measured but the three figures that say so. The rates of a device are its vendor's, and `Assumptions`
+says the rest. `benchmarks/plan.py` makes tables of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A dense Qwen3 model (Qwen3 Technical Report, arXiv 2505.09388, and the published configurations)."""
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    tied: bool
+    key_heads: int = 8
+    head_width: int = 128
+    vocabulary: int = 151_936
+
+
+SHAPES = (
+    Shape("0.6B", 28, 1024, 3072, 16, tied=True),
+    Shape("1.7B", 28, 2048, 6144, 16, tied=True),
+    Shape("4B", 36, 2560, 9728, 32, tied=True),
+    Shape("8B", 36, 4096, 12288, 32, tied=False),
+    Shape("14B", 40, 5120, 17408, 40, tied=False),
+    Shape("32B", 64, 5120, 25600, 64, tied=False),
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU by its vendor's figures: bytes, and bytes or bfloat16 operations (dense) a second, links one way."""
+
+    name: str
+    memory: float
+    hbm: float
+    operations: float
+    nvlink: float
+    network: float
+
+
+DEVICES = {
+    "h100": Device("H100 SXM", 80 * GIGA, 3.35e12, 989e12, 450 * GIGA, 50 * GIGA),
+    "h200": Device("H200 SXM", 141 * GIGA, 4.8e12, 989e12, 450 * GIGA, 50 * GIGA),
+}
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the plan takes for granted until it is measured."""
+
+    memory_used: float = 0.90
+    """Share of a GPU's memory that may be planned with."""
+    hbm_reached: float = 0.70
+    """Share of the memory bandwidth that decoding reaches."""
+    link_reached: float = 0.70
+    """Share of a link's rate that a transfer reaches."""
+    mfu_decode: float = 0.50
+    """Share of the operations that decoding reaches where it is bound by them."""
+    mfu_train: float = 0.40
+    """Share of the operations that an update reaches (MFU)."""
+    decode_overhead: float = 0.003
+    """Seconds that a decoding step takes beside reading and computing: kernel launches, sampling, the scheduler."""
+    prompt: int = 500
+    """Tokens of a prompt."""
+    answer: int = 500
+    """Tokens of an answer, reasoning included."""
+    spread: float = 0.5
+    """Standard deviation of the logarithm of a response's length, which is log-normal."""
+    limit: float = 3.0
+    """The longest response, in mean lengths."""
+    micro_batch: int = 16_384
+    """Tokens in one backward pass of a GPU."""
+    head_tile: int = 1_024
+    """Tokens whose logits stand in memory together."""
+    updates: int = 2
+    """Optimizer steps to a batch; the paper's mini-batch is half its batch."""
+
+
+ASSUMED = Assumptions()
+
+# Measured by this project on one core: benchmarks/estimators.py, benchmarks/envs.py, benchmarks/sandbox.py.
+ESTIMATOR_SECONDS = 1.8e-3  # VPO's weights and advantages of 128 x 8 rollouts, 3 answers, 4 objectives, 128 weights
+MAZE_SECONDS = 1 / 133_000  # scoring one answer
+SANDBOX_SECONDS = 0.088  # running one program on 16 short tests
+
+TIME_LIMIT = 6.0
+"""Seconds that a test of a program may take."""
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+def layer_parameters(shape: Shape) -> int:
+    """Parameters of one layer: queries and output, keys and values, the gated MLP, and four norms."""
+    attention = 2 * shape.hidden * (shape.heads + shape.key_heads) * shape.head_width
+    return attention + 3 * shape.hidden * shape.intermediate + 2 * shape.hidden + 2 * shape.head_width
+
+
+def parameters(shape: Shape) -> int:
+    """All parameters: the layers, the last norm, and one embedding table, or two where they are not tied."""
+    tables = (1 if shape.tied else 2) * shape.vocabulary * shape.hidden
+    return shape.layers * layer_parameters(shape) + shape.hidden + tables
+
+
+def multiplied(shape: Shape) -> int:
+    """Parameters that a token is multiplied with, N: an input table of its own is only looked up."""
+    return parameters(shape) - (0 if shape.tied else shape.vocabulary * shape.hidden)
+
+
+def cache_bytes(shape: Shape) -> int:
+    """Bytes of a token in the key-value cache: keys and values of 2 bytes in each layer."""
+    return 2 * 2 * shape.layers * shape.key_heads * shape.head_width
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def activation_bytes(shape: Shape) -> float:
+    """Activations of a micro-batch with checkpointing: inputs of all layers, one layer's inside, one tile of logits.
+
+    Inside a layer stand four vectors of the hidden width, queries, keys and values before and after rotation, the
+    attention's output and four of the MLP's width, 2 bytes each; logits and their gradient have 4 bytes each.
+    """
+    heads = 2 * (shape.heads + 2 * shape.key_heads) + shape.heads
+    inside = 2 * (4 * shape.hidden + heads * shape.head_width + 4 * shape.intermediate)
+    tile = 2 * 4 * ASSUMED.head_tile * shape.vocabulary
+    return ASSUMED.micro_batch * (2 * shape.layers * shape.hidden + inside) + tile
+
+
+def state_bytes(shape: Shape, shards: int) -> float:
+    """What training keeps on a GPU between steps: float32 weights, gradients, two moments; the reference's 2 bytes.
+
+    Unsharded there are the model's own 2 bytes on top: 18 bytes for each parameter, 20 with the reference.
+    """
+    return (18 if shards > 1 else 20) * parameters(shape) / shards
+
+
+def training_bytes(shape: Shape, shards: int) -> float:
+    """Memory of a GPU in the update: its share of the state, the units that FSDP has gathered, the activations.
+
+    Gathered stand two layers and the head with their gradients, 2 + 2 bytes.
+    """
+    gathered = 4 * (2 * layer_parameters(shape) + shape.vocabulary * shape.hidden) if shards > 1 else 0
+    return state_bytes(shape, shards) + gathered + activation_bytes(shape)
+
+
+def slots(shape: Shape, device: Device, *, kept: float, tensor_parallel: int, response: int) -> int:
+    """Rollouts that one replica of the generator holds at once, in what its weights and ``kept`` bytes a GPU leave."""
+    free = ASSUMED.memory_used * device.memory - kept - 2 * parameters(shape) / tensor_parallel
+    return max(0, int(tensor_parallel * free / (cache_bytes(shape) * (ASSUMED.prompt + response))))
+
+
+def tensor_parallel(shape: Shape, device: Device) -> int:
+    """GPUs that one replica of the generator is spread over: the weights take at most half of their memory."""
+    size = 1
+    while 2 * parameters(shape) / size > device.memory / 2:
+        size *= 2
+    return size
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+def decode_seconds(shape: Shape, device: Device, rollouts: float, context: float, spread_over: int) -> float:
+    """One token for each of a replica's rollouts: weights and caches read, or 2 N operations a rollout, the longer."""
+    read = 2 * multiplied(shape) + rollouts * context * cache_bytes(shape)
+    computed = 2 * multiplied(shape) * rollouts
+    reading = read / (spread_over * device.hbm * ASSUMED.hbm_reached)
+    return max(reading, computed / (spread_over * device.operations * ASSUMED.mfu_decode)) + ASSUMED.decode_overhead
+
+
+def unfinished(tokens: float, mean: float) -> float:
+    """Share of the responses that are longer than so many tokens: log-normal lengths of a given mean."""
+    if tokens <= 0:
+        return 1.0
+    centre = math.log(mean) - ASSUMED.spread**2 / 2
+    return 0.5 * math.erfc((math.log(tokens) - centre) / (ASSUMED.spread * math.sqrt(2)))
+
+
+def streamed_seconds(
+    shape: Shape, device: Device, rollouts: float, room: int, response: int, spread_over: int
+) -> float:
+    """Generation of a replica's rollouts when its slots are always full, as if batches had no end."""
+    held = min(rollouts, room)
+    step = decode_seconds(shape, device, held, ASSUMED.prompt + response / 2, spread_over)
+    return rollouts / held * response * step
+
+
+def batch_seconds(
+    shape: Shape, device: Device, rollouts: float, room: int, response: int, spread_over: int, of: int
+) -> float:
+    """The same when all wait for the longest of ``of`` responses: full slots first, then ever fewer rollouts."""
+    held = min(rollouts, room)
+    full = streamed_seconds(shape, device, rollouts, room, response, spread_over) * (1 - held / rollouts)
+    pieces = 300
+    width = ASSUMED.limit * response / pieces
+    tail = 0.0
+    for piece in range(pieces):
+        token = (piece + 0.5) * width
+        share = unfinished(token, response)
+        step = decode_seconds(shape, device, max(1.0, held * share), ASSUMED.prompt + token, spread_over)
+        tail += width * step * (1 - (1 - share) ** of)
+    return full + tail
+
+
+def link(device: Device, gpus: int) -> float:
+    """Bytes a second that a GPU gets from so many others: NVLink within eight, its network port beyond."""
+    return ASSUMED.link_reached * (device.nvlink if gpus <= 8 else device.network)
+
+
+def token_operations(shape: Shape, length: int, *, forwards: int, lora: bool = False) -> float:
+    """Operations of the update for a token: 6 N, 2 N more for recomputation, 2 N for each forward pass beside.
+
+    Attention comes on top: queries times keys, and weights times values, over half of the ``length`` on average. LoRA
+    leaves out the 2 N of the frozen weights' gradients.
+    """
+    forward = 2 * multiplied(shape) + 4 * shape.layers * shape.heads * shape.head_width * length / 2
+    return (3 + 1 + forwards) * forward - (2 * multiplied(shape) if lora else 0)
+
+
+def update_seconds(
+    shape: Shape,
+    device: Device,
+    gpus: int,
+    shards: int,
+    rollouts: int,
+    response: int,
+    *,
+    forwards: int,
+    lora: bool = False,
+) -> float:
+    """The update of a batch: computing or gathering shards, the longer, then summing gradients between groups.
+
+    A micro-batch gathers the weights twice and scatters gradients once, 2 bytes each, and gathers once for each further
+    forward pass; groups of shards sum gradients of 4 bytes around a ring, once an optimizer step.
+    """
+    length = ASSUMED.prompt + response
+    a_gpu = math.ceil(rollouts / ASSUMED.updates / gpus) * length
+    operations = a_gpu * token_operations(shape, length, forwards=forwards, lora=lora)
+    computing = operations / (device.operations * ASSUMED.mfu_train)
+    passes = math.ceil(a_gpu / ASSUMED.micro_batch)
+    gathered = passes * (3 + forwards) * 2 * parameters(shape) * (1 - 1 / shards)
+    groups = gpus // shards
+    summed = 2 * (1 - 1 / groups) * 4 * parameters(shape) / shards
+    return ASSUMED.updates * (max(computing, gathered / link(device, shards)) + summed / link(device, gpus))
+
+
+def transfer_seconds(shape: Shape, device: Device, spread_over: int, gpus: int) -> float:
+    """New weights into every generator: 2 bytes for each parameter that a GPU holds, over its slowest link."""
+    return 2 * parameters(shape) / spread_over / link(device, gpus)
+
+
+# --- a step ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step: seconds of its parts, on which GPUs, and how old its rollouts are, in steps."""
+
+    generators: int
+    trainers: int
+    shards: int
+    generation: float
+    update: float
+    transfer: float
+    seconds: float
+    lag: float = 0.0
+    longest_lag: int = 0
+
+
+def together(shape: Shape, device: Device, gpus: int, rollouts: int, response: int) -> Step | None:
+    """All GPUs generate, then all train, with weights and rollouts of one version; ``None`` where it does not fit.
+
+    The generator sleeps during the update. It takes the fewest GPUs, and training the fewest shards, that leave room
+    for 16 rollouts at once. One GPU trains all weights if they fit, else LoRA, and generates with the same weights.
+    """
+    usable = ASSUMED.memory_used * device.memory
+    lora = gpus == 1 and training_bytes(shape, 1) > usable
+    own = 2 * parameters(shape) if gpus == 1 else 0  # counted in the state and in the generator
+    least = 1 if gpus == 1 else tensor_parallel(shape, device)
+    for size in [1] if gpus == 1 else [size for size in (1, 2, 4, 8) if size >= least]:
+        for shards in [1] if gpus == 1 else [shards for shards in (8, 16, 32, 64) if shards <= gpus]:
+            kept = 0.1 * parameters(shape) if lora else state_bytes(shape, shards) - own
+            room = slots(shape, device, kept=kept, tensor_parallel=size, response=response)
+            if room < 16 or not (lora or training_bytes(shape, shards) <= usable):
+                continue
+            a_replica = max(1.0, rollouts * size / gpus)
+            generation = batch_seconds(shape, device, a_replica, room, response, size, rollouts)
+            update = update_seconds(shape, device, gpus, shards, rollouts, response, forwards=1, lora=lora)
+            transfer = 0.0 if gpus == 1 else transfer_seconds(shape, device, size, shards)
+            return Step(gpus, gpus, shards, generation, update, transfer, generation + update + transfer)
+    return None
+
+
+def apart(shape: Shape, device: Device, gpus: int, rollouts: int, response: int) -> Step | None:
+    """Some GPUs generate all the time while the others train; the split that makes the shortest step.
+
+    One batch is under way at a time. When a rollout is trained on, its first token is as old as the rollout took to
+    write, and half a step in the buffer on average. The log-probs before the update are one more forward pass.
+    """
+    size = tensor_parallel(shape, device)
+    room = slots(shape, device, kept=0, tensor_parallel=size, response=response)
+    best = None
+    for trainers in range(1, gpus) if gpus <= 8 else range(8, gpus, 8):
+        generators = gpus - trainers
+        sizes = [s for s in (1, 2, 4, 8, 16, 32, 64) if trainers % s == 0 and s >= min(8, trainers)]
+        fitting = [s for s in sizes if training_bytes(shape, s) <= ASSUMED.memory_used * device.memory]
+        if generators % size or not fitting:
+            continue
+        a_replica = max(1.0, rollouts * size / generators)
+        generation = streamed_seconds(shape, device, a_replica, room, response, size)
+        update = update_seconds(shape, device, trainers, fitting[0], rollouts, response, forwards=2)
+        transfer = transfer_seconds(shape, device, size, gpus)
+        seconds = max(generation, update) + transfer
+        held = min(a_replica, room)
+        mean = response * decode_seconds(shape, device, held, ASSUMED.prompt + response / 2, size) / seconds
+        lag, longest = 0.5 + mean, math.ceil(0.5 + ASSUMED.limit * mean)
+        step = Step(generators, trainers, fitting[0], generation, update, transfer, seconds, lag, longest)
+        best = step if best is None or seconds < best.seconds else best
+    return best
+
+
+def estimator_seconds(prompts: int, rollouts: int, answers: int, objectives: int, weights: int) -> float:
+    """Weights and advantages of a batch on one core, in proportion to the batch that was measured."""
+    return ESTIMATOR_SECONDS * (prompts * rollouts * answers * objectives * weights) / (128 * 8 * 3 * 4 * 128)

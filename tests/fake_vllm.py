@@ -1,0 +1,162 @@
+"""A stand-in for vLLM: the part of its interface that the project uses, strict about how it is used.
+
+It runs a Hugging Face model of its own, read from the folder that it is given, and samples from whatever weights it was
+handed since. Fields, defaults and returned objects are those of vLLM 0.22 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+@dataclass
+class SamplingParams:
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    max_tokens: int | None = 16
+    logprobs: int | None = None
+    include_stop_str_in_output: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what vLLM refuses."""
+        assert self.max_tokens is not None
+        assert self.max_tokens >= 1
+        assert self.seed is None or 0 <= self.seed < 2**63
+
+
+@dataclass
+class Logprob:
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+@dataclass
+class CompletionOutput:
+    index: int
+    text: str
+    token_ids: Sequence[int]
+    logprobs: list[dict[int, Logprob]] | None
+    finish_reason: str | None = None
+
+
+@dataclass
+class RequestOutput:
+    request_id: str
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput] = field(default_factory=list)
+
+
+class LLM:
+    """Awake when made; asleep it has neither weights nor cache."""
+
+    made: ClassVar[list[LLM]] = []
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "auto",
+        gpu_memory_utilization: float = 0.9,
+        enable_sleep_mode: bool = False,
+        logprobs_mode: str = "raw_logprobs",
+        generation_config: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        torch.manual_seed(seed)
+        self.settings = {"dtype": dtype, "gpu_memory_utilization": gpu_memory_utilization}
+        self.settings |= {"logprobs_mode": logprobs_mode, "generation_config": generation_config}
+        self.enable_sleep_mode = enable_sleep_mode
+        self.model: Any = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(model)
+        self.awake = {"weights", "kv_cache"}
+        self.stale_cache = False
+        self.requests: list[tuple[list[int], SamplingParams]] = []
+        LLM.made.append(self)
+
+    def sleep(self, level: int = 1) -> None:
+        assert self.enable_sleep_mode
+        assert level in (1, 2)
+        self.awake = set()
+        if level == 2:
+            with torch.no_grad():
+                for parameter in self.model.parameters():
+                    parameter.fill_(torch.nan)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        assert set(tags or ()) <= {"weights", "kv_cache"}
+        self.awake |= set(tags or ("weights", "kv_cache"))
+
+    def reset_prefix_cache(self) -> bool:
+        self.stale_cache = False
+        return True
+
+    def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        assert (method, timeout, args) == ("reload_weights", None, ())
+        self._reload_weights(**(kwargs or {}))
+        return [None]
+
+    @torch.no_grad()
+    def _reload_weights(self, weights_iterator: Iterable[tuple[str, Tensor]]) -> None:
+        assert "weights" in self.awake
+        own = dict(self.model.named_parameters())
+        for name, weight in weights_iterator:
+            own.pop(name).copy_(weight)
+        assert not own, f"these weights were not handed over: {sorted(own)}"
+        self.stale_cache = True
+
+    @torch.no_grad()
+    def generate(
+        self, prompts: list[dict[str, list[int]]], sampling_params: list[SamplingParams], *, use_tqdm: bool = True
+    ) -> list[RequestOutput]:
+        assert self.awake == {"weights", "kv_cache"}
+        assert not self.stale_cache
+        assert len(prompts) == len(sampling_params)
+        torch.manual_seed(99)
+        outputs = []
+        for place, (prompt, params) in enumerate(zip(prompts, sampling_params, strict=True)):
+            assert prompt.keys() == {"prompt_token_ids"}
+            assert all(type(token) is int for token in prompt["prompt_token_ids"])
+            self.requests.append((prompt["prompt_token_ids"], params))
+            output = self._one(prompt["prompt_token_ids"], params)
+            outputs.append(RequestOutput(str(place), prompt["prompt_token_ids"], [output]))
+        return outputs
+
+    def _one(self, prompt: list[int], params: SamplingParams) -> CompletionOutput:
+        assert params.n == 1
+        assert params.seed is not None
+        rng = torch.Generator().manual_seed(params.seed)
+        tokens: list[int] = []
+        log_probs: list[dict[int, Logprob]] = []
+        stops = [params.stop] if isinstance(params.stop, str) else list(params.stop or ())
+        while len(tokens) < (params.max_tokens or 0):
+            logits = self.model(input_ids=torch.tensor([prompt + tokens])).logits[0, -1].float()
+            scale = params.temperature if self.settings["logprobs_mode"] == "processed_logprobs" else 1.0
+            token = int(torch.multinomial(torch.softmax(logits / params.temperature, -1), 1, generator=rng))
+            tokens.append(token)
+            if params.logprobs is not None:
+                log_probs.append({token: Logprob(float(torch.log_softmax(logits / scale, -1)[token]))})
+            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            if token in (params.stop_token_ids or ()) or any(stop in text for stop in stops):
+                break
+        ended = len(tokens) < (params.max_tokens or 0)
+        return CompletionOutput(
+            0, text, tuple(tokens), log_probs if params.logprobs is not None else None, "stop" if ended else "length"
+        )
