@@ -34,6 +34,10 @@ from vpo_agent.estimators import available_estimators
         ({"env_kwargs": {"num_answers": 5}}, r"env_kwargs must not hold 'num_answers'.*set num_answers"),
         ({"env_kwargs": {"split": "test"}}, r"env_kwargs must not hold 'split'"),
         ({"steps": "many"}, r"steps='many' is not possible"),
+        ({"microbatch_prompts": 0}, r"microbatch_prompts=0 is not possible: give a number of prompts from 1, or auto"),
+        ({"microbatch_prompts": "some"}, r"microbatch_prompts='some' is not possible: give a number of prompts"),
+        ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is not possible: .*'none', 'threads', 'processes' or 'ray'"),
+        ({"scorer_workers": 0}, r"scorer_workers=0 is not possible"),
     ],
 )
 def test_bad_settings_are_named_with_a_way_out(settings: dict[str, Any], message: str) -> None:
@@ -45,6 +49,11 @@ def test_bad_settings_are_named_with_a_way_out(settings: dict[str, Any], message
 
 def test_iid_weights_may_be_any_number() -> None:
     assert make_config({"num_weights": 100, "weight_sampler": "iid"}).num_weights == 100
+
+
+@pytest.mark.parametrize(("given", "expected"), [("auto", "auto"), ("4", 4), (4, 4)])
+def test_a_micro_batch_is_a_number_or_found(given: int | str, expected: int | str) -> None:
+    assert make_config({"microbatch_prompts": given}).microbatch_prompts == expected
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ FORBIDDEN_IMPORTS = {
 
 # --- import vpo_envs ---
 
-HEAVY_MODULES = ("torch", "transformers", "pygame", "mo_gymnasium", "scipy", "matplotlib")
+HEAVY_MODULES = ("torch", "transformers", "pygame", "mo_gymnasium", "scipy", "matplotlib", "ray")
 IMPORT_LIMIT_S = 0.5
 TIMED_IMPORT = """
 import time

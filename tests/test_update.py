@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 import torch
 import toys
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
+import vpo_agent.microbatch as microbatch_module
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.losses import policy_loss
+from vpo_agent.microbatch import MicroBatches
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
 from vpo_agent.update import PolicyUpdate
@@ -76,6 +80,19 @@ def loss_written_out(update: PolicyUpdate, samples: Samples, weights: Tensor, ma
     return gradient
 
 
+def sizes_of_passes(update: PolicyUpdate, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list into which the number of prompts of each forward pass comes."""
+    log_probs = update.policy.log_probs
+    sizes: list[int] = []
+
+    def watched(samples: Samples, **options: Any) -> Any:
+        sizes.append(len(samples.prompt_ids))
+        return log_probs(samples, **options)
+
+    monkeypatch.setattr(update.policy, "log_probs", watched)
+    return sizes
+
+
 def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
@@ -83,10 +100,15 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 AGGREGATIONS = ("token_mean", "sequence_mean", "fixed_length")
 
 
-@pytest.mark.parametrize(("aggregation", "microbatch"), list(itertools.product(AGGREGATIONS, (1, 3, 4))))
-def test_micro_batches_add_up_to_the_gradient_of_the_whole(samples: Samples, aggregation: str, microbatch: int) -> None:
+@pytest.mark.parametrize(("aggregation", "microbatch"), list(itertools.product(AGGREGATIONS, (1, 3, 4, "auto"))))
+def test_micro_batches_add_up_to_the_gradient_of_the_whole(
+    samples: Samples, aggregation: str, microbatch: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
     update = make_update(aggregation=aggregation, microbatch_prompts=microbatch)
+    prompts = sizes_of_passes(update, monkeypatch)
     update.gradient(samples, advantages(), ALL)
+    assert prompts == {1: [1] * 4, 3: [3, 1], 4: [4], "auto": [2, 2]}[microbatch]
     expected = loss_written_out(make_update(aggregation=aggregation), samples, advantages(), samples.mask)
     assert relative_error(gradient_of(update), expected) <= 1e-5
 
@@ -262,8 +284,8 @@ def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step(
     samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     valid = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
-    expected = make_update()
-    update = make_update()
+    expected = make_update(microbatch_prompts=4)
+    update = make_update(microbatch_prompts=8)
     tried = hold_at_most(update, 2, monkeypatch)
     for at in range(2):
         expected.step(samples, advantages(at), valid, at)
@@ -277,6 +299,68 @@ def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step(
         "out of memory with 4 prompts a micro-batch: the step is repeated, and the run goes on, with "
         "--microbatch-prompts 2"
     )
+
+
+@pytest.mark.parametrize(("held", "tried"), [(4, [4, 4]), (3, [4, 2, 2, 2, 2]), (1, [4, 2, 1, 1, 1, 1, 1, 1, 1, 1])])
+def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
+    samples: Samples,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    held: int,
+    tried: list[int],
+) -> None:
+    update = make_update()
+    # What a GPU would do, with memory for so many prompts.
+    update.microbatches = MicroBatches("auto", torch.device("cuda"))
+    seen = hold_at_most(update, held, monkeypatch)
+    for _ in range(2):
+        update.gradient(samples, advantages(), ALL)
+    assert seen == tried
+    expected = make_update(microbatch_prompts=tried[-1])
+    expected.gradient(samples, advantages(), ALL)
+    assert torch.equal(gradient_of(update), gradient_of(expected))
+    (line,) = capsys.readouterr().err.splitlines()
+    fits = "all prompts" if held == 4 else f"at most {tried[-1]} prompts, which the memory holds,"
+    assert line == f"--microbatch-prompts auto: {fits} at a time"
+
+
+def test_memory_that_runs_out_after_auto_was_found_is_said_too(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    update = make_update()
+    update.microbatches = MicroBatches("auto", torch.device("cuda"))
+    update.gradient(samples, advantages(), ALL)
+    capsys.readouterr()
+    hold_at_most(update, 2, monkeypatch)
+    update.gradient(samples, advantages(), ALL)
+    assert "out of memory with 4 prompts a micro-batch" in capsys.readouterr().err
+
+
+def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
+    resumed, whole = make_update(), make_update()
+    whole.gradient(samples, advantages(), ALL[2:])
+    whole.gradient(samples, advantages(), ALL)
+    resumed.gradient(samples, advantages(), ALL)
+    assert torch.equal(gradient_of(resumed), gradient_of(whole))
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=20), st.sampled_from(["auto", 1, 2, 5]))
+def test_micro_batches_on_a_cpu_are_bounded_and_a_function_of_the_lengths(tokens: list[int], setting: Any) -> None:
+    sizes = MicroBatches(setting, torch.device("cpu")).sizes(tokens)
+    assert sizes == MicroBatches(setting, torch.device("cpu")).sizes(tokens)
+    assert sum(sizes) == len(tokens)
+    ends = list(itertools.accumulate(sizes))
+    parts = [tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    if setting == "auto":
+        assert all(len(part) == 1 or sum(part) <= 1024 for part in parts)
+        # None could have taken the next prompt as well.
+        assert all(sum(part) + after[0] > 1024 for part, after in itertools.pairwise(parts))
+    else:
+        assert sizes[:-1] == [setting] * (len(sizes) - 1)
+        assert 1 <= sizes[-1] <= setting
 
 
 def test_what_was_added_before_the_memory_ran_out_does_not_count_twice(

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vpo_agent.backends import Backend
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.losses import Aggregation, KLEstimator
 from vpo_agent.simplex import WeightSampler
+from vpo_envs.scorers import Pool
 
 DEFAULT_SET_SIZE = 3
 DEFAULT_RUNS_DIR = Path("runs")
@@ -59,7 +60,9 @@ class TrainConfig(BaseModel):
     minibatch_prompts: int | None = Field(
         None, ge=1, description="prompts per optimizer step; the whole batch by default"
     )
-    microbatch_prompts: int = Field(8, ge=1, description="prompts per backward pass; fewer need less memory")
+    microbatch_prompts: int | Literal["auto"] = Field(
+        "auto", description="prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
+    )
     epochs: int = Field(1, ge=1, description="passes over each batch")
     clip_low: float = Field(0.2, ge=0, le=1, description="the probability ratio is clipped below at 1 minus this")
     clip_high: float = Field(0.2, ge=0, description="the probability ratio is clipped above at 1 plus this")
@@ -87,6 +90,11 @@ class TrainConfig(BaseModel):
         0.5, gt=0, le=1, description="share of the GPU's memory that vllm takes while it generates"
     )
 
+    scorer_pool: Pool = Field("none", description="where answers are scored: none (here), threads, processes or ray")
+    scorer_workers: int | None = Field(
+        None, ge=1, description="size of that pool; about one for each processor by default"
+    )
+
     eval_split: Literal["validation", "test"] = Field(
         "test", description="split of the table before and after training"
     )
@@ -104,6 +112,14 @@ class TrainConfig(BaseModel):
     name: str | None = Field(
         None, description="name of this run's folder; made from task, method, seed and time by default"
     )
+
+    @field_validator("microbatch_prompts", mode="before")
+    @classmethod
+    def _is_auto_or_a_number(cls, value: object) -> object:
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if value != "auto" and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            raise ValueError("give a number of prompts from 1, or auto")
+        return number
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:

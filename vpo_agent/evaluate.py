@@ -26,6 +26,7 @@ from vpo_envs.preferences import in_whole_percent
 
 if TYPE_CHECKING:
     from vpo_agent.backends import Sampler
+    from vpo_envs.scorers import Scorer
 
 __all__ = [
     "Comparison",
@@ -57,6 +58,7 @@ def sample_pool(
     scalar_weights: Sequence[float] | None = None,
     state_weights: bool = False,
     source: Mapping[str, Any] | None = None,
+    scorer: Scorer | None = None,
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the environment's instances ``indices``.
 
@@ -74,6 +76,7 @@ def sample_pool(
         state_weights: State a weighting of the objectives in each prompt, another one for each rollout, as a policy
             trained with ``goal_conditioned`` expects; uniform on the simplex, the same for every policy.
         source: More of what :attr:`Pool.source` may hold; environment and sampling are noted anyway.
+        scorer: Scores the responses with ``env``, which it must know; by default this process does.
     """
     # Torch is slow to import, and a saved pool is read without it.
     from vpo_agent.rollouts import collect
@@ -89,6 +92,7 @@ def sample_pool(
         temperature=temperature,
         seed=seed,
         sample_batch=sample_batch,
+        scorer=scorer,
     )
     texts = rolled.samples.texts
     active = np.stack([env.active(task) for task in tasks])

@@ -15,6 +15,7 @@ import vpo_envs  # noqa: F401 - registers the environments
 from vpo_agent.backends import Sampler
 from vpo_agent.samples import Samples, concatenate_samples
 from vpo_envs import Status, Task, VectorTextEnv
+from vpo_envs.scorers import Scorer
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def collect(
     seed: Sequence[int],
     sample_batch: int = 512,
     stated_weights: NDArray[np.floating] | None = None,
+    scorer: Scorer | None = None,
 ) -> Rollouts:
     """Sample ``rollouts`` responses to each task and score them.
 
@@ -88,6 +90,7 @@ def collect(
             own random numbers, so how the batch is split does not matter to them; the backend ``continuous`` has one
             stream for a call, and there it does.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
+        scorer: Scores the responses with ``env``, which it must know; by default this process does.
     """
     start = time.perf_counter()
     prompts = [env.prompt(task, env.num_answers) for task in tasks]
@@ -112,7 +115,8 @@ def collect(
         ]
     )
     generated = time.perf_counter()
-    batch = env.score_batch([task for task in tasks for _ in range(rollouts)], samples.texts)
+    asked = [task for task in tasks for _ in range(rollouts)]
+    batch = env.score_batch(asked, samples.texts) if scorer is None else scorer.score_batch(asked, samples.texts, env)
     scored = time.perf_counter()
     _, m, d = batch.rewards.shape
     return Rollouts(

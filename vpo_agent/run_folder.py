@@ -35,6 +35,8 @@ MAY_CHANGE_ON_RESUME = {
     "name",
     "runs_dir",
     "sample_batch",
+    "scorer_pool",
+    "scorer_workers",
     "steps",
     "tracker",
 }

@@ -36,6 +36,7 @@ from vpo_agent.spans import token_credit
 from vpo_agent.update import PolicyUpdate
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
+from vpo_envs.scorers import Scorer
 
 MAX_BAD_STEPS = 3
 """Steps in a row with a loss or gradient that is not finite, after which a run ends."""
@@ -70,6 +71,8 @@ class Trainer:
         self._eval_env = make_text_env(config.env, **kwargs, split=config.eval_split)
         self._validation_env = make_text_env(config.env, **kwargs, split="validation")
         self._check_method()
+        others = (self._eval_env, self._validation_env)
+        self._scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
         self._in_prompt = estimator(config.method).in_prompt
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
@@ -120,6 +123,7 @@ class Trainer:
             TrainingDiverged: Three steps in a row had a loss or gradient that is not finite.
             DiskFull: There is no room for a row or a checkpoint.
             OutOfMemory: The device's memory does not hold the samples, or the smallest micro-batch.
+            ValueError: The workers that score do not start.
         """
         config = self.config
         bar = tqdm(
@@ -130,7 +134,7 @@ class Trainer:
             dynamic_ncols=True,
             mininterval=0.1 if sys.stderr.isatty() else 30,
         )
-        with bar, self.folder.room(), self.folder.writer(self.step) as log:
+        with bar, self._scorer, self.folder.room(), self.folder.writer(self.step) as log:
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
             while self.step < config.steps:
@@ -190,6 +194,7 @@ class Trainer:
             temperature=config.temperature,
             seed=[config.seed, TRAIN_STREAM, self.step],
             sample_batch=config.sample_batch,
+            scorer=self._scorer,
         )
         collected = time.perf_counter()
         advantages, scores, credit = self._estimate(rollouts, weights)
@@ -232,7 +237,8 @@ class Trainer:
     def evaluate(self, label: str) -> Pool:
         """The pool behind the table: held-out prompts, saved in the run folder as ``pool_<label>.npz``."""
         config = self.config
-        pool = self._sample_pool(self._eval_env, config.eval_prompts)
+        with self._scorer:
+            pool = self._sample_pool(self._eval_env, config.eval_prompts)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -300,6 +306,7 @@ class Trainer:
                 **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
                 "step": self.step,
             },
+            scorer=self._scorer,
         )
 
     def _validate(self) -> dict[str, Any]:

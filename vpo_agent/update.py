@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.errors import OutOfMemory
 from vpo_agent.losses import policy_loss, truncated_importance
+from vpo_agent.microbatch import MicroBatches
 from vpo_agent.optimizer import MasterAdamW
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
@@ -40,7 +39,7 @@ class PolicyUpdate:
         self.config = config
         self.policy = policy
         self.reference = reference
-        self.microbatch_prompts = config.microbatch_prompts
+        self.microbatches = MicroBatches(config.microbatch_prompts, policy.device)
         self.optimizer = MasterAdamW(
             policy.model.named_parameters(),
             learning_rate=config.learning_rate,
@@ -132,16 +131,20 @@ class PolicyUpdate:
             return None
         # Groups of like length share a micro-batch, which saves padding.
         used = used[lengths.amax(1)[used].argsort(stable=True)]
-        return self._within_memory(lambda: self._accumulate(samples, advantages, used, normalizer), len(used))
+        terms = self._within_memory(
+            lambda sizes: self._accumulate(samples, advantages, used, sizes, normalizer), samples, used
+        )
+        self.microbatches.say()
+        return terms
 
     def _own_log_probs(self, samples: Samples) -> Tensor:
         """Log-probabilities of the sampled tokens under the weights of now, (B, T), 0 where the mask is False."""
         group = samples.rollouts_per_prompt
         used = samples.mask.view(-1, group * samples.mask.shape[1]).any(1).nonzero()[:, 0].cpu()
 
-        def compute() -> Tensor:
+        def compute(sizes: list[int]) -> Tensor:
             out = torch.zeros_like(samples.log_probs)
-            for part in used.split(self.microbatch_prompts):
+            for part in used.split(sizes):
                 batch = samples.subset(part)
                 found = self.policy.log_probs(batch)[0]
                 out.view(-1, group, out.shape[1])[part.to(out.device), :, : found.shape[1]] = found.view(
@@ -150,26 +153,34 @@ class PolicyUpdate:
             return out
 
         with torch.no_grad():
-            return self._within_memory(compute, len(used))
+            return self._within_memory(compute, samples, used)
 
-    def _within_memory(self, compute: Callable[[], T], prompts: int) -> T:
-        """What ``compute`` gives, which splits ``prompts`` prompts into micro-batches, as small as they must be."""
+    def _within_memory(self, compute: Callable[[list[int]], T], samples: Samples, used: Tensor) -> T:
+        """What ``compute`` gives for the sizes of the micro-batches of the prompts ``used``, (n,)."""
+        lengths = samples.mask.sum(1).view(len(samples.prompt_ids), -1).cpu()
+        # What a pass computes for each prompt with its rollouts.
+        tokens = samples.prompt_mask.sum(1).cpu() + lengths.sum(1)
+        if not self.policy.packs:
+            tokens = lengths.shape[1] * (samples.prompt_mask.sum(1).cpu() + lengths.amax(1))
         while True:
+            sizes = self.microbatches.sizes(tokens[used].tolist())
             try:
-                return compute()
+                return compute(sizes)
             except torch.OutOfMemoryError:
-                self._halve_microbatch(prompts)
+                self.microbatches.halve(max(sizes))
             # Only here, where the error no longer holds the tensors of the failed pass.
             self.optimizer.zero_grad()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, samples: Samples, advantages: Tensor, used: Tensor, normalizer: float) -> dict[str, float]:
-        """Add the gradients of the prompts ``used``, (n,), micro-batch by micro-batch; what to log."""
+    def _accumulate(
+        self, samples: Samples, advantages: Tensor, used: Tensor, sizes: list[int], normalizer: float
+    ) -> dict[str, float]:
+        """Add the gradients of the prompts ``used``, (n,), in micro-batches of these sizes; what to log."""
         totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy", "log_prob_gap"), 0.0)
         gap_max = 0.0
         tokens_used = float(samples.mask.sum(1).view(len(advantages), -1).cpu()[used].sum())
-        for part in used.split(self.microbatch_prompts):
+        for part in used.split(sizes):
             batch = samples.subset(part)
             pulls = (
                 advantages[part].flatten(0, 1)[..., : batch.ids.shape[1]]
@@ -182,20 +193,6 @@ class PolicyUpdate:
             for name, value in terms.items():
                 totals[name] += value if name in ("loss", "kl") else value * share
         return {**totals, "log_prob_gap_max": gap_max}
-
-    def _halve_microbatch(self, prompts: int) -> None:
-        size = min(self.microbatch_prompts, prompts)
-        if size == 1:
-            raise OutOfMemory(
-                "out of memory in the update, with one prompt a micro-batch: lower --rollouts-per-prompt or "
-                "--max-new-tokens, or give --gradient-checkpointing or --lora-rank"
-            )
-        self.microbatch_prompts = size // 2
-        print(
-            f"out of memory with {size} prompts a micro-batch: the step is repeated, and the run goes on, with "
-            f"--microbatch-prompts {self.microbatch_prompts}",
-            file=sys.stderr,
-        )
 
     def _backward(self, samples: Samples, advantages: Tensor, normalizer: float) -> dict[str, float]:
         """Add the gradient of one micro-batch; its share of the loss and what to log."""

@@ -39,7 +39,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
     Args:
         env_type: Class of the environment; it must not override ``reset`` or ``step``.
         num_envs: How many copies, n >= 1.
-        scorer_pool: ``"none"``, ``"threads"`` or ``"processes"``; see :class:`~vpo_envs.scorers.Scorer`.
+        scorer_pool: ``"none"``, ``"threads"``, ``"processes"`` or ``"ray"``; see :class:`~vpo_envs.scorers.Scorer`.
         scorer_workers: Size of the pool.
         **kwargs: Arguments of the environment.
     """

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
 """What TRL calls our aggregations."""
+TRL_MICROBATCH_PROMPTS = 8
+"""Prompts of a backward pass where ``microbatch_prompts`` is ``"auto"``: TRL does not try again with fewer."""
 
 
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """The arguments of ``GRPOConfig`` for a run: those that make the same steps as `vpo_agent.trainer`.
 
-    The ``eval_*`` settings, ``sample_batch`` and ``gpu_memory_utilization`` have no meaning there.
+    The ``eval_*`` and ``scorer_*`` settings, ``sample_batch`` and ``gpu_memory_utilization`` have no meaning there.
 
     Args:
         config: The settings.
@@ -51,7 +53,8 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
             "choose a multiple"
         )
     share = per_update * group // processes
-    most = min(share, config.microbatch_prompts * group)
+    prompts_at_once = TRL_MICROBATCH_PROMPTS if config.microbatch_prompts == "auto" else config.microbatch_prompts
+    most = min(share, prompts_at_once * group)
     per_device = max(size for size in range(1, most + 1) if share % size == 0)
     return {
         "max_steps": config.steps * (prompts // per_update) * config.epochs,

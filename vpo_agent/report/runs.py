@@ -35,6 +35,8 @@ NOT_OF_THE_METHOD = {
     "run",
     "runs_dir",
     "sample_batch",
+    "scorer_pool",
+    "scorer_workers",
     "seed",
     "split",
     "tasks",

@@ -1,0 +1,65 @@
+"""Mazes whose scorers fail in one way each; in a module without torch, which new processes import quickly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from vpo_envs import MazeEnv, Unparsable
+from vpo_envs.core import AnswerTimeout, ScorerFailure
+
+
+class FaultyMaze(MazeEnv):
+    """Its scorer fails at routes that begin upwards, and runs out of time at those that begin to the left."""
+
+    def evaluate(self, task: Any, answer: str) -> Any:
+        if answer.startswith("U"):
+            raise ScorerFailure("a judge that does not answer")
+        if answer.startswith("L"):
+            raise AnswerTimeout("too slow")
+        return super().evaluate(task, answer)
+
+
+class DeadlyMaze(MazeEnv):
+    """Its scorer's process dies at routes that begin upwards."""
+
+    def evaluate(self, task: Any, answer: str) -> Any:
+        if answer.startswith("U"):
+            os._exit(1)
+        return super().evaluate(task, answer)
+
+
+class BrokenMaze(MazeEnv):
+    """Its scorer has a mistake."""
+
+    def evaluate(self, task: Any, answer: str) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+
+class StubbornMaze(MazeEnv):
+    """It can be pickled and not be read again."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise RuntimeError("not here")
+
+
+class StrictMaze(MazeEnv):
+    """Its test split takes no answer."""
+
+    def parse(self, text: str) -> str:
+        if self.split == "test":
+            raise Unparsable("no")
+        return super().parse(text)
+
+
+class SigningMaze(MazeEnv):
+    """Each process that scores leaves a file with its number in ``folder``."""
+
+    def __init__(self, folder: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.folder = folder
+
+    def evaluate(self, task: Any, answer: str) -> Any:
+        (self.folder / str(os.getpid())).touch()
+        return super().evaluate(task, answer)
