@@ -28,7 +28,6 @@ PRESETS = {
         "kl_coef": 0.0,
         "eval_every": 50,
         "eval_prompts": 200,
-        "microbatch_prompts": 16,
     },
     "conflict": {
         "env": "vpo/Maze-v0",

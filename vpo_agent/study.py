@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vpo_agent.checkpoints import write_text_atomically
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.run_folder import MAY_CHANGE_ON_RESUME
 
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 
@@ -140,7 +141,7 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
         for name, value in now.items():
             # A setting that came into being after the run was made had its default in effect.
             before = saved.get(name, TrainConfig.model_fields[name].get_default(call_default_factory=True))
-            if name not in ("runs_dir", "name") and before != value:
+            if name not in MAY_CHANGE_ON_RESUME - {"steps"} and before != value:
                 raise ValueError(
                     f"the run in {str(run.folder)!r} has {name}={before!r}, but the study states {value!r}: "
                     "delete the folder, or give the arm another label"
