@@ -63,8 +63,9 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> Non
     assert study.name == path.stem
     runs = runs_of(study, tmp_path)
     assert len({run.folder for run in runs}) == len(runs)
-    for name in ("steps", "prompts_per_step", "rollouts_per_prompt", "learning_rate"):
+    for name in ("steps", "learning_rate", "temperature", "eval_prompts", "eval_answers"):
         assert len({getattr(run.config, name) for run in runs}) == 1, f"{name} is meant to be the same for all arms"
+    assert {run.config.prompts_per_step * run.config.rollouts_per_prompt for run in runs} == {128}
 
 
 def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
