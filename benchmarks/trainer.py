@@ -42,7 +42,7 @@ def settings_of(chosen: argparse.Namespace, folder: str) -> dict[str, Any]:
         "model": chosen.model,
         "steps": 10_000,
         "prompts_per_step": chosen.prompts,
-        "microbatch_prompts": chosen.microbatch or chosen.prompts,
+        "microbatch_prompts": chosen.microbatch,
         "rollouts_per_prompt": chosen.rollouts,
         "max_new_tokens": chosen.tokens,
         "learning_rate": 1e-6,
@@ -336,7 +336,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=16, help="a step, default 16")
     parser.add_argument("--rollouts", type=int, default=8, help="a prompt, default 8")
     parser.add_argument("--tokens", type=int, default=100, help="longest response, default 100")
-    parser.add_argument("--microbatch", type=int, default=0, help="prompts of a backward pass, default all")
+    parser.add_argument("--microbatch", type=int, default=2, help="prompts of a backward pass, default 2")
     parser.add_argument("--threads", type=int, default=1, help="default 1")
     both = ["fixed", "natural"]
     parser.add_argument("--settings", nargs="+", choices=both, default=both, help="default both")
