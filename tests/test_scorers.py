@@ -16,6 +16,7 @@ import pytest
 import toy_mazes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import heed_interrupts
 
 from vpo_envs import CodeEnv, MazeEnv, RewardBatch, Status
 from vpo_envs.answers import format_answers
@@ -195,6 +196,7 @@ def test_no_worker_outlives_a_process_that_was_killed(tmp_path: Path, end: signa
         text=True,
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "scored\n"

@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from processes import heed_interrupts
 
 from vpo_agent.command import main
 
@@ -26,8 +27,8 @@ PATIENCE = 120
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_told_to_end(bpe_model: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "vpo_agent.command", "serve", str(bpe_model), "--port", "0", "--device", "cpu"]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **streams) as process:
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_interrupts}
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **settings) as process:
         try:
             line = process.stdout.readline()
             url = re.fullmatch(
