@@ -13,10 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from vpo_agent.group_decoding import GroupDecoder
-from vpo_agent.kv_cache import FixedLayer
+from vpo_agent.kv_cache import FixedLayer, keys_and_values
 
 WARM_UP = 2
 """Runs before a step is recorded, in which libraries set up what must not be set up while recording."""
@@ -43,9 +42,7 @@ class GraphGroupDecoder(GroupDecoder):
         """See :meth:`GroupDecoder.step`."""
         self._seen.index_fill_(3, self._column, True)
         if self._step is None:
-            self._token = torch.empty_like(token)[:, None]
-            self._where = self._position[:, None].clone()
-            self._token.copy_(token[:, None])
+            self._token, self._where = token[:, None].clone(), self._position[:, None].clone()
             self._step = _recorded(self._decode) if token.is_cuda else self._decode
         else:
             self._token.copy_(token[:, None])
@@ -64,13 +61,10 @@ class GraphGroupDecoder(GroupDecoder):
         longest = self._cache.get_seq_length()
         device = self._position.device
         self._column = torch.tensor([longest], device=device)
-        layers = []
-        for layer in self._cache.layers:
-            if type(layer) is not DynamicLayer or layer.keys is None or layer.values is None:
-                raise NotImplementedError(f"decoding by graphs needs full attention, not a {type(layer).__name__}")
-            keys, values = (states.repeat_interleave(rollouts, 0) for states in (layer.keys, layer.values))
-            layers.append(FixedLayer(keys, values, room, self._column))
-        self._cache.layers = list(layers)
+        self._cache.layers = [
+            FixedLayer(keys.repeat_interleave(rollouts, 0), values.repeat_interleave(rollouts, 0), room, self._column)
+            for keys, values in keys_and_values(self._cache)
+        ]
         self._seen = torch.zeros(len(self._position), 1, 1, longest + room, dtype=torch.bool, device=device)
         self._seen[:, 0, 0, :longest] = True if mask is None else mask.repeat_interleave(rollouts, 0)
 

@@ -124,6 +124,25 @@ class FixedLayer(DynamicLayer):
         self.keys, self.values = self.keys[: len(order)], self.values[: len(order)]
 
 
+def has_full_attention(config: Any) -> bool:
+    """Whether all layers of a model hold the keys and values of every token, as those of a window do not."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+
+
+def keys_and_values(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
+    """What each layer holds, (rows, key heads, tokens, width) twice.
+
+    Raises:
+        NotImplementedError: A layer does not hold all keys and values.
+    """
+    found = []
+    for layer in cache.layers:
+        if type(layer) is not DynamicLayer or layer.keys is None or layer.values is None:
+            raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
+        found.append((layer.keys, layer.values))
+    return found
+
+
 def preallocated_cache(config: Any, room: int) -> DynamicCache:
     """A cache for ``config`` whose full-attention layers have room for ``room`` tokens after the prompt."""
     cache = DynamicCache(config=config)

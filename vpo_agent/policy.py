@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import DynamicLayer
 
 from vpo_agent.attention import ATTENTION
 from vpo_agent.graph_decoding import GraphGroupDecoder
 from vpo_agent.group_decoding import GroupDecoder, SharingGroupDecoder
+from vpo_agent.kv_cache import has_full_attention
 from vpo_agent.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.packing import pack
 from vpo_agent.samples import Samples
@@ -403,8 +403,7 @@ class LMPolicy:
     def _check_graphs(self) -> None:
         if self.device.type != "cuda":
             raise ValueError(f"cuda_graphs needs a GPU, but the model is on {self.device}: leave it out")
-        layers = DynamicCache(config=self.model_config).layers
-        if not self._takes_positions or any(type(layer) is not DynamicLayer for layer in layers):
+        if not self._takes_positions or not has_full_attention(self.model_config):
             raise ValueError("cuda_graphs needs a model whose layers all have full attention: leave it out")
 
     def _can_share_prompts(self) -> bool:

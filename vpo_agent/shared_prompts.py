@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+
+from vpo_agent.kv_cache import keys_and_values
 
 
 @dataclass
@@ -40,13 +41,8 @@ class SharedPrompts:
         Raises:
             NotImplementedError: A layer does not hold all keys and values.
         """
-        keys, values = [], []
-        for layer in cache.layers:
-            # Other layers, such as those of a sliding window, do not hold the whole prompt.
-            if type(layer) is not DynamicLayer or layer.keys is None or layer.values is None:
-                raise NotImplementedError(f"prompts cannot be shared in a {type(layer).__name__}")
-            keys.append(layer.keys)
-            values.append(layer.values)
+        layers = keys_and_values(cache)
+        keys, values = [keys for keys, _ in layers], [values for _, values in layers]
         owner = torch.arange(len(keys[0]), device=keys[0].device).repeat_interleave(rollouts)
         return cls(keys, values, mask, owner)
 

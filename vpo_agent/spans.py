@@ -1,4 +1,4 @@
-"""Which answer each sampled token belongs to."""
+"""How tokens and the tags of answers lie to each other: whose answer a token belongs to, and what closes the last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from vpo_agent.samples import Samples
-from vpo_envs.answers import answer_spans
+from vpo_envs.answers import answer_spans, answer_tags
+
+
+def closing_token(tokenizer: Any, num_answers: int) -> int | None:
+    """The token that is the last closing tag of ``num_answers`` answers; ``None`` where the tag is several tokens."""
+    closing = answer_tags(num_answers)[-1][1]
+    ids: list[int] = tokenizer(closing, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
 
 
 def token_credit(tokenizer: Any, samples: Samples, credit: Tensor) -> Tensor:

@@ -35,9 +35,8 @@ from vpo_agent.estimators import Advantages, advantages, estimator
 from vpo_agent.metrics import diversity
 from vpo_agent.samples import Samples
 from vpo_agent.simplex import WeightSampler, draw_weights, prompt_key
-from vpo_agent.spans import token_credit
+from vpo_agent.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv
-from vpo_envs.answers import answer_tags
 from vpo_envs.preferences import in_whole_percent
 
 TRL_VERSIONS = ">=1.16,<1.17"
@@ -210,12 +209,11 @@ class TRLAdapter:
         Returns:
             The same model.
         """
-        closing = answer_tags(self.env.num_answers)[-1][1]
-        ids = self.tokenizer(closing, add_special_tokens=False)["input_ids"]
-        if len(ids) == 1 and self.tokenizer.decode(ids) == closing:
+        closing = closing_token(self.tokenizer, self.env.num_answers)
+        if closing is not None:
             own = model.generation_config.eos_token_id
             before = own if isinstance(own, list) else [self.tokenizer.eos_token_id if own is None else own]
-            model.generation_config.eos_token_id = sorted({*(one for one in before if one is not None), *ids})
+            model.generation_config.eos_token_id = sorted({*(one for one in before if one is not None), closing})
         return model
 
     # Scores --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from vpo_agent.errors import BackendFailed
 from vpo_agent.loading import quiet_transformers
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples
-from vpo_envs.answers import answer_tags
+from vpo_agent.spans import closing_token
 
 CPU_PAGE = 32
 """Tokens in a page of the cache on a CPU, where attention runs over whole pages."""
@@ -130,10 +130,8 @@ class ContinuousSampler:
 
     def _stops(self, num_answers: int) -> list[int]:
         """Tokens at which the engine ends a row."""
-        tokenizer = self.policy.tokenizer
-        closing = answer_tags(num_answers)[-1][1]
-        ids = tokenizer(closing, add_special_tokens=False)["input_ids"]
-        alone = ids if len(ids) == 1 and tokenizer.decode(ids) == closing else []
+        closing = closing_token(self.policy.tokenizer, num_answers)
+        alone = [] if closing is None else [closing]
         # The engine takes -1 for no token at all.
         return sorted({*self.policy.ending_ids, *alone}) or [-1]
 

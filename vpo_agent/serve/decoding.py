@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from vpo_agent.kv_cache import has_full_attention
 from vpo_agent.policy import LMPolicy
 
 COLUMNS_AT_ONCE = 64
@@ -63,9 +64,8 @@ class Decoder(ABC):
 
 def make_decoder(policy: LMPolicy) -> Decoder:
     """The decoder that suits the model: rows join at any time where all its attention is full."""
-    layers = DynamicCache(config=policy.model_config).layers
-    full = all(type(layer) is DynamicLayer for layer in layers)
-    return SlotDecoder(policy) if full and policy._takes_positions else WindowDecoder(policy)
+    suits = policy._takes_positions and has_full_attention(policy.model_config)
+    return SlotDecoder(policy) if suits else WindowDecoder(policy)
 
 
 class SlotDecoder(Decoder):
