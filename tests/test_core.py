@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import pytest
+import toy_mazes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,17 +71,6 @@ class GuessEnv(VectorTextEnv[Target, int, Guess]):
 
     def feasible(self, outcome: Guess) -> bool:
         return outcome.closeness >= 0
-
-
-class BrokenMaze(MazeEnv):
-    """A maze whose scorer fails at routes that begin upwards and takes too long over those that begin to the left."""
-
-    def evaluate(self, task: Any, answer: str) -> Any:
-        if answer.startswith("U"):
-            raise ScorerFailure("the map is lost")
-        if answer.startswith("L"):
-            raise AnswerTimeout("still walking")
-        return super().evaluate(task, answer)
 
 
 TASK = Target(number=4)
@@ -146,7 +136,7 @@ def test_different_answers_with_equal_vectors_are_no_duplicates() -> None:
 
 
 def test_a_scorer_that_fails_marks_its_answer_and_no_other() -> None:
-    env = BrokenMaze(num_answers=3)
+    env = toy_mazes.FaultyMaze(num_answers=3)
     route = MazeEnv().front(env.task(0))[0].answer
     task = env.task(0)
     safe = route if not route.startswith(("UP", "LEFT")) else "DOWN, " + route

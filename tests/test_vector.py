@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import toy_mazes
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
@@ -44,22 +44,6 @@ class GatedMaze(MazeEnv):
     def evaluate(self, task: Any, answer: str) -> Any:
         assert self.sign.wait(timeout=20)
         return super().evaluate(task, answer)
-
-
-class DeadlyMaze(MazeEnv):
-    """A maze whose scorer's process dies at routes that begin upwards."""
-
-    def evaluate(self, task: Any, answer: str) -> Any:
-        if answer.startswith("U"):
-            os._exit(1)
-        return super().evaluate(task, answer)
-
-
-class BrokenMaze(MazeEnv):
-    """A maze whose scorer has a mistake."""
-
-    def evaluate(self, task: Any, answer: str) -> Any:
-        raise ZeroDivisionError
 
 
 def follow_singles(envs: Any, singles: list[Any], steps: int, seed: int) -> None:
@@ -191,7 +175,7 @@ def test_a_step_can_be_begun_and_waited_for() -> None:
 
 
 def test_the_death_of_a_worker_is_no_score() -> None:
-    envs = TextVectorEnv(DeadlyMaze, num_envs=2, scorer_pool="processes", scorer_workers=1, num_answers=2)
+    envs = TextVectorEnv(toy_mazes.DeadlyMaze, num_envs=2, scorer_pool="processes", scorer_workers=1, num_answers=2)
     envs.reset(seed=0)
     deadly = format_answers(["UP", "DOWN"])
     _, rewards, _, _, infos = envs.step([deadly, deadly])
@@ -204,7 +188,7 @@ def test_the_death_of_a_worker_is_no_score() -> None:
 
 @pytest.mark.parametrize("pool", ["none", "threads", "processes"])
 def test_a_mistake_in_a_scorer_comes_through_and_the_next_step_works(pool: Any) -> None:
-    envs = TextVectorEnv(BrokenMaze, num_envs=1, scorer_pool=pool, scorer_workers=1)
+    envs = TextVectorEnv(toy_mazes.BrokenMaze, num_envs=1, scorer_pool=pool, scorer_workers=1)
     envs.reset(seed=0)
     with pytest.raises(ZeroDivisionError):
         envs.step(["<answer>UP</answer>"])
