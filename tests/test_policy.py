@@ -13,7 +13,7 @@ import toys
 from scipy.stats import chisquare
 from torch import Tensor
 
-from vpo_agent import policy as policy_module
+from vpo_agent import head
 from vpo_agent.loading import choose_device, choose_dtype
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples, concatenate_samples
@@ -116,7 +116,7 @@ def test_tiles_of_the_head_change_neither_value_nor_gradient(monkeypatch: pytest
     policy = make_policy("llama")
     samples = sample(policy)
     values, slopes = gradients(policy, samples)
-    monkeypatch.setattr(policy_module, "HEAD_TILE_TOKENS", 7)
+    monkeypatch.setattr(head, "TILE_TOKENS_CPU", 7)
     values_tiled, slopes_tiled = gradients(policy, samples)
     torch.testing.assert_close(values, values_tiled, rtol=0, atol=1e-5)
     assert_same_gradients(slopes, slopes_tiled, 1e-5)

@@ -11,20 +11,17 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.attention import ATTENTION
 from vpo_agent.graph_decoding import GraphGroupDecoder
 from vpo_agent.group_decoding import GroupDecoder, SharingGroupDecoder
+from vpo_agent.head import token_log_probs
 from vpo_agent.kv_cache import has_full_attention
 from vpo_agent.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.packing import pack
 from vpo_agent.samples import Samples
 from vpo_envs.answers import answer_tags
-
-HEAD_TILE_TOKENS = 2048
-"""Tokens whose logits exist at one time, so that no (batch, length, vocabulary) tensor ever does."""
 
 
 class LMPolicy:
@@ -335,29 +332,17 @@ class LMPolicy:
             (tokens,) without gradient where it is asked for.
         """
         states = self._states_packed(samples) if self.packs else self._hidden_apart(samples)[samples.mask]
-        chosen = samples.ids[samples.mask]
-        tiles = []
-        entropies = []
-        for start in range(0, len(states), HEAD_TILE_TOKENS):
-            part = slice(start, start + HEAD_TILE_TOKENS)
-            arguments = (states[part], chosen[part], samples.temperature)
-            # A single tile needs no second pass; several are recomputed in the backward pass one by one.
-            if len(states) <= HEAD_TILE_TOKENS or not torch.is_grad_enabled():
-                log_prob, spread = self._head(*arguments)
-            else:
-                log_prob, spread = checkpoint(self._head, *arguments, use_reentrant=False)
-            tiles.append(log_prob)
-            entropies.append(spread)
+        head = None if self._decoder is None else self._causal_lm.get_output_embeddings()
+        found, entropies = token_log_probs(
+            states,
+            None if head is None else head.weight,
+            None if head is None else head.bias,
+            samples.ids[samples.mask],
+            temperature=samples.temperature,
+            entropy=entropy,
+        )
         out = torch.zeros(samples.mask.shape, device=states.device)
-        out = out.masked_scatter(samples.mask, torch.cat(tiles))
-        return out, torch.cat(entropies) if entropy else None
-
-    def _head(self, states: Tensor, chosen: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        logits = states if self._decoder is None else self._causal_lm.get_output_embeddings()(states)
-        scaled = torch.log_softmax(logits.float() / temperature, dim=-1)
-        with torch.no_grad():
-            spread = -(scaled.exp() * scaled).sum(-1)
-        return scaled.gather(1, chosen[:, None])[:, 0], spread
+        return out.masked_scatter(samples.mask, found), entropies
 
     def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
         """Last hidden states, or logits for a model whose head is not plain."""
@@ -451,7 +436,8 @@ class LMPolicy:
         Several families scale or cap their logits, each by a setting of its own name, so this is found by trying.
         """
         decoder, head = self._causal_lm.get_decoder(), self._causal_lm.get_output_embeddings()
-        if decoder is None or decoder is self._causal_lm or head is None:
+        # Of a head that is more than a linear map, as with adapters of its own, the weight says too little.
+        if decoder is None or decoder is self._causal_lm or type(head) is not torch.nn.Linear:
             return None
         ids = torch.arange(2, device=self.device)[None]
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
