@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_samples_and_leaves_the_generators_alone() 
     torch.manual_seed(4)
     assert_same_samples(first, sample(policy, TEXTS))
     assert rows_of(first) != rows_of(sample(policy, TEXTS, seed=(1, 3)))
-    assert rows_of(first) != rows_of(sample(policy, TEXTS, first_row=5))
+    assert rows_of(first) != rows_of(sample(policy, TEXTS, places=[5, *range(1, len(TEXTS))]))
 
 
 def test_tokens_come_with_the_frequency_of_the_tempered_distribution() -> None:

@@ -151,7 +151,7 @@ def test_a_row_depends_on_its_place_and_not_on_its_neighbours(family: str) -> No
     policy = make_policy(family)
     together = sample(policy)
     for index, prompt in enumerate(PROMPTS):
-        alone = sample(policy, [prompt], first_row=index * ROLLOUTS)
+        alone = sample(policy, [prompt], places=[index])
         rows = slice(index * ROLLOUTS, (index + 1) * ROLLOUTS)
         assert alone.texts == together.texts[rows]
         assert torch.equal(alone.mask.sum(1), together.mask[rows].sum(1))
@@ -276,7 +276,7 @@ def test_a_subset_holds_the_rows_of_its_prompts() -> None:
 def test_concatenated_parts_are_the_samples_of_one_batch() -> None:
     policy = make_policy("gpt2")
     whole = sample(policy)
-    parts = [sample(policy, [prompt], first_row=i * ROLLOUTS) for i, prompt in enumerate(PROMPTS)]
+    parts = [sample(policy, [prompt], places=[i]) for i, prompt in enumerate(PROMPTS)]
     joined = concatenate_samples(parts)
     assert torch.equal(joined.prompt_mask, whole.prompt_mask)
     assert torch.equal(joined.mask, whole.mask)

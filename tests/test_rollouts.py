@@ -12,6 +12,7 @@ import toys
 
 from vpo_agent.policy import LMPolicy
 from vpo_agent.rollouts import Rollouts, collect, make_text_env
+from vpo_agent.samples import Samples
 from vpo_envs import Status
 from vpo_envs.answers import split_answers
 
@@ -63,6 +64,32 @@ def test_no_more_responses_are_in_flight_than_allowed(policy: LMPolicy, monkeypa
     monkeypatch.setattr(policy.model, "forward", watched)
     collected(policy, sample_batch=9)
     assert max(sizes) == 8
+
+
+def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(policy: LMPolicy) -> None:
+    class Watching:
+        """Notes how long the prompts of each call are."""
+
+        def __init__(self) -> None:
+            self.lengths: list[list[int]] = []
+
+        def sample(self, prompts: list[str], **settings: Any) -> Samples:
+            self.lengths.append([len(prompt) for prompt in prompts])
+            return policy.sample(prompts, **settings)
+
+    env, settings = toys.LettersEnv(num_answers=2), {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0}
+    tasks = [env.task(index) for index in range(5)]
+    watching = Watching()
+    split, whole = (
+        collect(env, sampler, tasks, seed=(7,), sample_batch=most, **settings)
+        for sampler, most in ((watching, 9), (policy, 100))
+    )
+    lengths = [len(env.prompt(task, 2)) for task in tasks]
+    assert lengths != sorted(lengths)
+    assert watching.lengths == [sorted(lengths)[:2], sorted(lengths)[2:4], sorted(lengths)[4:]]
+    assert split.samples.texts == whole.samples.texts
+    assert torch.equal(split.samples.prompt_mask, whole.samples.prompt_mask)
+    np.testing.assert_array_equal(split.rewards, whole.rewards)
 
 
 def test_a_rollout_whose_scorer_failed_is_marked(policy: LMPolicy, tmp_path: Path) -> None:

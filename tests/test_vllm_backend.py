@@ -96,7 +96,7 @@ def test_a_row_depends_on_the_seed_and_its_place_alone(vllm: Any, bpe_model: Pat
     policy = make_policy(bpe_model)
     whole = rows_of(sample(policy, bpe_model))
     assert whole == rows_of(sample(policy, bpe_model))
-    assert whole[3:] == rows_of(sample(policy, bpe_model, PROMPTS[1:], first_row=3))
+    assert whole[3:] == rows_of(sample(policy, bpe_model, PROMPTS[1:], places=range(1, 3)))
     assert whole != rows_of(sample(policy, bpe_model, seed=(5,)))
 
 

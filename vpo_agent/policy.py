@@ -203,7 +203,7 @@ class LMPolicy:
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        first_row: int = 0,
+        places: Sequence[int] | None = None,
     ) -> Samples:
         """Sample ``rollouts`` responses to each prompt.
 
@@ -218,7 +218,7 @@ class LMPolicy:
             max_new_tokens: Longest response, in tokens.
             temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
             seed: Numbers that key the random stream.
-            first_row: Place of the first row in that stream, for a batch that is sampled in parts.
+            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
 
         Raises:
             ValueError: Prompt and response do not fit into the model's context.
@@ -228,7 +228,9 @@ class LMPolicy:
         self.check_length(prompt_ids.shape[1], max_new_tokens)
         device = prompt_ids.device
         rows = len(prompts) * rollouts
-        uniforms = _uniforms(first_row, rows, max_new_tokens, seed).to(device)
+        uniforms = _uniforms(range(len(prompts)) if places is None else places, rollouts, max_new_tokens, seed).to(
+            device
+        )
         closing = answer_tags(num_answers)[-1][1]
         ids = torch.full((rows, max_new_tokens), self._filler, dtype=torch.long, device=device)
         log_probs = torch.zeros(rows, max_new_tokens, device=device)
@@ -449,10 +451,11 @@ class LMPolicy:
         return decoder if same else None
 
 
-def _uniforms(first: int, rows: int, length: int, seed: Sequence[int]) -> Tensor:
-    """Uniform numbers (rows, length) keyed by ``seed``; a row's numbers depend on its place in the stream alone."""
+def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> Tensor:
+    """Uniform numbers (P * rollouts, length) keyed by ``seed``; a row's depend on its place in the stream alone."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
-    return torch.from_numpy(rng.random((first + rows, length), dtype=np.float32)[first:])
+    stream = rng.random((max(places) + 1, rollouts, length), dtype=np.float32)
+    return torch.from_numpy(stream[list(places)]).flatten(0, 1)
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import vpo_envs  # noqa: F401 - registers the environments
@@ -88,7 +89,7 @@ def collect(
         seed: Numbers that key the random stream.
         sample_batch: Most responses in flight at one time, but at least those of one prompt. Every response has its
             own random numbers, so how the batch is split does not matter to them; the backend ``continuous`` has one
-            stream for a call, and there it does.
+            stream for a call, and there it does. Prompts of like length are sampled together.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
         scorer: Scores the responses with ``env``, which it must know; by default this process does.
     """
@@ -99,21 +100,23 @@ def collect(
             env.condition(prompt, weights, env.active(task))
             for prompt, weights, task in zip(prompts, stated_weights, tasks, strict=True)
         ]
-    prompts_at_once = max(1, sample_batch // rollouts)
+    parts = _by_length(prompts, max(1, sample_batch // rollouts))
     samples = concatenate_samples(
         [
             sampler.sample(
-                prompts[first : first + prompts_at_once],
+                [prompts[index] for index in part],
                 rollouts=rollouts,
                 num_answers=env.num_answers,
                 max_new_tokens=max_new_tokens,
                 temperature=temperature,
                 seed=seed,
-                first_row=first * rollouts,
+                places=part,
             )
-            for first in range(0, len(prompts), prompts_at_once)
+            for part in parts
         ]
     )
+    if len(parts) > 1:
+        samples = samples.subset(torch.tensor([index for part in parts for index in part]).argsort())
     generated = time.perf_counter()
     asked = [task for task in tasks for _ in range(rollouts)]
     batch = env.score_batch(asked, samples.texts) if scorer is None else scorer.score_batch(asked, samples.texts, env)
@@ -127,3 +130,11 @@ def collect(
         generated - start,
         scored - generated,
     )
+
+
+def _by_length(prompts: Sequence[str], most: int) -> list[list[int]]:
+    """Indices of the prompts, at most ``most`` in a part; where there are several parts, by length, to save padding."""
+    order = list(range(len(prompts)))
+    if len(order) > most:
+        order.sort(key=lambda index: len(prompts[index]))
+    return [order[first : first + most] for first in range(0, len(order), most)]

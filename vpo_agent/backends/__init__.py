@@ -25,7 +25,7 @@ class Sampler(Protocol):
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        first_row: int = 0,
+        places: Sequence[int] | None = None,
     ) -> Samples:
         """Sample ``rollouts`` responses to each prompt.
 
@@ -36,7 +36,7 @@ class Sampler(Protocol):
             max_new_tokens: Longest response, in tokens.
             temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
             seed: Numbers that key the random stream; with the same numbers come the same samples.
-            first_row: Place of the first row in that stream, for a batch that is sampled in parts.
+            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
 
         Raises:
             ValueError: Prompt and response do not fit into the model's context.

@@ -57,7 +57,7 @@ class ContinuousSampler:
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        first_row: int = 0,
+        places: Sequence[int] | None = None,
     ) -> Samples:
         """Sample ``rollouts`` responses to each prompt, see :class:`vpo_agent.backends.Sampler`."""
         encoded = self.policy.encode_prompts(prompts)
@@ -74,7 +74,7 @@ class ContinuousSampler:
                 eos_token_id=self._stops(num_answers),
                 pad_token_id=self.policy.tokenizer.pad_token_id,
             ),
-            int(np.random.SeedSequence([*seed, first_row]).generate_state(1)[0]),
+            int(np.random.SeedSequence([*seed, places[0] if places else 0]).generate_state(1)[0]),
         )
         return to_samples(
             self.policy,

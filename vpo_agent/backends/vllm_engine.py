@@ -72,7 +72,7 @@ class VLLMSampler:
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        first_row: int = 0,
+        places: Sequence[int] | None = None,
     ) -> Samples:
         """Sample ``rollouts`` responses to each prompt, see :class:`vpo_agent.backends.Sampler`."""
         from vllm import SamplingParams
@@ -95,7 +95,7 @@ class VLLMSampler:
                 logprobs=0,
                 seed=row_seed,
             )
-            for row_seed in _row_seeds(seed, first_row, len(rows))
+            for row_seed in _row_seeds(seed, range(len(prompts)) if places is None else places, rollouts)
         ]
         with generators_kept():
             self._wake()
@@ -150,9 +150,10 @@ def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                 yield (f"{prefix}.{name}" if prefix else name), weight.detach()
 
 
-def _row_seeds(seed: Sequence[int], first: int, rows: int) -> list[int]:
+def _row_seeds(seed: Sequence[int], places: Sequence[int], rollouts: int) -> list[int]:
     """A seed for each row, keyed by ``seed`` and the row's place."""
     return [
-        int(np.random.SeedSequence([*seed, place]).generate_state(1, np.uint32)[0])
-        for place in range(first, first + rows)
+        int(np.random.SeedSequence([*seed, place * rollouts + rollout]).generate_state(1, np.uint32)[0])
+        for place in places
+        for rollout in range(rollouts)
     ]
