@@ -58,6 +58,7 @@ def test_a_model_shares_prompts_on_a_cpu_where_its_attention_is_plain() -> None:
         "qwen3": True,
         "llama": True,
         "gpt2": True,
+        "opt": True,
         "gemma2": False,
     }
 

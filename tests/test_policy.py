@@ -13,7 +13,7 @@ import toys
 from scipy.stats import chisquare
 from torch import Tensor
 
-from vpo_agent import head
+from vpo_agent import head, recomputing
 from vpo_agent.loading import choose_device, choose_dtype
 from vpo_agent.policy import LMPolicy
 from vpo_agent.samples import Samples, concatenate_samples
@@ -100,11 +100,21 @@ def test_shared_prompts_give_values_and_gradients_of_separate_sequences(family: 
     assert_same_gradients(slopes, slopes_apart, 1e-4)
 
 
-def test_gradient_checkpointing_recomputes_the_layers_and_leaves_dropout_off() -> None:
-    policy = make_policy("gpt2", checkpointing=True, resid_pdrop=0.5, attn_pdrop=0.5, embd_pdrop=0.5)
+@pytest.mark.parametrize(
+    ("family", "layer", "rates"),
+    [
+        ("gpt2", "transformer.h.0.mlp", {"resid_pdrop": 0.5, "attn_pdrop": 0.5, "embd_pdrop": 0.5}),
+        # Its layers drop out by themselves, without a module for it.
+        ("opt", "model.decoder.layers.0.fc1", {"dropout": 0.5, "attention_dropout": 0.5}),
+    ],
+)
+def test_gradient_checkpointing_recomputes_the_layers_and_leaves_dropout_off(
+    family: str, layer: str, rates: dict[str, Any]
+) -> None:
+    policy = make_policy(family, checkpointing=True, **rates)
     samples = sample(policy)
-    calls = []
-    policy.model.transformer.h[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    calls: list[int] = []
+    policy.model.get_submodule(layer).register_forward_pre_hook(lambda *_: calls.append(1))
     log_probs, _ = policy.log_probs(samples)
     assert len(calls) == 1
     log_probs.sum().backward()
@@ -132,6 +142,25 @@ def test_entropy_is_that_of_each_distribution() -> None:
     expected = torch.distributions.Categorical(logits=logits).entropy()[samples.mask[0]]
     torch.testing.assert_close(entropy, expected.detach(), rtol=1e-4, atol=1e-4)
     assert not entropy.requires_grad
+
+
+def test_gradient_checkpointing_of_a_model_without_such_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recomputing, "GradientCheckpointingLayer", torch.nn.Conv3d)
+    with pytest.raises(
+        ValueError, match="gradient_checkpointing is not possible with a LlamaForCausalLM: leave it out"
+    ):
+        make_policy("llama", checkpointing=True)
+
+
+def test_a_copy_of_a_recomputed_model_has_layers_of_its_own() -> None:
+    policy = make_policy("llama", checkpointing=True)
+    copied = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.zero_()
+    ids = torch.tensor([[1, 2, 3]])
+    assert float(copied(ids).logits.detach().std()) > 0.1
+    assert float(policy.model(ids).logits.detach().std()) == 0
 
 
 # --- sampling ---

@@ -18,6 +18,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -34,7 +36,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}[assistant]{% if enable_thinking is defined and not enable_thinking %}"
     " (no thinking){% endif %} {% endif %}"
 )
-FAMILIES = ("qwen3", "llama", "gpt2", "gemma2")
+FAMILIES = ("qwen3", "llama", "gpt2", "gemma2", "opt")
 """Rotary positions with and without query norms, learned absolute positions, and capped logits."""
 
 
@@ -84,6 +86,10 @@ def tiny_model(
         model = GPT2LMHeadModel(
             GPT2Config(**{**common, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, **changes})
         )
+    elif family == "opt":
+        sizes = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48, "num_hidden_layers": 2}
+        more = {"num_attention_heads": 4, "max_position_embeddings": 256}
+        model = OPTForCausalLM(OPTConfig(**{**common, **sizes, **more, **changes}))
     elif family == "llama":
         model = LlamaForCausalLM(LlamaConfig(**{**common, **wide, **changes}))
     elif family == "qwen3":

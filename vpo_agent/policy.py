@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from vpo_agent.head import token_log_probs
 from vpo_agent.kv_cache import has_full_attention
 from vpo_agent.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.packing import pack
+from vpo_agent.recomputing import recompute_layers
 from vpo_agent.samples import Samples
 from vpo_envs.answers import answer_tags
 
@@ -37,8 +37,8 @@ class LMPolicy:
         cuda_graphs: Replay decoding steps as CUDA graphs, see `vpo_agent.graph_decoding`.
 
     Raises:
-        ValueError: The tokenizer has neither of those tokens, or graphs are asked for without a GPU, or of a model
-            that they do not suit.
+        ValueError: The tokenizer has neither of those tokens, gradient checkpointing or graphs are asked for of a model
+            that they do not suit, or graphs without a GPU.
     """
 
     def __init__(
@@ -60,12 +60,8 @@ class LMPolicy:
                 )
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self._causal_lm: Any = self.model.get_base_model() if hasattr(model, "get_base_model") else self.model
-        self._recomputed: list[torch.nn.Module] = []
         if gradient_checkpointing:
-            # Earlier releases of transformers 5 know it by its former name alone.
-            newer = getattr(self._causal_lm, "activation_checkpointing_enable", None)
-            (newer or self._causal_lm.gradient_checkpointing_enable)({"use_reentrant": False})
-            self._recomputed = [m for m in self._causal_lm.modules() if getattr(m, "gradient_checkpointing", False)]
+            recompute_layers(self._causal_lm)
         self._takes_positions = "position_ids" in inspect.signature(self._causal_lm.forward).parameters
         self._decoder = self._decoder_apart()
         config = self._causal_lm.config.get_text_config()
@@ -359,8 +355,7 @@ class LMPolicy:
         batch = pack(samples)
         # A mask of four axes passes through the model untouched; the attention function has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
-        with self._recomputing():
-            states = self._states(batch.ids, unused, batch.positions, packed=batch)
+        states = self._states(batch.ids, unused, batch.positions, packed=batch)
         return states[0, batch.predicts]
 
     def _can_pack(self) -> bool:
@@ -417,20 +412,8 @@ class LMPolicy:
         group = samples.rollouts_per_prompt
         ids = torch.cat([samples.prompt_ids.repeat_interleave(group, 0), samples.ids[:, :-1]], dim=1)
         mask = torch.cat([samples.prompt_mask.repeat_interleave(group, 0), samples.mask[:, :-1]], dim=1)
-        with self._recomputing():
-            states = self._states(ids, mask, self.positions(mask))
+        states = self._states(ids, mask, self.positions(mask))
         return states[:, samples.prompt_ids.shape[1] - 1 :]
-
-    @contextmanager
-    def _recomputing(self) -> Iterator[None]:
-        """Have the layers recomputed in the backward pass: they do so in training mode, which nothing else is in."""
-        for module in self._recomputed:
-            module.training = torch.is_grad_enabled()
-        try:
-            yield
-        finally:
-            for module in self._recomputed:
-                module.training = False
 
     def _decoder_apart(self) -> Any:
         """The model without its head; ``None`` where it does more to its states or logits than apply the head.
