@@ -87,6 +87,18 @@ def test_half_precision_gives_float32_values_and_gradients_of_the_weights_own_fo
         assert float((one.float() - other).norm() / other.norm()) < 0.02
 
 
+def test_many_tiles_in_half_precision_add_up() -> None:
+    """Pulls of one sign: their sum grows, and in bfloat16 would soon be too large for what a tile adds."""
+    rng = torch.Generator().manual_seed(1)
+    states = (torch.randn(2_000, WIDTH, generator=rng) + 1).bfloat16()
+    weight, chosen = batch(torch.bfloat16)[1], torch.randint(VOCABULARY // 4, (2_000,), generator=rng)
+    (found,) = torch.autograd.grad(token_log_probs(states, weight, None, chosen)[0].sum(), weight)
+    exact = weight.detach().float().requires_grad_()
+    plain = torch.log_softmax(states.float() @ exact.T, dim=-1)[torch.arange(2_000), chosen]
+    (expected,) = torch.autograd.grad(plain.sum(), exact)
+    assert float((found.float() - expected).norm() / expected.norm()) < 0.005
+
+
 def test_no_tokens_give_no_log_probs_and_a_gradient_of_zeros() -> None:
     states, weight, bias, chosen, _ = batch()
     log_probs, _ = token_log_probs(states[:0], weight, bias, chosen[:0])

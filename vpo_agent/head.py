@@ -76,9 +76,12 @@ class _TokenLogProbs(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, bias, chosen = ctx.saved_tensors
         slope = slopes[0][:, None] / ctx.temperature
+        # Sums over tiles are taken in float32, in which a small gradient still adds to a large one.
         by_states, by_weight, by_bias = (
-            torch.zeros_like(tensor) if needed else None
-            for tensor, needed in zip((states, weight, bias), ctx.needs_input_grad, strict=False)
+            torch.zeros_like(tensor, dtype=dtype) if needed else None
+            for tensor, dtype, needed in zip(
+                (states, weight, bias), (states.dtype, torch.float32, torch.float32), ctx.needs_input_grad, strict=False
+            )
         )
         for tile in _tiles(states):
             by_logits = torch.softmax(_logits(states[tile], weight, bias, ctx.temperature), dim=-1)
@@ -87,10 +90,15 @@ class _TokenLogProbs(torch.autograd.Function):
             if by_states is not None:
                 by_states[tile] = by_logits if weight is None else by_logits @ weight
             if by_weight is not None:
-                by_weight.addmm_(by_logits.T, states[tile])
+                by_weight += by_logits.T @ states[tile]
             if by_bias is not None:
                 by_bias += by_logits.sum(0)
-        return by_states, by_weight, by_bias, None, None, None
+        return (
+            by_states,
+            None if by_weight is None else by_weight.to(weight.dtype),
+            None if by_bias is None else by_bias.to(bias.dtype),
+            *[None] * 3,
+        )
 
 
 def _tiles(states: Tensor) -> list[slice]:
