@@ -65,7 +65,6 @@ def test_only_the_newest_stay(bpe_model: Path, tmp_path: Path) -> None:
 def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
     for name in ("step_1000000", "step_999999", "step_000010"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "state.json").write_text("{}")
     assert [path.name for path in checkpoints(tmp_path)] == ["step_000010", "step_999999", "step_1000000"]
 
 
@@ -75,10 +74,10 @@ def test_what_was_left_half_written_is_ignored_and_cleared_away(bpe_model: Path,
     unfinished = tmp_path / ".writing_step_000002"
     unfinished.mkdir()
     (unfinished / "model.safetensors").write_bytes(b"half")
-    (tmp_path / "step_000009").mkdir()
     (tmp_path / "step_notes").mkdir()
-    (tmp_path / "step_notes" / "state.json").write_text("{}")
+    (tmp_path / "step_000009").write_text("a file")
     assert [path.name for path in checkpoints(tmp_path)] == ["step_000001"]
+    assert newest_whole(tmp_path) == (tmp_path / "step_000001", [])
     save_checkpoint(tmp_path, 3, policy, optimizer, {}, keep=3)
     assert not unfinished.exists()
 
@@ -146,7 +145,15 @@ def test_a_checkpoint_holds_safetensors_and_text_alone(bpe_model: Path, tmp_path
 @pytest.mark.parametrize("damage", [flip_a_bit, cut_short, Path.unlink])
 @pytest.mark.parametrize(
     "file",
-    ["model.safetensors", "optimizer.safetensors", "generators.json", "config.json", "tokenizer.json", "manifest.json"],
+    [
+        "model.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+        "generators.json",
+        "config.json",
+        "tokenizer.json",
+        "manifest.json",
+    ],
 )
 def test_damage_is_noticed_and_the_checkpoint_before_is_taken(
     bpe_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, damage: Callable[[Path], None]
@@ -163,12 +170,33 @@ def test_damage_is_noticed_and_the_checkpoint_before_is_taken(
     assert line.endswith("going on from step_000001, the one before it")
 
 
-def test_without_a_whole_checkpoint_there_is_nothing_to_go_on_from(bpe_model: Path, tmp_path: Path) -> None:
+def test_an_emptied_checkpoint_is_damaged(bpe_model: Path, tmp_path: Path) -> None:
     saved_at(tmp_path, bpe_model, 1, 2)
-    for checkpoint in checkpoints(tmp_path):
-        flip_a_bit(checkpoint / "model.safetensors")
-    with pytest.raises(ValueError, match=r"step_000002' is damaged .* and no checkpoint before it .* --overwrite"):
+    first, second = checkpoints(tmp_path)
+    for file in second.iterdir():
+        file.unlink()
+    assert newest_whole(tmp_path) == (first, [second])
+
+
+def test_a_file_beside_those_of_a_checkpoint_is_no_damage(bpe_model: Path, tmp_path: Path) -> None:
+    saved_at(tmp_path, bpe_model, 1)
+    saved = tmp_path / "step_000001"
+    (saved / "notes.txt").write_text("the best so far")
+    assert check_checkpoint(saved)
+
+
+def test_where_every_checkpoint_is_damaged_all_are_named(bpe_model: Path, tmp_path: Path) -> None:
+    saved_at(tmp_path, bpe_model, 1, 2, 3)
+    first, second, third = checkpoints(tmp_path)
+    flip_a_bit(first / "model.safetensors")
+    for checkpoint in (second, third):
+        (checkpoint / "state.json").unlink()
+    with pytest.raises(ValueError, match=r"no whole one .* --overwrite") as caught:
         newest_whole(tmp_path)
+    assert "\n" not in str(caught.value)
+    reasons = {first: "model.safetensors is not what was written", second: "state.json is missing"}
+    for checkpoint, why in {**reasons, third: "state.json is missing"}.items():
+        assert f"{str(checkpoint)!r} is damaged ({why}" in str(caught.value)
     assert newest_whole(tmp_path / "nothing") == (None, [])
 
 

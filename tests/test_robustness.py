@@ -69,6 +69,21 @@ def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before_to_the_same
     assert [path.name for path in checkpoints(at_five.parent)] == ["step_000006", "step_000007"]
 
 
+def test_a_run_of_which_no_checkpoint_is_whole_is_refused_and_left_as_it_is(letters_config: MakeConfig) -> None:
+    config = letters_config(checkpoint_every=1)
+    Trainer(config).train()
+    folder = config.runs_dir / "run"
+    saved = checkpoints(folder / "checkpoints")
+    assert len(saved) == 2
+    for checkpoint in saved:
+        (checkpoint / "state.json").unlink()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"step_000003' is damaged .* --overwrite"):
+        Trainer(config, resume=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert Trainer(config, overwrite=True).step == 0
+
+
 def test_a_checkpoint_of_another_run_is_refused(letters_config: MakeConfig) -> None:
     Trainer(letters_config(name="other", learning_rate=0.5)).train()
     Trainer(letters_config()).train()

@@ -19,7 +19,7 @@ def run(bpe_model: Path, tmp_path: Path) -> Path:
     for step in ("step_000050", "step_000100"):
         shutil.copytree(bpe_model, folder / "checkpoints" / step)
         (folder / "checkpoints" / step / "state.json").write_text("{}")
-    (folder / "checkpoints" / "step_000150").mkdir()
+    (folder / "checkpoints" / ".writing_step_000150").mkdir()
     (folder / "config.json").write_text("{}")
     return folder
 

@@ -265,7 +265,9 @@ def test_a_run_goes_on_from_a_checkpoint_from_before_settings_were_in_it(letters
     assert_same_run(whole, second)
 
 
-def test_a_run_without_a_checkpoint_yet_starts_again(letters_config: MakeConfig) -> None:
+def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = Trainer(letters_config(name="whole", eval_every=2))
     whole.train()
     assert [row["step"] for row in rows_of(whole) if row["kind"] == "eval"] == [0, 2]
@@ -273,8 +275,11 @@ def test_a_run_without_a_checkpoint_yet_starts_again(letters_config: MakeConfig)
     stop_at(first, 1, Crash)
     with pytest.raises(Crash):
         first.train()
+    assert "starts again" not in capsys.readouterr().err
     second = Trainer(letters_config(name="early", eval_every=2), resume=True)
     assert second.step == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "starts again" in line]
+    assert line.startswith(f"the run in {str(second.folder.path)!r} has no checkpoint yet: it starts again from step 0")
     second.train()
     assert_same_run(whole, second)
 

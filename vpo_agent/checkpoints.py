@@ -72,11 +72,11 @@ def save_checkpoint(
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints in ``folder``, oldest first; whether they are damaged is not looked at."""
+    """Checkpoints in ``folder``, oldest first, without those still written; damage is not looked at."""
     found = {
         int(path.name.removeprefix("step_")): path
         for path in folder.glob("step_*")
-        if path.name.removeprefix("step_").isdecimal() and (path / "state.json").is_file()
+        if path.name.removeprefix("step_").isdecimal() and path.is_dir()
     }
     return [found[step] for step in sorted(found)]
 
@@ -88,7 +88,7 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
         The checkpoint, ``None`` where there is none at all, and the damaged ones that are newer.
 
     Raises:
-        ValueError: There are checkpoints, and all are damaged.
+        ValueError: There are checkpoints, and all are damaged; the error names each.
     """
     found = checkpoints(folder)[::-1]
     reasons: list[str] = []
@@ -105,19 +105,20 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
         return checkpoint, found[:place]
     if found:
         raise ValueError(
-            f"{reasons[0]}, and no checkpoint before it in {str(folder)!r} is whole: start again with --overwrite"
+            f"{', '.join(reasons)}, and there is no whole one to go on from: put one back from a copy, or give "
+            "--overwrite in place of --resume, which deletes the run and starts again"
         )
     return None, []
 
 
 def check_checkpoint(checkpoint: Path) -> bool:
-    """Compare every file with the manifest.
+    """Compare every file that the manifest lists with it; files beside those are not looked at.
 
     Returns:
         Whether there is a manifest; checkpoints of format 1 have none.
 
     Raises:
-        DamagedCheckpoint: A file is missing, was changed, or is not part of the checkpoint.
+        DamagedCheckpoint: A file is missing, was changed, or cannot be read.
     """
     try:
         if not (checkpoint / MANIFEST).is_file():
@@ -126,10 +127,10 @@ def check_checkpoint(checkpoint: Path) -> bool:
             return False
         stated = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"]
         found = _hashes(checkpoint)
-        for name in sorted(stated.keys() | found.keys()):
+        for name, sha256 in sorted(stated.items()):
             if name not in found:
                 raise ValueError(f"{name} is missing")
-            if name in stated and found[name] != stated[name]:
+            if found[name] != sha256:
                 raise ValueError(f"{name} is not what was written, by its SHA-256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) if type(error) is ValueError else f"{MANIFEST} or state.json cannot be read"

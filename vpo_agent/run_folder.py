@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -93,7 +94,7 @@ class RunFolder:
     def start(self, step: int) -> None:
         """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
 
-        Those rows will come again.
+        Those rows will come again; where that is all of them, a line on standard error says so.
 
         Raises:
             ValueError: The folder cannot be written, or another process is writing it or has done so since.
@@ -108,6 +109,12 @@ class RunFolder:
             # First of all files: a folder with other files and without it would be taken for no run.
             write_text_atomically(self.path / CONFIG, self.config.model_dump_json(indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
+            if not step and self.metrics.is_file() and self.metrics.stat().st_size:
+                print(
+                    f"the run in {str(self.path)!r} has no checkpoint yet: it starts again from step 0, and its rows "
+                    "come again",
+                    file=sys.stderr,
+                )
             for path in (self.metrics, self.timings):
                 write_text_atomically(path, _rows_until(path, step))
         except OSError as error:
