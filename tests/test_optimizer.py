@@ -107,6 +107,42 @@ def test_a_state_goes_on_exactly(dtype: torch.dtype) -> None:
     assert torch.equal(optimizer.masters["weight"], other.masters["weight"])
 
 
+def test_float32_weights_go_on_from_the_copies_of_bfloat16_ones() -> None:
+    weight, optimizer = make(torch.bfloat16)
+    for _ in range(3):
+        optimizer.zero_grad()
+        push(weight)
+        optimizer.step(1e-3, 1.0)
+    loaded, other = make(torch.float32)
+    with torch.no_grad():
+        loaded.copy_(weight)
+    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    assert not torch.equal(loaded, weight.float()), "the copies are meant to be finer than the weights"
+    assert torch.equal(loaded, optimizer.masters["weight"])
+    # The gradient is the same in both precisions, so both take the same step.
+    for mine, its in ((weight, optimizer), (loaded, other)):
+        its.zero_grad()
+        push(mine)
+        its.step(1e-3, 1.0)
+    assert torch.equal(loaded, optimizer.masters["weight"])
+
+
+def test_bfloat16_weights_go_on_from_the_rounded_float32_ones() -> None:
+    weight, optimizer = make(torch.float32)
+    for _ in range(3):
+        optimizer.zero_grad()
+        push(weight)
+        optimizer.step(1e-3, 1.0)
+    loaded, _ = make(torch.bfloat16)
+    with torch.no_grad():
+        loaded.copy_(weight)
+    other = MasterAdamW([("weight", loaded)], learning_rate=1e-3, beta2=0.999, weight_decay=0.01)
+    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    assert torch.equal(other.masters["weight"], weight.to(torch.bfloat16).float())
+    for name in ("step", "exp_avg", "exp_avg_sq"):
+        assert torch.equal(other.state()[f"{name}/weight"], optimizer.state()[f"{name}/weight"])
+
+
 def test_what_needs_no_gradient_is_left_out() -> None:
     weight, optimizer = make(torch.float32)
     push(weight)

@@ -73,7 +73,11 @@ class MasterAdamW:
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over a :meth:`state`.
+        """Take over a :meth:`state`, of weights of either precision.
+
+        Copies of half-precision weights become the weights where those are float32 now, since the weights that were
+        saved beside them are rounded. The other way round there are none to take over: the copies stay those of the
+        rounded weights that were loaded, which loses what rounding loses, once.
 
         Raises:
             ValueError: The state belongs to other weights.
@@ -94,7 +98,7 @@ class MasterAdamW:
                     state[key] = value.clone() if key == "step" else value.to(master.device).clone()
             if state:
                 self.adamw.state[master] = state
-            if f"master/{name}" in tensors and master is not self.parameters[name]:
+            if f"master/{name}" in tensors:
                 with torch.no_grad():
                     master.copy_(tensors[f"master/{name}"])
 
