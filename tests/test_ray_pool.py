@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import toy_mazes
 
-from vpo_envs import MazeEnv, Status, scorers
+from vpo_envs import MazeEnv, Status, ray_pool, scorers
 from vpo_envs.answers import format_answers
 from vpo_envs.scorers import Scorer
 
@@ -66,3 +66,24 @@ def test_what_the_cluster_has_no_room_for_is_named() -> None:
     env.judge = (number for number in range(3))  # type: ignore[attr-defined]  # what cannot be pickled at all
     with pytest.raises(ValueError, match="MazeEnv cannot be copied to the workers of scorer_pool 'ray'"):
         Scorer(env, "ray")
+
+
+@pytest.mark.parametrize("workers", [1, None])
+def test_processors_that_others_hold_are_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, workers: int | None
+) -> None:
+    class Busy:
+        def ready(self) -> bool:
+            return True
+
+    busy: Any = ray.remote(num_cpus=1)(Busy).remote()
+    assert ray.get(busy.ready.remote())
+    env = MazeEnv(preset="embedded")
+    task = env.task(0)
+    with Scorer(env, "ray", workers) as scorer:
+        with monkeypatch.context() as patch:
+            patch.setattr(ray_pool, "START_SECONDS", 2.0)
+            with pytest.raises(ValueError, match="the Ray cluster has 0 of its 1 processors free, and 1 worker"):
+                scorer.score_batch([task], [""])
+        ray.kill(busy)
+        assert scorer.score_batch([task], [""]).status.shape == (1, env.num_answers)

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any
 
+START_SECONDS = 120.0
+"""How long all actors together may take to start; one that finds no free processor never does."""
+
 
 def load_ray() -> Any:
     """The package.
@@ -37,7 +40,7 @@ class RayExecutor(ThreadPoolExecutor):
         argument: Argument of ``start``; it is stored once in the cluster.
 
     Raises:
-        ValueError: The cluster has fewer processors than that, so that some actors would never start.
+        ValueError: The cluster has fewer processors than that, or others hold them, so that some actors do not start.
     """
 
     def __init__(self, workers: int | None, start: Callable[[bytes], None], argument: bytes) -> None:
@@ -53,8 +56,20 @@ class RayExecutor(ThreadPoolExecutor):
         self._start = start
         self._argument = self._ray.put(argument)
         self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for _ in range(self._max_workers):
-            self._idle.put(self._new_actor())
+        actors = [self._new_actor() for _ in range(self._max_workers)]
+        for actor in actors:
+            self._idle.put(actor)
+        # One that dies as it starts is not waited for: the first call of it says why.
+        started, waiting = self._ray.wait(
+            [actor.call.remote(int) for actor in actors], num_returns=len(actors), timeout=START_SECONDS
+        )
+        if waiting:
+            free = len(started) + int(self._ray.available_resources().get("CPU", 0))
+            self.shutdown()
+            raise ValueError(
+                f"scorer_workers is {len(actors)}, but the Ray cluster has {free} of its {there} processors free, and "
+                f"{len(waiting)} workers did not start in {START_SECONDS:.0f} s: lower it, or join hosts"
+            )
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Have an actor call ``fn(*args, **kwargs)``; the future raises ``BrokenExecutor`` where it dies of it."""
