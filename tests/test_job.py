@@ -30,6 +30,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     assert str(folder) in out
     assert "Best scalar reward on the exact fronts (mean): 0.500" in out
     assert "the model has no chat template: prompts reach it as plain text" in out
+    assert "are unknown to the model" not in out
     assert "Writing model shards" not in err
     assert "TensorFlow" not in err
     files = {path.name for path in folder.iterdir() if path.name != LOCK_FILE}
@@ -55,6 +56,19 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
         assert by_name[row.measure]["before"] == pytest.approx(row.before)
         assert by_name[row.measure]["after"] == pytest.approx(row.after)
         assert by_name[row.measure]["low"] == pytest.approx(row.difference.low)
+
+
+def test_prompts_that_the_model_cannot_read_are_said_with_the_way_out(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {"steps": 1, "prompts_per_step": 1, "rollouts_per_prompt": 2, "max_new_tokens": 4, "eval_prompts": 2}
+    settings = {**few, "env": "vpo/Maze-v0", "model": "tiny-maze", "eval_answers": 3}
+    train_and_report(Job(letters_config(**settings, name="unread"), resume=False, overwrite=False))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "are unknown to the model" in line]
+    assert line.startswith("95% of the first prompt's tokens are unknown to the model: choose a model")  # 177 of 187
+    way_out = json.loads(line.split("--env-kwargs ")[1].strip("'"))
+    train_and_report(Job(letters_config(**settings, env_kwargs=way_out), resume=False, overwrite=False))
+    assert "are unknown to the model" not in capsys.readouterr().out
 
 
 def test_a_finished_job_is_evaluated_and_reported_again(letters_config: MakeConfig) -> None:

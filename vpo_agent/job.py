@@ -34,6 +34,12 @@ def train_and_report(job: Job) -> str:
     )
     if trainer.policy.tokenizer.chat_template is None and config.model not in BUNDLED_MODELS:
         print("the model has no chat template: prompts reach it as plain text")
+    first_prompt = trainer.policy.encode_prompts([trainer.env.prompt(trainer.env.task(0), m)])[0][0].tolist()
+    unknown = first_prompt.count(trainer.policy.tokenizer.unk_token_id) / len(first_prompt)
+    if unknown > 0.1:
+        maze = """; tiny-maze reads mazes with --env-kwargs '{"preset": "embedded", "prompt_style": "compact"}'"""
+        way_out = "choose a model whose tokenizer knows them" + (maze if config.model == "tiny-maze" else "")
+        print(f"{unknown:.0%} of the first prompt's tokens are unknown to the model: {way_out}")
     print(f"run folder: {folder.path}")
     try:
         if trainer.step == 0:
