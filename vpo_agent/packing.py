@@ -2,9 +2,9 @@
 
 Everything in a transformer but attention treats tokens one by one, so a batch may be laid out as one long row: the
 prompts, then the responses, none padded. Attention alone has to know which tokens belong together: a prompt's tokens
-see those before them, a response's tokens see their prompt and those before them in their own response. Transformers
-lets a model's attention function be replaced by name (`vpo_agent.attention`), which is all that this takes, so any
-model whose attention is plain can be packed.
+see those before them, a response's tokens see their prompt and those before them in their own response. For that it
+takes them out of the row, padded to the longest. Transformers lets a model's attention function be replaced by name
+(`vpo_agent.attention`), which is all that this takes, so any model whose attention is plain can be packed.
 """
 
 from __future__ import annotations
