@@ -355,6 +355,29 @@ def test_a_job_leaves_logs_and_a_model_and_goes_on(letters_config: Any) -> None:
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
 
 
+def test_adapters_without_peft_are_refused_before_anything_is_made(letters_config: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install 'vpo-gym\[lora\]'"):
+        train_with_trl(Job(letters_config(lora_rank=2), resume=False, overwrite=False))
+    assert not letters_config().runs_dir.exists()
+
+
+def test_adapters_are_those_of_the_built_in_trainer(letters_config: Any) -> None:
+    pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
+    config = letters_config(steps=1, lora_rank=2)
+    trained = train_with_trl(Job(config, resume=False, overwrite=False)).model
+    own = toys.LMPolicy.from_pretrained(config.model, device="cpu", lora_rank=2).model
+    shapes = [
+        {name: tuple(value.shape) for name, value in model.named_parameters() if value.requires_grad}
+        for model in (trained, own)
+    ]
+    assert shapes[0] == shapes[1]
+    scales = [
+        {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} for model in (trained, own)
+    ]
+    assert scales == [{2.0}, {2.0}]
+
+
 def test_logs_have_the_names_of_the_built_in_trainer() -> None:
     logs = {"rewards/score/mean": 0.5, "rewards/score/std": 0.1, "rewards/advantage/mean": 0.0, "loss": 1.0}
     assert row_of({**logs, "completions/mean_length": 3.0}) == {"set_score": 0.5, "loss": 1.0, "response_tokens": 3.0}

@@ -82,6 +82,22 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
     return model, tokenizer
 
 
+def lora_config(rank: int) -> Any:
+    """PEFT's settings for LoRA adapters on every linear layer but the head.
+
+    Args:
+        rank: Rank of the adapters; their scale, alpha / rank, is 2.
+
+    Raises:
+        ValueError: ``peft`` is missing.
+    """
+    if find_spec("peft") is None:
+        raise ValueError(f"lora_rank={rank} needs the package peft: pip install 'vpo-gym[lora]'")
+    from peft import LoraConfig
+
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
 def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Path | None = None) -> Any:
     """Put trainable LoRA adapters on every linear layer but the head; everything else is frozen.
 
@@ -94,9 +110,8 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
     Raises:
         ValueError: ``peft`` is missing, or the saved adapters cannot be read.
     """
-    if find_spec("peft") is None:
-        raise ValueError(f"lora_rank={rank} needs the package peft: pip install 'vpo-gym[lora]'")
-    from peft import LoraConfig, PeftModel, get_peft_model
+    config = lora_config(rank)
+    from peft import PeftModel, get_peft_model
 
     if saved is not None:
         try:
@@ -104,7 +119,6 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
                 return PeftModel.from_pretrained(model, str(saved), is_trainable=True)
         except Exception as error:  # of PEFT, safetensors or the Hub's client
             raise ValueError(f"cannot read the adapters in {str(saved)!r}: {error}") from error
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     # PEFT draws from the global generator, which knows nothing of the run's seed.
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)

@@ -10,7 +10,7 @@ import torch
 
 from vpo_agent.cli import Job
 from vpo_agent.config import TrainConfig
-from vpo_agent.loading import choose_device, load_model
+from vpo_agent.loading import choose_device, load_model, lora_config
 from vpo_agent.rollouts import make_text_env
 from vpo_agent.run_folder import MetricsWriter, RunFolder
 
@@ -144,6 +144,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     from vpo_agent.trainer import model_path
 
     config = job.config
+    peft = lora_config(config.lora_rank) if config.lora_rank else None
     model, tokenizer = load_model(model_path(config.model), torch.float32)
     adapter = make_adapter(config, tokenizer)
     from accelerate import PartialState
@@ -176,11 +177,6 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             if logs and "loss" in logs:
                 self.writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
 
-    peft = None
-    if config.lora_rank:
-        from peft import LoraConfig
-
-        peft = LoraConfig(r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules="all-linear")
     writer = RunFolder(Path(path), config).writer(step) if state.is_main_process else None
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
         trainer = adapter.trainer_class(
