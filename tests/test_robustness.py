@@ -15,6 +15,7 @@ import pytest
 import torch
 import toys
 
+from vpo_agent import libraries
 from vpo_agent.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import OutOfMemory
@@ -204,24 +205,52 @@ def test_the_libraries_here_are_those_that_are_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("extras", "installed", "message"),
     [
-        ("4.57.0", r"vpo-gym needs transformers>=5, but version 4\.57\.0 is installed: pip install 'transformers>=5'"),
-        (None, "vpo-gym needs transformers, which is not installed: pip install 'transformers>=5'"),
+        (
+            (),
+            {"transformers": "4.57.0"},
+            r"vpo-gym needs transformers>=5, but version 4\.57\.0 is installed: pip install 'transformers>=5'",
+        ),
+        ((), {}, "vpo-gym needs transformers, which is not installed: pip install 'transformers>=5'"),
+        (
+            ("lora",),
+            {"transformers": "5", "peft": "0.1"},
+            r"vpo-gym needs peft>=0\.18, but version 0\.1 is installed: pip install 'peft>=0\.18'",
+        ),
+        (("lora",), {"transformers": "5", "peft": "0.18.1"}, ""),
+        (("lora",), {"transformers": "5"}, ""),
+        ((), {"transformers": "5", "peft": "0.1"}, ""),
+        (("wandb",), {"transformers": "5", "peft": "0.1"}, ""),
     ],
 )
-def test_a_library_of_another_version_is_one_sentence(tmp_path: Path, found: str | None, message: str) -> None:
+def test_a_library_of_another_version_is_one_sentence(
+    tmp_path: Path, extras: tuple[str, ...], installed: dict[str, str], message: str
+) -> None:
     # Metadata that comes first on the path stands for what is installed.
-    about = {"vpo-gym": "0.1.0", "nothing-else": "1"} | ({"transformers": found} if found else {})
-    for name, number in about.items():
+    for name, number in {"vpo-gym": "0.1.0", "nothing-else": "1", **installed}.items():
         folder = tmp_path / f"{name.replace('-', '_')}-{number}.dist-info"
         folder.mkdir()
-        needs = "Requires-Dist: transformers>=5\n" if name == "vpo-gym" else ""
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{needs}")
+        needs = "Requires-Dist: transformers>=5\nRequires-Dist: peft>=0.18; extra == 'lora'\n"
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{needs if name == 'vpo-gym' else ''}"
+        (folder / "METADATA").write_text(text)
     script = (
         "import sys\nfrom vpo_agent.libraries import check_libraries\n"
         f"sys.path[:] = [{str(tmp_path)!r}]\n"
-        "try:\n    check_libraries()\nexcept ValueError as error:\n    print(error)"
+        f"try:\n    check_libraries(*{extras!r})\nexcept ValueError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
     assert re.fullmatch(message, done.stdout.strip()), done.stdout + done.stderr
+
+
+def test_adapters_with_another_peft_are_refused_before_anything_is_made(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
+    real = libraries.version
+    monkeypatch.setattr(libraries, "version", lambda name: "0.1" if name == "peft" else real(name))
+    monkeypatch.setattr(libraries, "requires", lambda name: ["peft>=0.18; extra == 'lora'"])
+    with pytest.raises(ValueError, match=r"needs peft>=0\.18, but version 0\.1 is installed"):
+        Trainer(letters_config(lora_rank=2))
+    assert not letters_config().runs_dir.exists()

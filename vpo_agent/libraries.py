@@ -34,8 +34,12 @@ def changed_versions(saved: Mapping[str, str]) -> list[str]:
     ]
 
 
-def check_libraries() -> None:
+def check_libraries(*extras: str) -> None:
     """Check that what is installed is what this package states that it needs.
+
+    Args:
+        *extras: Extras of this package, such as ``"lora"``, whose packages must be of the right version as well where
+            they are installed; whoever needs one checks that it is there, and says what for.
 
     Raises:
         ValueError: A library is missing, too old or too new.
@@ -45,12 +49,16 @@ def check_libraries() -> None:
     except PackageNotFoundError:  # used from a source tree that is not installed
         return
     for requirement in map(Requirement, stated):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        marker = requirement.marker
+        needed_by = [extra for extra in ("", *extras) if marker is None or marker.evaluate({"extra": extra})]
+        if not needed_by:
             continue
         advice = f"pip install '{requirement.name}{requirement.specifier}'"
         try:
             found = version(requirement.name)
         except PackageNotFoundError:
+            if "" not in needed_by:
+                continue
             raise ValueError(f"vpo-gym needs {requirement.name}, which is not installed: {advice}") from None
         if not requirement.specifier.contains(found, prereleases=True):
             needed = f"{requirement.name}{requirement.specifier}"

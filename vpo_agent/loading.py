@@ -15,6 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from vpo_agent.libraries import check_libraries
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -89,10 +91,11 @@ def lora_config(rank: int) -> Any:
         rank: Rank of the adapters; their scale, alpha / rank, is 2.
 
     Raises:
-        ValueError: ``peft`` is missing.
+        ValueError: ``peft`` is missing, or of another version than needed.
     """
     if find_spec("peft") is None:
         raise ValueError(f"lora_rank={rank} needs the package peft: pip install 'vpo-gym[lora]'")
+    check_libraries("lora")
     from peft import LoraConfig
 
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -108,7 +111,7 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
         saved: A folder with adapters to go on with, as ``save_pretrained`` wrote it; fresh ones where ``None``.
 
     Raises:
-        ValueError: ``peft`` is missing, or the saved adapters cannot be read.
+        ValueError: ``peft`` is missing or of another version than needed, or the saved adapters cannot be read.
     """
     config = lora_config(rank)
     from peft import PeftModel, get_peft_model

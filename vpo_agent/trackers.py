@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from vpo_agent.checkpoints import write_text_atomically
 from vpo_agent.config import TrainConfig
+from vpo_agent.libraries import check_libraries
 
 TRACKERS = ("wandb", "trackio")
 PROJECT = "vpo-gym"
@@ -29,13 +30,16 @@ class Tracker(Protocol):
 
 
 def check_tracker(name: Literal["none", "wandb", "trackio"]) -> None:
-    """Check that a tracker is installed.
+    """Check that a tracker is installed, in a version that suits.
 
     Raises:
         ValueError: It is not.
     """
-    if name != "none" and find_spec(name) is None:
+    if name == "none":
+        return
+    if find_spec(name) is None:
         raise ValueError(f"tracker={name} needs the package {name}: pip install 'vpo-gym[{name}]', or leave it out")
+    check_libraries(name)
 
 
 def open_tracker(config: TrainConfig, folder: Path) -> Tracker | None:
