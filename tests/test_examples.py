@@ -51,6 +51,28 @@ def test_train_maze_leaves_a_whole_run_folder(tmp_path: Path) -> None:
     assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
 
 
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
+def test_a_transformers_that_is_too_old_is_one_sentence(script: str, tmp_path: Path) -> None:
+    if script == "train_trl.py":
+        pytest.importorskip("trl", reason="needs the trl extra, which the dev extra installs")
+    # A package that comes first on the path, with as little as an old release has, stands for what is installed.
+    (tmp_path / "transformers").mkdir()
+    names = ("AutoModelForCausalLM", "AutoTokenizer", "DynamicCache", "PreTrainedModel", "PreTrainedTokenizerBase")
+    (tmp_path / "transformers" / "__init__.py").write_text("".join(f"class {name}: ...\n" for name in names))
+    about = tmp_path / "transformers-4.40.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.40.0\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(EXAMPLES / script), "--steps", "1"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2
+    sentence = "vpo-gym needs transformers>=5, but version 4.40.0 is installed: pip install 'transformers>=5'"
+    assert done.stderr == f"error: {sentence}\n"
+    assert not (tmp_path / "runs").exists()
+
+
 TWO_STEPS = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--rollouts-per-prompt", "2"]
 TINY = ["--model", "tiny-maze", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
 

@@ -6,9 +6,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+
+from vpo_agent.libraries import check_libraries
+
+try:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+except ImportError:
+    # Whatever works with a model comes by here: a transformers that is too old is said in one sentence.
+    check_libraries()
+    raise
 
 from vpo_agent.packing import Packed, packed_attention
 from vpo_agent.shared_prompts import SharedPrompts, shared_attention

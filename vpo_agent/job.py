@@ -7,12 +7,9 @@ import sys
 import time
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.checkpoints import write_text_atomically
 from vpo_agent.cli import Job
 from vpo_agent.config import DEFAULT_RUNS_DIR
-from vpo_agent.evaluate import Pool, best_at_k_curve, compare, measures, optimum, table
-from vpo_agent.plots import plot_best_at_k, plot_learning_curves
-from vpo_agent.trainer import Trainer, read_metrics
+from vpo_agent.libraries import check_libraries
 
 
 def train_and_report(job: Job) -> str:
@@ -24,6 +21,13 @@ def train_and_report(job: Job) -> str:
     Returns:
         The table, in Markdown.
     """
+    # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
+    check_libraries()
+    from vpo_agent.checkpoints import write_text_atomically
+    from vpo_agent.evaluate import Pool, best_at_k_curve, compare, measures, optimum, table
+    from vpo_agent.plots import plot_best_at_k, plot_learning_curves
+    from vpo_agent.trainer import Trainer, read_metrics
+
     started = time.perf_counter()
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)
     config, folder = trainer.config, trainer.folder

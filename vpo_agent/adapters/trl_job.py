@@ -10,12 +10,11 @@ import torch
 
 from vpo_agent.cli import Job
 from vpo_agent.config import TrainConfig
-from vpo_agent.loading import choose_device, load_model, lora_config
-from vpo_agent.rollouts import make_text_env
-from vpo_agent.run_folder import MetricsWriter, RunFolder
+from vpo_agent.libraries import check_libraries
 
 if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
+    from vpo_agent.run_folder import MetricsWriter
 
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
 """What TRL calls our aggregations."""
@@ -111,6 +110,8 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
         from vpo_agent.adapters.trl import TRLAdapter
     except ImportError as error:
         raise ValueError(str(error)) from None
+    from vpo_agent.rollouts import make_text_env
+
     return TRLAdapter(
         make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train"),
         tokenizer,
@@ -141,6 +142,10 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     Raises:
         ValueError: A setting that does not fit.
     """
+    # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
+    check_libraries()
+    from vpo_agent.loading import choose_device, load_model, lora_config
+    from vpo_agent.run_folder import RunFolder
     from vpo_agent.trainer import model_path
 
     config = job.config
