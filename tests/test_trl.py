@@ -394,14 +394,30 @@ def test_accelerate_reads_the_setting_files(name: str, kind: str) -> None:
     assert sharding.get("fsdp_version", sharding.get("zero_stage")) in (2, 3)
 
 
-def test_the_example_trains_on_two_processes(tmp_path: Path) -> None:
+def run_example(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The example on two processes."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    short = ["--steps", "1", "--prompts-per-step", "3", "--rollouts-per-prompt", "2", "--name", "two"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    script = str(ROOT / "examples" / "train_trl.py")
-    command = [*launch, script, *short]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    command = [*launch, str(ROOT / "examples" / "train_trl.py"), *options]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_the_example_trains_on_two_processes(tmp_path: Path) -> None:
+    short = ["--steps", "1", "--prompts-per-step", "3", "--rollouts-per-prompt", "2", "--name", "two"]
+    done = run_example(tmp_path, *short)
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(r"first step: set score 0\.\d+", done.stdout)
     rows = (tmp_path / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [1]
+
+
+def test_what_the_first_of_two_processes_refuses_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "two").mkdir(parents=True)
+    (tmp_path / "runs" / "two" / "config.json").write_text("{}")
+    done = run_example(tmp_path, "--name", "two")
+    assert done.returncode == 1
+    assert done.stderr.count("already holds a run: give --resume to go on with it") == 1
+    # What a process of its own prints stands behind its rank; the launcher tells how it ended.
+    assert "[rank" not in done.stderr
+    assert "Connection closed" not in done.stderr
+    assert re.findall(r"exitcode +: (-?\d+)", done.stderr)[-1] == "2"

@@ -140,7 +140,8 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         The trainer.
 
     Raises:
-        ValueError: A setting that does not fit.
+        ValueError: A setting that does not fit, or a folder that may not be used.
+        SystemExit: In the other processes, where the first one raises that.
     """
     # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
     check_libraries()
@@ -160,17 +161,26 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
 
     on_gpu = choose_device(config.device).type == "cuda"
     state = PartialState(cpu=not on_gpu)
-    settings = grpo_settings(config, processes=state.num_processes, on_gpu=on_gpu)
     # The first process decides, since the name of a run may hold the time and a folder exists only once.
     decided: list[Any] = [None]
     if state.is_main_process:
-        folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
-        last = get_last_checkpoint(str(folder.path / "trl")) if job.resume and (folder.path / "trl").is_dir() else None
-        step = int(last.rsplit("-", 1)[1]) if last else 0
-        folder.start(step)
-        decided = [(str(folder.path), last, step)]
+        try:
+            settings = grpo_settings(config, processes=state.num_processes, on_gpu=on_gpu)
+            folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
+            tried = folder.path / "trl"
+            last = get_last_checkpoint(str(tried)) if job.resume and tried.is_dir() else None
+            step = int(last.rsplit("-", 1)[1]) if last else 0
+            folder.start(step)
+            decided = [(settings, str(folder.path), last, step)]
+        except ValueError as error:
+            decided = [error]
     broadcast_object_list(decided)
-    path, last, step = decided[0]
+    if isinstance(decided[0], ValueError):
+        if state.is_main_process:
+            raise decided[0]
+        # The first process says it; without this the others would tell how their connection to it broke.
+        raise SystemExit(2)
+    settings, path, last, step = decided[0]
 
     class Log(TrainerCallback):
         """Writes what TRL logs into the run folder."""
