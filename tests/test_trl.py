@@ -16,6 +16,7 @@ import pytest
 import torch
 import toys
 
+from vpo_agent import run_folder
 from vpo_agent.config import make_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
 from vpo_agent.estimators.registry import _REGISTRY
@@ -31,7 +32,7 @@ import trl_worker
 from trl import GRPOConfig, GRPOTrainer
 
 from vpo_agent.adapters.trl import TRL_VERSIONS, CreditTrainer, TRLAdapter
-from vpo_agent.adapters.trl_job import grpo_settings, row_of, train_with_trl
+from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, row_of, train_with_trl
 from vpo_agent.cli import Job
 
 ROOT = Path(__file__).parents[1]
@@ -376,6 +377,78 @@ def test_adapters_are_those_of_the_built_in_trainer(letters_config: Any) -> None
         {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} for model in (trained, own)
     ]
     assert scales == [{2.0}, {2.0}]
+
+
+class Recorder:
+    """A tracker that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.ended: list[bool] = []
+
+    def log(self, values: Any, step: int) -> None:
+        self.steps.append(step)
+
+    def close(self, *, failed: bool) -> None:
+        self.ended.append(failed)
+
+
+def test_a_tracker_is_told_of_the_end(letters_config: Any, monkeypatch: Any) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(run_folder, "open_tracker", lambda config, folder: recorder)
+    train_with_trl(Job(letters_config(steps=2), resume=False, overwrite=False))
+    assert recorder.steps == [1, 2]
+    assert recorder.ended == [False]
+    monkeypatch.setattr(TRLAdapter, "score", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_with_trl(Job(letters_config(name="other"), resume=False, overwrite=False))
+    assert recorder.ended == [False, True]
+
+
+FILL = """
+import sys
+sys.path.insert(0, {tests!r})
+import resource, torch, toys
+torch.set_num_threads(1)
+toys.register_letters()
+from vpo_agent.adapters.trl import TRLAdapter
+from vpo_agent.adapters.trl_job import train_with_trl
+from vpo_agent.cli import Job, run
+from vpo_agent.config import TrainConfig
+
+score = TRLAdapter.score
+def filling(self, ids, tasks, rows, step):
+    if step == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+    return score(self, ids, tasks, rows, step)
+TRLAdapter.score = filling
+run(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
+"""
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(20_000, "a file grew too large"), (None, "a file was cut short")])
+def test_a_full_disk_ends_the_run_in_one_line(
+    letters_config: Any, letters_model: Path, limit: int | None, reason: str
+) -> None:
+    # The first limit holds the rows and not the weights, the second the weights and not the optimizer's two moments.
+    if limit is None:
+        limit = (letters_model / "model.safetensors").stat().st_size * 3 // 2
+    config = letters_config(checkpoint_every=1)
+    script = FILL.format(tests=str(Path(toys.__file__).parent), limit=limit, config=config.model_dump_json())
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    tried = config.runs_dir / "run" / "trl"
+    assert reason in line
+    assert line.endswith(f"make room, then go on with --resume; the last good checkpoint is {tried / 'checkpoint-2'}")
+    assert "Traceback" not in done.stderr
+    assert (tried / "checkpoint-3").is_dir(), "what was cut short is there, and must not be gone on from"
+    trainer = train_with_trl(Job(config, resume=True, overwrite=False))
+    rows = [json.loads(text) for text in (config.runs_dir / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert trainer.state.global_step == 3
+    assert last_checkpoint(tried) == tried / "checkpoint-3"
 
 
 def test_logs_have_the_names_of_the_built_in_trainer() -> None:

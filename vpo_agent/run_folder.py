@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -126,8 +126,11 @@ class RunFolder:
         return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step, tracker)
 
     @contextlib.contextmanager
-    def room(self) -> Iterator[None]:
+    def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
         """Say in one sentence that there is no room on the disk for what is written inside.
+
+        Args:
+            last: Gives the newest checkpoint to name; of those in ``checkpoints/`` where ``None``.
 
         Raises:
             DiskFull: There is none. Other errors pass.
@@ -142,12 +145,12 @@ class RunFolder:
         threading.excepthook = hook
         try:
             yield
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, RuntimeError) as error:
             reason = _why_full(error)
             if reason is None:
                 raise
-            saved = checkpoints(self.checkpoints)
-            kept = f"the last good checkpoint is {saved[-1]}" if saved else "there is no checkpoint yet"
+            saved = last() if last is not None else next(reversed(checkpoints(self.checkpoints)), None)
+            kept = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
             raise DiskFull(
                 f"cannot write the run in {str(self.path)!r}, {reason}: make room, then go on with --resume; {kept}"
             ) from error
@@ -283,5 +286,8 @@ def _rows_until(path: Path, step: int) -> str:
 def _why_full(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return _FULL.get(error.errno or 0)
+    # torch.save tells no reason: its writer finds itself at another place than where it should be.
+    if "inline_container" in str(error) and "unexpected pos" in str(error):
+        return "a file was cut short"
     # safetensors states the system's error number in its message alone.
     return next((reason for number, reason in _FULL.items() if f"(os error {number})" in str(error)), None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +128,27 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     )
 
 
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint of TRL in ``folder``; ``None`` where there is none.
+
+    TRL writes its state last, so a checkpoint without it was cut short, by a full disk or a kill.
+    """
+    found = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json") if _is_json(path)]
+    return max(found, key=_step_of, default=None)
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True
+
+
 def train_with_trl(job: Job, **changes: Any) -> Any:
     """Train as ``job`` says inside TRL, on as many processes as were launched.
 
@@ -141,6 +164,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
 
     Raises:
         ValueError: A setting that does not fit, or a folder that may not be used.
+        DiskFull: There is no room for what is written.
         SystemExit: In the other processes, where the first one raises that.
     """
     # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
@@ -156,7 +180,6 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
     from transformers import TrainerCallback
-    from transformers.trainer_utils import get_last_checkpoint
     from trl import GRPOConfig
 
     on_gpu = choose_device(config.device).type == "cuda"
@@ -167,11 +190,10 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         try:
             settings = grpo_settings(config, processes=state.num_processes, on_gpu=on_gpu)
             folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
-            tried = folder.path / "trl"
-            last = get_last_checkpoint(str(tried)) if job.resume and tried.is_dir() else None
-            step = int(last.rsplit("-", 1)[1]) if last else 0
+            last = last_checkpoint(folder.path / "trl") if job.resume else None
+            step = _step_of(last) if last else 0
             folder.start(step)
-            decided = [(settings, str(folder.path), last, step)]
+            decided = [(settings, folder.path, last, step)]
         except ValueError as error:
             decided = [error]
     broadcast_object_list(decided)
@@ -181,6 +203,8 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         # The first process says it; without this the others would tell how their connection to it broke.
         raise SystemExit(2)
     settings, path, last, step = decided[0]
+    if not state.is_main_process:
+        folder = RunFolder(path, config)
 
     class Log(TrainerCallback):
         """Writes what TRL logs into the run folder."""
@@ -192,19 +216,20 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             if logs and "loss" in logs:
                 self.writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
 
-    writer = RunFolder(Path(path), config).writer(step) if state.is_main_process else None
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+    with (
+        warnings.catch_warnings(action="ignore", category=FutureWarning),
+        folder.room(lambda: last_checkpoint(path / "trl")),
+        folder.writer(step) if state.is_main_process else nullcontext() as writer,
+    ):
         trainer = adapter.trainer_class(
             model=adapter.end_at_last_answer(model),
             processing_class=tokenizer,
             reward_funcs=adapter.reward_functions(),
             train_dataset=adapter.dataset(range(config.steps * config.prompts_per_step)),
-            args=GRPOConfig(
-                **{**settings, **adapter.required_settings(), "output_dir": str(Path(path) / "trl"), **changes}
-            ),
+            args=GRPOConfig(**{**settings, **adapter.required_settings(), "output_dir": str(path / "trl"), **changes}),
             callbacks=[] if writer is None else [Log(writer)],
             peft_config=peft,
         )
-        trainer.train(resume_from_checkpoint=last)
-    trainer.save_model(str(Path(path) / "model"))
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+        trainer.save_model(str(path / "model"))
     return trainer
