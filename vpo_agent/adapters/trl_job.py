@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
 """What TRL calls our aggregations."""
+OF_THE_BUILT_IN_TRAINER = (
+    "backend",
+    "cuda_graphs",
+    "gpu_memory_utilization",
+    "importance_cap",
+    "scorer_pool",
+    "scorer_workers",
+)
+"""Settings that TRL has no use for, and that a user would wait for in vain."""
 TRL_MICROBATCH_PROMPTS = 8
 """Prompts of a backward pass where ``microbatch_prompts`` is ``"auto"``: TRL does not try again with fewer."""
 
@@ -27,7 +36,7 @@ TRL_MICROBATCH_PROMPTS = 8
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """The arguments of ``GRPOConfig`` for a run: those that make the same steps as `vpo_agent.trainer`.
 
-    The ``eval_*`` and ``scorer_*`` settings, ``sample_batch`` and ``gpu_memory_utilization`` have no meaning there.
+    The ``eval_*`` settings and ``sample_batch`` have no meaning there; ``vpo eval`` reads some of them.
 
     Args:
         config: The settings.
@@ -37,11 +46,13 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     Raises:
         ValueError: A setting that TRL cannot honour, or a batch that cannot be shared by so many processes.
     """
-    if config.backend != "native" or config.importance_cap is not None:
-        raise ValueError(
-            "backend and importance_cap belong to the built-in trainer: leave them out, and set TRL's own in "
-            "GRPOConfig, such as use_vllm"
-        )
+    for name in OF_THE_BUILT_IN_TRAINER:
+        value = getattr(config, name)
+        if value != TrainConfig.model_fields[name].default:
+            raise ValueError(
+                f"{name}={value!r} belongs to the built-in trainer: leave it out inside TRL, which samples and scores "
+                "in its own processes and is set in GRPOConfig, such as with use_vllm"
+            )
     if config.kl_coef and config.kl_estimator != "k3":
         raise ValueError(f"TRL knows the KL estimator k3 alone, got kl_estimator={config.kl_estimator!r}")
     prompts, group = config.prompts_per_step, config.rollouts_per_prompt
