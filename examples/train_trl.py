@@ -7,8 +7,8 @@ With no options this trains the bundled tiny model on a CPU, with nothing downlo
 On several processes or GPUs, with the setting files beside this one (see docs/scaling.md):
 
     torchrun --nproc_per_node 2 examples/train_trl.py
-    accelerate launch --config_file examples/accelerate/fsdp.yaml examples/train_trl.py --model Qwen/Qwen3-4B
-    accelerate launch --config_file examples/accelerate/deepspeed_zero3.yaml examples/train_trl.py --model Qwen/Qwen3-4B
+    accelerate launch --config_file examples/accelerate/fsdp.yaml examples/train_trl.py --preset conflict
+    accelerate launch --config_file examples/accelerate/deepspeed_zero3.yaml examples/train_trl.py --preset conflict
 """
 
 from __future__ import annotations
