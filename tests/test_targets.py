@@ -73,3 +73,15 @@ def test_a_run_without_a_checkpoint_is_said(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ValueError, match="has no checkpoint yet"):
         find_model(str(tmp_path))
+
+
+def test_a_run_inside_trl_stands_for_its_model(bpe_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    shutil.copytree(bpe_model, tmp_path / "model")
+    # As long as its step is not written, the model may be half written.
+    with pytest.raises(ValueError, match="has no checkpoint yet"):
+        find_model(str(tmp_path))
+    (tmp_path / "model" / "state.json").write_text('{"step": 7}')
+    assert find_model(str(tmp_path)) == find_model(str(tmp_path), 7) == str(tmp_path / "model")
+    with pytest.raises(ValueError, match="has no checkpoint 3: those it keeps are 7"):
+        find_model(str(tmp_path), 3)

@@ -17,10 +17,12 @@ import torch
 import toys
 
 from vpo_agent import run_folder
+from vpo_agent.command import main
 from vpo_agent.config import make_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
 from vpo_agent.estimators.registry import _REGISTRY
 from vpo_agent.metrics import diversity
+from vpo_agent.pool import Pool
 from vpo_agent.rollouts import make_text_env
 from vpo_agent.simplex import draw_weights, prompt_key
 from vpo_agent.spans import token_credit
@@ -381,6 +383,31 @@ def test_adapters_are_those_of_the_built_in_trainer(letters_config: Any) -> None
         {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} for model in (trained, own)
     ]
     assert scales == [{2.0}, {2.0}]
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_its_run_is_evaluated_and_published(letters_config: Any, tmp_path: Path, lora_rank: int) -> None:
+    if lora_rank:
+        pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
+    # Two optimizer steps to each step.
+    config = letters_config(steps=2, minibatch_prompts=2, lora_rank=lora_rank)
+    trainer = train_with_trl(Job(config, resume=False, overwrite=False))
+    assert trainer.state.global_step == 4
+    run, out = config.runs_dir / "run", tmp_path / "out"
+    assert main(["eval", str(run), "--prompts", "4", "--k", "6", "--examples", "1"]) == 0
+    assert Pool.load(run / "eval_test_step_000002" / "pool.npz").source["step"] == 2
+    assert main(["push", str(run), "--repo", "someone/letters", "--dry-run", str(out)]) == 0
+    card = (out / "README.md").read_text()
+    assert "was trained for 2 steps with the method `vpo`" in card
+    assert "no evaluation of these weights" in card
+    assert json.loads((out / "training.json").read_text())["step"] == 2
+    assert not {"state.json", "training_args.bin", "adapter_config.json"} & {path.name for path in out.iterdir()}
+    for path in out.iterdir():
+        assert str(tmp_path).encode() not in path.read_bytes(), f"{path.name} tells where the run was made"
+    trained = trainer.model.merge_and_unload() if lora_rank else trainer.model
+    pushed = toys.LMPolicy.from_pretrained(out, device="cpu").model.state_dict()
+    for name, value in trained.state_dict().items():
+        torch.testing.assert_close(pushed[name], value)
 
 
 class Recorder:

@@ -16,6 +16,8 @@ from vpo_agent.targets import find_model, is_run
 
 OF_THIS_MACHINE = {"device", "name", "runs_dir", "tracker"}
 """Settings that say nothing about the policy."""
+NOT_PUBLISHED = ("README.md", "training_args.bin")
+"""What PEFT and TRL write beside a model: a card of theirs, and a pickle with paths of this machine."""
 
 
 def prepare_folder(
@@ -52,7 +54,7 @@ def prepare_folder(
             tokenizer.save_pretrained(target)
     else:
         for file in source.iterdir():
-            if file.is_file() and file.name not in (*NOT_OF_THE_MODEL, "README.md"):
+            if file.is_file() and file.name not in (*NOT_OF_THE_MODEL, *NOT_PUBLISHED):
                 shutil.copyfile(file, target / file.name)
     settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=OF_THIS_MACHINE))
     step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])

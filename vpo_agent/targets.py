@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from envs_data.models import BUNDLED_MODELS, bundled_model_path
@@ -64,8 +65,20 @@ def target_name(target: str) -> str:
     return f"{folder.parents[1].name}/{folder.name}" if folder.parent.name == "checkpoints" else folder.name
 
 
-def _checkpoint_of(run: Path, step: int | None) -> Path:
+def models_of(run: Path) -> dict[int, Path]:
+    """The models of a run by the steps behind them, oldest first: its checkpoints.
+
+    A run inside TRL has its checkpoints in TRL's own form, and of models only the one in ``model/`` at its end.
+    """
     found = {int(path.name.removeprefix("step_")): path for path in checkpoints(run / "checkpoints")}
+    state = run / "model" / "state.json"
+    if not found and state.is_file():
+        found[int(json.loads(state.read_text(encoding="utf-8"))["step"])] = state.parent
+    return found
+
+
+def _checkpoint_of(run: Path, step: int | None) -> Path:
+    found = models_of(run)
     if not found:
         raise ValueError(f"the run in {str(run)!r} has no checkpoint yet: train it further first")
     if step is None:

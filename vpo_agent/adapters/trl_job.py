@@ -180,6 +180,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     """
     # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
     check_libraries()
+    from vpo_agent.checkpoints import write_text_atomically
     from vpo_agent.loading import choose_device, load_model, lora_config
     from vpo_agent.run_folder import RunFolder
     from vpo_agent.trainer import model_path
@@ -242,5 +243,12 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             peft_config=peft,
         )
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-        trainer.save_model(str(path / "model"))
+        # The file with the step is there only while the model is whole.
+        finished = path / "model" / "state.json"
+        if state.is_main_process:
+            finished.unlink(missing_ok=True)
+        trainer.save_model(str(finished.parent))
+        if state.is_main_process:
+            done = trainer.state.global_step * config.steps // settings["max_steps"]
+            write_text_atomically(finished, json.dumps({"step": done}) + "\n")
     return trainer

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.checkpoints import checkpoints
 from vpo_agent.config import TrainConfig, make_config, read_config
 from vpo_agent.evaluate import sample_pool
 from vpo_agent.policy import LMPolicy
 from vpo_agent.pool import Pool
 from vpo_agent.report.figures import read_pairs
 from vpo_agent.rollouts import make_text_env
+from vpo_agent.targets import models_of
 from vpo_agent.trainer import EVAL_STREAM, model_path
 
 MAX_NEW_TOKENS = 1024
@@ -111,7 +111,7 @@ def find_checkpoint(folder: Path, config: TrainConfig, wanted: str | None) -> tu
     """
     if wanted == "initial":
         return model_path(config.model), 0
-    found = {int(path.name.removeprefix("step_")): path for path in checkpoints(folder / "checkpoints")}
+    found = models_of(folder)
     there = f"it has {', '.join(map(str, found))} and initial" if found else "it has none, only initial"
     if wanted is None:
         if not found:
