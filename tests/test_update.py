@@ -320,8 +320,41 @@ def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
     expected.gradient(samples, advantages(), ALL)
     assert torch.equal(gradient_of(update), gradient_of(expected))
     (line,) = capsys.readouterr().err.splitlines()
-    fits = "all prompts" if held == 4 else f"at most {tried[-1]} prompts, which the memory holds,"
-    assert line == f"--microbatch-prompts auto: {fits} at a time"
+    fits = {
+        4: "all prompts",
+        2: "at most 2 prompts (what the memory holds)",
+        1: "at most 1 prompt (what the memory holds)",
+    }
+    assert line == f"--microbatch-prompts auto: {fits[tried[-1]]} at a time"
+
+
+@pytest.mark.parametrize(
+    ("held", "bounds"),
+    [
+        (4, "1,024 tokens (or one prompt)"),
+        (2, "1,024 tokens (or one prompt) and 2 prompts (what the memory holds)"),
+        (1, "1 prompt (what the memory holds)"),
+    ],
+)
+def test_auto_on_a_cpu_says_both_its_bounds(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], held: int, bounds: str
+) -> None:
+    update = make_update()
+    hold_at_most(update, held, monkeypatch)
+    update.gradient(samples, advantages(), ALL)
+    assert capsys.readouterr().err == f"--microbatch-prompts auto: at most {bounds} at a time\n"
+
+
+def test_a_number_that_is_halved_several_times_is_said_once(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    update = make_update(microbatch_prompts=4)
+    hold_at_most(update, 1, monkeypatch)
+    for _ in range(2):
+        update.gradient(samples, advantages(), ALL)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("out of memory with 4 prompts a micro-batch: ")
+    assert line.endswith(" with --microbatch-prompts 1")
 
 
 def test_memory_that_runs_out_after_auto_was_found_is_said_too(

@@ -33,6 +33,8 @@ class MicroBatches:
         """``None`` while no number bounds them."""
         self.most_tokens = CPU_TOKENS if setting == "auto" and device.type == "cpu" else None
         self._unsaid = setting == "auto"
+        self._too_many: int | None = None
+        """Prompts of the first micro-batch that the memory did not hold, until that is said."""
 
     def sizes(self, tokens: Sequence[int]) -> list[int]:
         """How many prompts each micro-batch takes, in order; at least one.
@@ -63,21 +65,24 @@ class MicroBatches:
                 "--max-new-tokens, or give --gradient-checkpointing or --lora-rank"
             )
         self.most_prompts = prompts // 2
-        if not self._unsaid:
-            tqdm.write(
-                f"out of memory with {prompts} prompts a micro-batch: the step is repeated, and the run goes on, with "
-                f"--microbatch-prompts {self.most_prompts}",
-                file=sys.stderr,
-            )
+        if self._too_many is None:
+            self._too_many = prompts
 
     def say(self) -> None:
-        """Say once what ``"auto"`` came to, after an optimizer step that fitted."""
-        if not self._unsaid:
-            return
+        """Say once what ``"auto"``, or halving, came to, after an optimizer step that fitted."""
+        if self._unsaid:
+            bounds = []
+            if self.most_tokens is not None and self.most_prompts != 1:
+                bounds.append(f"{self.most_tokens:,} tokens (or one prompt)")
+            if self.most_prompts is not None:
+                bounds.append(f"{self.most_prompts} prompt{'s' * (self.most_prompts > 1)} (what the memory holds)")
+            found = f"at most {' and '.join(bounds)}" if bounds else "all prompts"
+            tqdm.write(f"--microbatch-prompts auto: {found} at a time", file=sys.stderr)
+        elif self._too_many is not None:
+            tqdm.write(
+                f"out of memory with {self._too_many} prompts a micro-batch: the step is repeated, and the run goes "
+                f"on, with --microbatch-prompts {self.most_prompts}",
+                file=sys.stderr,
+            )
         self._unsaid = False
-        found = []
-        if self.most_tokens is not None:
-            found.append(f"at most {self.most_tokens:,} tokens, or one prompt,")
-        if self.most_prompts is not None:
-            found.append(f"at most {self.most_prompts} prompts, which the memory holds,")
-        tqdm.write(f"--microbatch-prompts auto: {', and '.join(found) or 'all prompts'} at a time", file=sys.stderr)
+        self._too_many = None
