@@ -17,9 +17,12 @@ import toys
 
 from vpo_agent import libraries
 from vpo_agent.checkpoints import check_checkpoint, checkpoints
+from vpo_agent.cli import Job, run
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import OutOfMemory
+from vpo_agent.job import train_and_report
 from vpo_agent.libraries import check_libraries
+from vpo_agent.policy import LMPolicy
 from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
@@ -178,17 +181,51 @@ def test_a_full_disk_ends_the_run_in_one_line(letters_config: MakeConfig, small_
 # --- memory and libraries ---
 
 
-def test_out_of_memory_in_sampling_ends_the_run_in_one_line(
+def full(*arguments: Any, **options: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_out_of_memory_in_sampling_names_a_smaller_batch(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Trainer(letters_config())
+    settings = {"rollouts_per_prompt": 4, "eval_every": 2, "eval_every_prompts": 4, "eval_answers": 8}
+    for at_once, advice in (
+        (1024, "for sampling 16 responses at a time: lower --sample-batch below 16$"),
+        (11, "for sampling 8 responses at a time: lower --sample-batch below 8$"),
+        (3, "for sampling 4 responses at a time: lower --max-new-tokens or the rollouts$"),
+    ):
+        trainer = Trainer(letters_config(name=f"batch{at_once}", sample_batch=at_once, **settings))
+        monkeypatch.setattr(trainer.policy, "sample", full)
+        with pytest.raises(OutOfMemory, match=advice):
+            trainer.train_step()
+        # Begins with a validation.
+        with pytest.raises(OutOfMemory, match="for sampling"):
+            trainer.train()
 
-    def full(*arguments: Any, **options: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer.policy, "sample", full)
-    with pytest.raises(OutOfMemory, match=r"in step 1: lower --sample-batch \(now 1024\)"):
-        trainer.train()
+@pytest.mark.parametrize(
+    ("place", "method", "line"),
+    [
+        ("model", "to", "error: out of memory for the model '.*': take a smaller one, or --dtype bfloat16"),
+        ("optimizer", "step", "error: out of memory for the optimizer: give --lora-rank, or a smaller --model"),
+        ("policy", "sample", "error: out of memory for sampling .* responses at a time: lower --sample-batch below .*"),
+    ],
+)
+def test_a_job_that_lacks_memory_ends_in_one_line(
+    letters_config: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    method: str,
+    line: str,
+) -> None:
+    owner = {"model": torch.nn.Module, "optimizer": torch.optim.AdamW, "policy": LMPolicy}[place]
+    monkeypatch.setattr(owner, method, full)
+    with pytest.raises(SystemExit) as end:
+        run(lambda: train_and_report(Job(letters_config(), resume=False, overwrite=False)))
+    assert end.value.code == 1
+    said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(line, said[-1]), said
 
 
 def test_adapters_without_peft_are_refused_before_anything_is_made(

@@ -9,6 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vpo_agent.errors import memory_for
+
+NEEDS = ("the optimizer", "give --lora-rank, or a smaller --model")
+"""What the copies and moments are for, where they do not fit, and what helps: there are as many as trained weights."""
+
 
 class MasterAdamW:
     """AdamW on float32 master copies.
@@ -22,8 +27,12 @@ class MasterAdamW:
         learning_rate: The rate at the start.
         beta2: Second decay rate.
         weight_decay: Decoupled decay.
+
+    Raises:
+        OutOfMemory: The device's memory does not hold the copies or, at the first step, the moments.
     """
 
+    @memory_for(*NEEDS)
     def __init__(
         self, named_parameters: Iterable[tuple[str, Tensor]], *, learning_rate: float, beta2: float, weight_decay: float
     ) -> None:
@@ -44,6 +53,7 @@ class MasterAdamW:
         for tensor in (*self.parameters.values(), *self.masters.values()):
             tensor.grad = None
 
+    @memory_for(*NEEDS)
     def step(self, learning_rate: float, max_norm: float) -> float:
         """Clip the gradient to ``max_norm`` and take a step, unless the gradient is not finite.
 
@@ -72,6 +82,7 @@ class MasterAdamW:
                 tensors[f"master/{name}"] = master.detach()
         return tensors
 
+    @memory_for(*NEEDS)
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take over a :meth:`state`, of weights of either precision.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.attention import ATTENTION
+from vpo_agent.errors import memory_for
 from vpo_agent.graph_decoding import GraphGroupDecoder
 from vpo_agent.group_decoding import GroupDecoder, SharingGroupDecoder
 from vpo_agent.head import token_log_probs
@@ -109,13 +110,16 @@ class LMPolicy:
         Raises:
             ValueError: The model cannot be found or read, a setting is unknown or does not suit the model, or ``peft``
                 is missing.
+            OutOfMemory: The device's memory does not hold the model.
         """
         place = choose_device(device)
         weights_dtype = choose_dtype(dtype, place)
         model, tokenizer = load_model(name_or_path, weights_dtype)
         if lora_rank:
             model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
-        return cls(model.to(place), tokenizer, gradient_checkpointing=gradient_checkpointing, cuda_graphs=cuda_graphs)
+        with memory_for(f"the model {str(name_or_path)!r}", "take a smaller one, or --dtype bfloat16"):
+            model = model.to(place)
+        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, cuda_graphs=cuda_graphs)
 
     @property
     def device(self) -> torch.device:

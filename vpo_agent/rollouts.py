@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_agent.backends import Sampler
+from vpo_agent.errors import memory_for
 from vpo_agent.samples import Samples, concatenate_samples
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.scorers import Scorer
@@ -92,6 +93,9 @@ def collect(
             stream for a call, and there it does. Prompts of like length are sampled together.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
         scorer: Scores the responses with ``env``, which it must know; by default this process does.
+
+    Raises:
+        OutOfMemory: The device's memory does not hold the responses in flight.
     """
     start = time.perf_counter()
     prompts = [env.prompt(task, env.num_answers) for task in tasks]
@@ -101,20 +105,23 @@ def collect(
             for prompt, weights, task in zip(prompts, stated_weights, tasks, strict=True)
         ]
     parts = _by_length(prompts, max(1, sample_batch // rollouts))
-    samples = concatenate_samples(
-        [
-            sampler.sample(
-                [prompts[index] for index in part],
-                rollouts=rollouts,
-                num_answers=env.num_answers,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                seed=seed,
-                places=part,
-            )
-            for part in parts
-        ]
-    )
+    most = max(map(len, parts), default=0)
+    fewer = f"lower --sample-batch below {most * rollouts}" if most > 1 else "lower --max-new-tokens or the rollouts"
+    with memory_for(f"sampling {most * rollouts} responses at a time", fewer):
+        samples = concatenate_samples(
+            [
+                sampler.sample(
+                    [prompts[index] for index in part],
+                    rollouts=rollouts,
+                    num_answers=env.num_answers,
+                    max_new_tokens=max_new_tokens,
+                    temperature=temperature,
+                    seed=seed,
+                    places=part,
+                )
+                for part in parts
+            ]
+        )
     if len(parts) > 1:
         samples = samples.subset(torch.tensor([index for part in parts for index in part]).argsort())
     generated = time.perf_counter()

@@ -22,7 +22,7 @@ from envs_data import bundled_model_path
 from vpo_agent.backends import check_backend, open_sampler
 from vpo_agent.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.config import TrainConfig
-from vpo_agent.errors import OutOfMemory, TrainingDiverged
+from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages, estimator
 from vpo_agent.estimators import advantages as compute_advantages
 from vpo_agent.evaluate import Pool, measures, sample_pool
@@ -59,6 +59,7 @@ class Trainer:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
             not take, prompts too long for the model, a run folder in use, a backend that is not installed, or a library
             of another version than needed.
+        OutOfMemory: The device's memory does not hold the model or the optimizer.
     """
 
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
@@ -122,7 +123,7 @@ class Trainer:
         Raises:
             TrainingDiverged: Three steps in a row had a loss or gradient that is not finite.
             DiskFull: There is no room for a row or a checkpoint.
-            OutOfMemory: The device's memory does not hold the samples, or the smallest micro-batch.
+            OutOfMemory: The device's memory does not hold the samples, the smallest micro-batch or the optimizer.
             ValueError: The workers that score do not start.
         """
         config = self.config
@@ -144,11 +145,6 @@ class Trainer:
                     if self._whole and self.step > self._saved_step:
                         self._save(log)
                     raise
-                except torch.OutOfMemoryError as error:
-                    raise OutOfMemory(
-                        f"out of memory outside the update, in step {self.step + 1}: lower --sample-batch "
-                        f"(now {config.sample_batch}), then go on with --resume"
-                    ) from error
                 log.write(row)
                 bar.set_postfix_str(
                     f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s"

@@ -64,7 +64,7 @@ class PolicyUpdate:
             Whether all was finite, and what to log.
 
         Raises:
-            OutOfMemory: The memory does not hold a single prompt with its rollouts.
+            OutOfMemory: The memory does not hold a single prompt with its rollouts, or the optimizer.
         """
         config = self.config
         samples = replace(samples, mask=samples.mask & valid.flatten().to(samples.mask.device)[:, None])
