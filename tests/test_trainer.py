@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from processes import heed_interrupts
 
 from vpo_agent.checkpoints import checkpoints
 from vpo_agent.config import TrainConfig, make_config
@@ -313,6 +315,74 @@ def test_an_interrupt_in_the_middle_of_an_update_saves_nothing(
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
     assert checkpoints(trainer.folder.checkpoints) == []
+
+
+INTERRUPT = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+import torch, toys
+torch.set_num_threads(1)
+toys.register_letters()
+from vpo_agent.config import TrainConfig
+from vpo_agent.trainer import Trainer
+
+if {ignored}:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+former = signal.getsignal(signal.SIGINT)
+trainer = Trainer(TrainConfig.model_validate_json({config!r}))
+step = trainer.optimizer.step
+def interrupted(*arguments):
+    for _ in range({times} if trainer.step == 2 else 0):
+        os.kill(os.getpid(), signal.SIGINT)
+    return step(*arguments)
+trainer.optimizer.step = interrupted
+try:
+    trainer.train()
+except KeyboardInterrupt:
+    print("stopped at", trainer.step)
+assert signal.getsignal(signal.SIGINT) is former
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "ignored", "stopped", "saved"),
+    [
+        (1, False, "stopped at 3\n", ["step_000003"]),
+        (2, False, "stopped at 2\n", []),
+        (1, True, "", ["step_000006"]),
+    ],
+    ids=["once", "twice", "ignored, as in the background of a shell"],
+)
+def test_ctrl_c_in_an_update_waits_for_the_whole_step(
+    letters_config: MakeConfig, times: int, ignored: bool, stopped: str, saved: list[str]
+) -> None:
+    settings = {"steps": 6, "eval_every": 3}
+    config = letters_config(name="stopped", **settings)
+    script = INTERRUPT.format(
+        tests=str(Path(toys.__file__).parent), config=config.model_dump_json(), times=times, ignored=ignored
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, preexec_fn=heed_interrupts
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == stopped
+    assert ("stopping after this step; Ctrl-C again stops at once" in done.stderr) == (not ignored)
+    assert [path.name for path in checkpoints(config.runs_dir / "stopped" / "checkpoints")] == saved
+    if stopped and saved:
+        whole = Trainer(letters_config(name="whole", **settings))
+        whole.train()
+        again = Trainer(config, resume=True)
+        again.train()
+        assert_same_run(whole, again)
+
+
+def test_a_trainer_in_another_thread_leaves_ctrl_c_alone(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config())
+    former = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(trainer.train).result()
+    assert trainer.step == 3
+    assert signal.getsignal(signal.SIGINT) is former
 
 
 def test_a_finished_run_has_nothing_left_to_train(letters_config: MakeConfig) -> None:

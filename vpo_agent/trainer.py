@@ -26,6 +26,7 @@ from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages, estimator
 from vpo_agent.estimators import advantages as compute_advantages
 from vpo_agent.evaluate import Pool, measures, sample_pool
+from vpo_agent.interrupts import Interrupts
 from vpo_agent.libraries import check_libraries
 from vpo_agent.metrics import diversity
 from vpo_agent.policy import LMPolicy
@@ -109,7 +110,7 @@ class Trainer:
             self.step, self.skipped_steps = int(state["step"]), int(state["skipped_steps"])
         self._bad_in_a_row = 0
         self._saved_step = self.step
-        self._whole = True
+        self._interrupts = Interrupts()
         self.folder.start(self.step)
         set_aside(damaged)
 
@@ -118,7 +119,8 @@ class Trainer:
     def train(self) -> None:
         """Train to the last step, with checkpoints and evaluations on the way.
 
-        Stopped by Ctrl-C, it saves a checkpoint where the weights are those of a whole step, and raises again.
+        Stopped by Ctrl-C, it saves a checkpoint of the last whole step, and raises again: at once while it samples and
+        scores, and else after the update and the rows of the step. A second Ctrl-C stops it there and saves nothing.
 
         Raises:
             TrainingDiverged: Three steps in a row had a loss or gradient that is not finite.
@@ -135,39 +137,39 @@ class Trainer:
             dynamic_ncols=True,
             mininterval=0.1 if sys.stderr.isatty() else 30,
         )
-        with bar, self._scorer, self.folder.room(), self.folder.writer(self.step) as log:
+        with bar, self._scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
-            while self.step < config.steps:
-                try:
+            try:
+                while self.step < config.steps:
                     row = self.train_step()
-                except KeyboardInterrupt:
-                    if self._whole and self.step > self._saved_step:
-                        self._save(log)
-                    raise
-                log.write(row)
-                bar.set_postfix_str(
-                    f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s"
-                    + (f", {self.skipped_steps} skipped" if self.skipped_steps else "")
-                )
-                bar.update()
-                if row["invalid_rollouts"]:
-                    bar.write(f"step {self.step}: {row['invalid_rollouts']} rollouts left out, their scorer failed")
-                if self._bad_in_a_row:
-                    bar.write(f"step {self.step}: skipped, its loss or gradient is not finite")
-                if self._bad_in_a_row >= MAX_BAD_STEPS:
-                    saved = checkpoints(self.folder.checkpoints)
-                    left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
-                    raise TrainingDiverged(
-                        f"{MAX_BAD_STEPS} steps in a row had a loss or gradient that is not finite, up to step "
-                        f"{self.step}: lower --learning-rate. {left}"
+                    log.write(row)
+                    bar.set_postfix_str(
+                        f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s"
+                        + (f", {self.skipped_steps} skipped" if self.skipped_steps else "")
                     )
-                if config.eval_every and self.step % config.eval_every == 0:
-                    log.write(self._validate())
-                # After the rows of this step, so that a run resumed from here lacks none.
-                if self._checkpoint_due():
+                    bar.update()
+                    if row["invalid_rollouts"]:
+                        bar.write(f"step {self.step}: {row['invalid_rollouts']} rollouts left out, their scorer failed")
+                    if self._bad_in_a_row:
+                        bar.write(f"step {self.step}: skipped, its loss or gradient is not finite")
+                    if self._bad_in_a_row >= MAX_BAD_STEPS:
+                        saved = checkpoints(self.folder.checkpoints)
+                        left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
+                        raise TrainingDiverged(
+                            f"{MAX_BAD_STEPS} steps in a row had a loss or gradient that is not finite, up to step "
+                            f"{self.step}: lower --learning-rate. {left}"
+                        )
+                    if config.eval_every and self.step % config.eval_every == 0:
+                        log.write(self._validate())
+                    # After the rows of this step, so that a run resumed from here lacks none.
+                    if self._checkpoint_due():
+                        self._save(log)
+                    self._interrupts.release()
+            except KeyboardInterrupt:
+                if not self._interrupts.held and self.step > self._saved_step:
                     self._save(log)
-                self._whole = True
+                raise
 
     def train_step(self) -> dict[str, Any]:
         """One step: sample, score, estimate, update.
@@ -195,7 +197,8 @@ class Trainer:
         collected = time.perf_counter()
         advantages, scores, credit = self._estimate(rollouts, weights)
         estimated = time.perf_counter()
-        self._whole = False
+        # Until its rows are written.
+        self._interrupts.held = True
         valid = torch.from_numpy(rollouts.valid)
         pulls = advantages
         if credit is not None:
