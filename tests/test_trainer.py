@@ -402,6 +402,16 @@ def test_a_finished_run_can_be_made_longer(letters_config: MakeConfig) -> None:
     assert_same_run(whole, longer)
 
 
+def test_a_run_cannot_be_resumed_to_fewer_steps_than_it_has_done(letters_config: MakeConfig) -> None:
+    Trainer(letters_config()).train()
+    kept = (letters_config().runs_dir / "run" / "config.json").read_bytes()
+    with pytest.raises(
+        ValueError, match=r"step_000003' has done 3 steps, more than the 2 of --steps: give --steps 3 or"
+    ):
+        Trainer(letters_config(steps=2), resume=True)
+    assert (letters_config().runs_dir / "run" / "config.json").read_bytes() == kept
+
+
 def test_a_whole_checkpoint_is_a_model_like_any_other(letters_config: MakeConfig) -> None:
     trainer = Trainer(letters_config())
     trainer.train()

@@ -58,8 +58,8 @@ class Trainer:
 
     Raises:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
-            not take, prompts too long for the model, a run folder in use, a backend that is not installed, or a library
-            of another version than needed.
+            not take, prompts too long for the model, a run folder in use, fewer steps than the resumed run has done, a
+            backend that is not installed, or a library of another version than needed.
         OutOfMemory: The device's memory does not hold the model or the optimizer.
     """
 
@@ -108,6 +108,11 @@ class Trainer:
             if "config" in state:
                 self.folder.check_settings(state["config"], f"the checkpoint {str(found)!r}")
             self.step, self.skipped_steps = int(state["step"]), int(state["skipped_steps"])
+            if self.step > config.steps:
+                raise ValueError(
+                    f"the checkpoint {str(found)!r} has done {self.step} steps, more than the {config.steps} of "
+                    f"--steps: give --steps {self.step} or more, or start another --name"
+                )
         self._bad_in_a_row = 0
         self._saved_step = self.step
         self._interrupts = Interrupts()
