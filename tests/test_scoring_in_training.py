@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import toys
 
+from vpo_agent.cli import Job
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.job import train_and_report
 from vpo_agent.trainer import Trainer
 
 SIGNING_ID = "test/SigningMaze-v0"
@@ -70,6 +72,14 @@ def test_a_pool_of_processes_scores_all_and_changes_nothing(tmp_path: Path, sign
     assert len(there) == 2
     assert os.getpid() not in there
     assert not any(Path(f"/proc/{pid}").exists() for pid in there)
+
+
+def test_the_same_workers_score_all_of_a_job(tmp_path: Path, signatures: Path) -> None:
+    config = config_of(tmp_path, scorer_pool="processes", scorer_workers=1)
+    train_and_report(Job(config, resume=False, overwrite=False))
+    (worker,) = pids(signatures)
+    assert worker != os.getpid()
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_the_pool_is_closed_after_an_error(tmp_path: Path, signatures: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,13 +46,14 @@ def train_and_report(job: Job) -> str:
         print(f"{unknown:.0%} of the first prompt's tokens are unknown to the model: {way_out}")
     print(f"run folder: {folder.path}")
     try:
-        if trainer.step == 0:
-            print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
-            before = trainer.evaluate("before")
-        else:
-            before = Pool.load(folder.path / "pool_before.npz")
-        trainer.train()
-        after = trainer.evaluate("after")
+        with trainer.keep_workers():
+            if trainer.step == 0:
+                print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
+                before = trainer.evaluate("before")
+            else:
+                before = Pool.load(folder.path / "pool_before.npz")
+            trainer.train()
+            after = trainer.evaluate("after")
     except KeyboardInterrupt:
         place = "" if config.runs_dir == DEFAULT_RUNS_DIR else f" --runs-dir {config.runs_dir}"
         print(f"\ngo on with --resume --name {folder.path.name}{place}", file=sys.stderr)

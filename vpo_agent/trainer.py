@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,7 @@ class Trainer:
         self._check_method()
         others = (self._eval_env, self._validation_env)
         self._scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
+        self._keeping_workers = 0
         self._in_prompt = estimator(config.method).in_prompt
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
@@ -142,7 +145,7 @@ class Trainer:
             dynamic_ncols=True,
             mininterval=0.1 if sys.stderr.isatty() else 30,
         )
-        with bar, self._scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
+        with bar, self.keep_workers(), self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
             try:
@@ -241,11 +244,22 @@ class Trainer:
     def evaluate(self, label: str) -> Pool:
         """The pool behind the table: held-out prompts, saved in the run folder as ``pool_<label>.npz``."""
         config = self.config
-        with self._scorer:
+        with self.keep_workers():
             pool = self._sample_pool(self._eval_env, config.eval_prompts)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
+
+    @contextmanager
+    def keep_workers(self) -> Iterator[None]:
+        """Keep the workers that score until the outermost of these ends; training and evaluations are in one each."""
+        self._keeping_workers += 1
+        try:
+            yield
+        finally:
+            self._keeping_workers -= 1
+            if not self._keeping_workers:
+                self._scorer.close()
 
     # Inside --------------------------------------------------------------------------------------------------------
 
