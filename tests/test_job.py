@@ -102,12 +102,36 @@ def test_a_stopped_job_says_how_to_go_on_and_does(
     assert train_and_report(Job(letters_config(), resume=True, overwrite=False)) == expected
 
 
-def test_without_the_pool_from_before_a_resumed_job_says_what_is_missing(letters_config: MakeConfig) -> None:
-    config = letters_config()
-    train_and_report(Job(config, resume=False, overwrite=False))
-    (config.runs_dir / "run" / "pool_before.npz").unlink()
-    with pytest.raises(ValueError, match=r"cannot read the pool of answers '.*pool_before.npz'"):
-        train_and_report(Job(config, resume=True, overwrite=False))
+@pytest.mark.parametrize("lora_rank", [0, 2])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_pool_from_before_that_is_missing_or_damaged_is_sampled_again(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str], damaged: bool, lora_rank: int
+) -> None:
+    config = letters_config(lora_rank=lora_rank)
+    expected = train_and_report(Job(config, resume=False, overwrite=False))
+    path = config.runs_dir / "run" / "pool_before.npz"
+    lost = Pool.load(path)
+    if damaged:
+        data = bytearray(path.read_bytes())
+        data[50:150] = bytes(100)
+        path.write_bytes(data)
+    else:
+        path.unlink()
+    capsys.readouterr()
+    assert train_and_report(Job(config, resume=True, overwrite=False)) == expected
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "pool_before" in line]
+    assert line.startswith(f"cannot read the pool of answers {str(path)!r}: ")
+    assert line.endswith(": sampling it again from the initial model")
+    again = Pool.load(path)
+    np.testing.assert_array_equal(again.rewards, lost.rewards)
+    assert again.responses == lost.responses
+    assert again.source == lost.source
+
+
+def test_a_run_of_the_trainer_alone_is_reported_on_as_that_of_a_job(letters_config: MakeConfig) -> None:
+    expected = train_and_report(Job(letters_config(name="job"), resume=False, overwrite=False))
+    Trainer(letters_config()).train()
+    assert train_and_report(Job(letters_config(), resume=True, overwrite=False)) == expected
 
 
 def test_both_evaluations_ask_the_same_prompts_with_the_same_randomness(letters_config: MakeConfig) -> None:

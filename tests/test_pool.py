@@ -95,6 +95,22 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
         Pool.load(path)
 
 
+def test_a_damaged_file_is_no_pool_or_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+    full_pool().save(path)
+    written = path.read_bytes()
+    random = np.random.default_rng(0)
+    messages = set()
+    for _ in range(200):
+        at = random.integers(len(written) - 20)
+        path.write_bytes(written[:at] + random.bytes(20) + written[at + 20 :])
+        try:
+            assert np.array_equal(Pool.load(path).rewards, full_pool().rewards)
+        except ValueError as error:
+            messages.add(str(error).split("'")[0])
+    assert messages == {"cannot read the pool of answers "}
+
+
 def test_a_lone_array_is_no_pool(tmp_path: Path) -> None:
     path = tmp_path / "pool.npz"
     with path.open("wb") as file:

@@ -221,8 +221,12 @@ def test_a_job_that_lacks_memory_ends_in_one_line(
 ) -> None:
     owner = {"model": torch.nn.Module, "optimizer": torch.optim.AdamW, "policy": LMPolicy}[place]
     monkeypatch.setattr(owner, method, full)
+
+    def main() -> None:
+        train_and_report(Job(letters_config(), resume=False, overwrite=False))
+
     with pytest.raises(SystemExit) as end:
-        run(lambda: train_and_report(Job(letters_config(), resume=False, overwrite=False)))
+        run(main)
     assert end.value.code == 1
     said = capsys.readouterr().err.splitlines()
     assert re.fullmatch(line, said[-1]), said

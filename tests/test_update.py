@@ -460,7 +460,7 @@ def test_importance_weighs_each_token_by_the_capped_ratio(samples: Samples, per_
 
     def watched(rate: float, norm: float) -> float:
         captured.append(gradient_of(update))
-        return take(rate, norm)
+        return take(learning_rate, max_norm)
 
     update.optimizer.step = watched  # type: ignore[method-assign]
     policy = update.policy

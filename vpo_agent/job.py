@@ -16,7 +16,8 @@ def train_and_report(job: Job) -> str:
     """Train as ``job`` says, and print and save what changed on held-out prompts.
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
-    run that was finished before is only evaluated and reported on again.
+    run that was finished before is only evaluated and reported on again. Where a resumed run has no ``pool_before.npz``
+    that can be read, it is sampled again from the initial model.
 
     Returns:
         The table, in Markdown.
@@ -51,7 +52,7 @@ def train_and_report(job: Job) -> str:
                 print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
                 before = trainer.evaluate("before")
             else:
-                before = Pool.load(folder.path / "pool_before.npz")
+                before = _pool_from_before(trainer)
             trainer.train()
             after = trainer.evaluate("after")
     except KeyboardInterrupt:
@@ -80,3 +81,12 @@ def train_and_report(job: Job) -> str:
     print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
     print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")
     return text
+
+
+def _pool_from_before(trainer: Trainer) -> Pool:
+    """The pool of the initial model, as the run saved it or, where that is missing or damaged, sampled again."""
+    try:
+        return Pool.load(trainer.folder.path / "pool_before.npz")
+    except ValueError as error:
+        print(f"{error}: sampling it again from the initial model")
+        return trainer.evaluate("before", initial=True)

@@ -241,11 +241,15 @@ class Trainer:
             "seconds_update": updated - estimated,
         }
 
-    def evaluate(self, label: str) -> Pool:
-        """The pool behind the table: held-out prompts, saved in the run folder as ``pool_<label>.npz``."""
-        config = self.config
+    def evaluate(self, label: str, *, initial: bool = False) -> Pool:
+        """The pool behind the table: held-out prompts, saved in the run folder as ``pool_<label>.npz``.
+
+        Args:
+            label: Names the file.
+            initial: Ask the initial model, loaded for it and sampled by the backend ``native``, at whatever step.
+        """
         with self.keep_workers():
-            pool = self._sample_pool(self._eval_env, config.eval_prompts)
+            pool = self._sample_pool(self._eval_env, self.config.eval_prompts, initial=initial)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -300,17 +304,19 @@ class Trainer:
         """The initial model, for the KL penalty; LoRA finds it under its own adapters."""
         if not self.config.kl_coef or self.config.lora_rank:
             return None
-        reference = LMPolicy.from_pretrained(
-            model_path(self.config.model), device=self.config.device, dtype=self.config.dtype
-        )
-        reference.model.requires_grad_(False)
-        return reference
+        return self._load_initial()
 
-    def _sample_pool(self, env: VectorTextEnv[Any, Any, Any], prompts: int) -> Pool:
+    def _load_initial(self) -> LMPolicy:
+        config = self.config
+        initial = LMPolicy.from_pretrained(model_path(config.model), device=config.device, dtype=config.dtype)
+        initial.model.requires_grad_(False)
+        return initial
+
+    def _sample_pool(self, env: VectorTextEnv[Any, Any, Any], prompts: int, *, initial: bool = False) -> Pool:
         config = self.config
         return sample_pool(
             env,
-            self.sampler,
+            (self.reference or self._load_initial()) if initial else self.sampler,
             range(prompts),
             rollouts=config.eval_rollouts,
             max_new_tokens=config.max_new_tokens,
@@ -322,7 +328,7 @@ class Trainer:
             source={
                 "run": self.folder.path.name,
                 **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
-                "step": self.step,
+                "step": 0 if initial else self.step,
             },
             scorer=self._scorer,
         )
