@@ -458,7 +458,7 @@ def test_importance_weighs_each_token_by_the_capped_ratio(samples: Samples, per_
     captured: list[Tensor] = []
     take = update.optimizer.step
 
-    def watched(rate: float, norm: float) -> float:
+    def watched(learning_rate: float, max_norm: float) -> float:
         captured.append(gradient_of(update))
         return take(learning_rate, max_norm)
 
