@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.cli import Job
 from vpo_agent.config import DEFAULT_RUNS_DIR
 from vpo_agent.libraries import check_libraries
+
+if TYPE_CHECKING:
+    from vpo_agent.pool import Pool
+    from vpo_agent.trainer import Trainer
 
 
 def train_and_report(job: Job) -> str:
@@ -25,7 +30,7 @@ def train_and_report(job: Job) -> str:
     # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
     check_libraries()
     from vpo_agent.checkpoints import write_text_atomically
-    from vpo_agent.evaluate import Pool, best_at_k_curve, compare, measures, optimum, table
+    from vpo_agent.evaluate import best_at_k_curve, compare, measures, optimum, table
     from vpo_agent.plots import plot_best_at_k, plot_learning_curves
     from vpo_agent.trainer import Trainer, read_metrics
 
@@ -85,6 +90,8 @@ def train_and_report(job: Job) -> str:
 
 def _pool_from_before(trainer: Trainer) -> Pool:
     """The pool of the initial model, as the run saved it or, where that is missing or damaged, sampled again."""
+    from vpo_agent.pool import Pool
+
     try:
         return Pool.load(trainer.folder.path / "pool_before.npz")
     except ValueError as error:

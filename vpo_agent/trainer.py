@@ -66,7 +66,7 @@ class Trainer:
     """
 
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
-        check_libraries()
+        check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
         check_backend(config.backend)
         self.config = config
         m = config.answers_per_rollout
