@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import toys
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig
+from vpo_agent.policy import LMPolicy
 from vpo_agent.pool import Pool
 from vpo_agent.trainer import Trainer
 
@@ -55,6 +58,24 @@ def test_options_change_what_is_sampled(run: Path, tmp_path: Path) -> None:
     assert known == {"split": "validation", "temperature": 0.5, "num_answers": 1, "seed": 9}
 
 
+def test_fewer_responses_at_a_time_are_asked_for_where_the_memory_is_small(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = LMPolicy.sample
+
+    def in_small_memory(self: LMPolicy, prompts: list[str], *, rollouts: int, **settings: Any) -> Any:
+        if len(prompts) * rollouts > 4:
+            raise torch.OutOfMemoryError
+        return sample(self, prompts, rollouts=rollouts, **settings)
+
+    monkeypatch.setattr(LMPolicy, "sample", in_small_memory)
+    assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "out")]) == 2
+    assert "lower --sample-batch below 8" in capsys.readouterr().err
+    assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "out"), "--sample-batch", "4"]) == 0
+    own, again = Pool.load(run / "pool_after.npz"), Pool.load(tmp_path / "out" / "pool.npz")
+    assert again.responses == own.responses
+
+
 def test_a_model_is_asked_in_the_environment_that_is_named(
     letters_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +97,7 @@ def test_a_model_is_asked_in_the_environment_that_is_named(
         (["--env-kwargs", '{"split": "train"}'], "give --split"),
         (["--env-kwargs", '{"colour": "red"}'], "bad arguments for test/Letters-v0"),
         (["--temperature", "0"], "--temperature must be above 0"),
+        (["--sample-batch", "0"], "--sample-batch must be at least 1"),
         (["--prompts", "1"], "--prompts must be at least 2"),
         (["--max-new-tokens", "4000"], "lower max_new_tokens"),
     ],

@@ -21,6 +21,7 @@ OF_SAMPLING = (
     "max_new_tokens",
     "seed",
     "device",
+    "sample_batch",
 )
 
 
@@ -48,6 +49,9 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="of sampling (default: the run's, or 0)")
     parser.add_argument("--device", help="auto, cpu, cuda or cuda:0")
+    parser.add_argument(
+        "--sample-batch", type=int, metavar="N", help="most responses sampled at one time (default: the run's, or 1024)"
+    )
     parser.add_argument("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
     parser.add_argument("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
     parser.add_argument(
@@ -71,6 +75,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
         ("max_new_tokens", 1),
         ("seed", 0),
         ("examples", 0),
+        ("sample_batch", 1),
     ):
         value = getattr(arguments, name)
         if value is not None and value < least:

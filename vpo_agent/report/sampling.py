@@ -35,6 +35,7 @@ class SamplingOptions:
     max_new_tokens: int | None = None
     seed: int | None = None
     device: str | None = None
+    sample_batch: int | None = None
     pairs: str | None = None
     """Checked here as well, since sampling may take long."""
 
@@ -67,7 +68,7 @@ def sample_run(folder: Path, options: SamplingOptions) -> Pool:
         seed=config.seed if options.seed is None else options.seed,
         device=options.device or config.device,
         dtype=config.dtype,
-        sample_batch=config.sample_batch,
+        sample_batch=options.sample_batch or config.sample_batch,
         scalar_weights=config.scalar_weights,
         options=options,
         origin=origin,
@@ -96,7 +97,7 @@ def sample_model(model: str, options: SamplingOptions) -> Pool:
         seed=options.seed or 0,
         device=options.device or "auto",
         dtype="auto",
-        sample_batch=1024,
+        sample_batch=options.sample_batch or 1024,
         scalar_weights=None,
         options=options,
         origin={"model": model},
