@@ -210,6 +210,9 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             decided = [error]
     broadcast_object_list(decided)
     if isinstance(decided[0], ValueError):
+        # Before any process ends: one whose connection breaks while it still has it may abort.
+        state.wait_for_everyone()
+        state.destroy_process_group()
         if state.is_main_process:
             raise decided[0]
         # The first process says it; without this the others would tell how their connection to it broke.
