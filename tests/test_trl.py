@@ -524,3 +524,4 @@ def test_what_the_first_of_two_processes_refuses_is_said_once(tmp_path: Path) ->
     # What a process of its own prints stands behind its rank; the launcher tells how it ended.
     assert "[rank" not in done.stderr
     assert "Connection closed" not in done.stderr
+    assert re.findall(r"exitcode +: (-?\d+)", done.stderr)[-1] == "2"
