@@ -52,7 +52,7 @@ def train_and_report(job: Job) -> str:
         print(f"{unknown:.0%} of the first prompt's tokens are unknown to the model: {way_out}")
     print(f"run folder: {folder.path}")
     try:
-        with trainer.keep_workers():
+        with trainer.scorer:
             if trainer.step == 0:
                 print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
                 before = trainer.evaluate("before")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +74,8 @@ class Trainer:
         self._validation_env = make_text_env(config.env, **kwargs, split="validation")
         self._check_method()
         others = (self._eval_env, self._validation_env)
-        self._scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
-        self._keeping_workers = 0
+        self.scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
+        """What scores. Its workers stay while it is entered, as in training and in each evaluation."""
         self._in_prompt = estimator(config.method).in_prompt
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
@@ -145,7 +143,7 @@ class Trainer:
             dynamic_ncols=True,
             mininterval=0.1 if sys.stderr.isatty() else 30,
         )
-        with bar, self.keep_workers(), self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
+        with bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
             try:
@@ -200,7 +198,7 @@ class Trainer:
             temperature=config.temperature,
             seed=[config.seed, TRAIN_STREAM, self.step],
             sample_batch=config.sample_batch,
-            scorer=self._scorer,
+            scorer=self.scorer,
         )
         collected = time.perf_counter()
         advantages, scores, credit = self._estimate(rollouts, weights)
@@ -248,22 +246,11 @@ class Trainer:
             label: Names the file.
             initial: Ask the initial model, loaded for it and sampled by the backend ``native``, at whatever step.
         """
-        with self.keep_workers():
+        with self.scorer:
             pool = self._sample_pool(self._eval_env, self.config.eval_prompts, initial=initial)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
-
-    @contextmanager
-    def keep_workers(self) -> Iterator[None]:
-        """Keep the workers that score until the outermost of these ends; training and evaluations are in one each."""
-        self._keeping_workers += 1
-        try:
-            yield
-        finally:
-            self._keeping_workers -= 1
-            if not self._keeping_workers:
-                self._scorer.close()
 
     # Inside --------------------------------------------------------------------------------------------------------
 
@@ -330,7 +317,7 @@ class Trainer:
                 **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
                 "step": 0 if initial else self.step,
             },
-            scorer=self._scorer,
+            scorer=self.scorer,
         )
 
     def _validate(self) -> dict[str, Any]:

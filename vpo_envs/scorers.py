@@ -75,6 +75,7 @@ class Scorer:
         self._workers = workers
         self._copies = _pickled(self._envs, pool)
         self._executor: Executor | None = None
+        self._entered = 0
 
     def score_batch(self, tasks: Sequence[Any], responses: Sequence[str], env: AnyEnv | None = None) -> RewardBatch:
         """Score responses as ``env.score_batch`` does, in parts side by side.
@@ -135,14 +136,17 @@ class Scorer:
             self._executor = None
 
     def __enter__(self) -> Scorer:
-        """The scorer itself."""
+        """The scorer itself; one inside another, the outermost closes it."""
+        self._entered += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
-        self.close()
+        """Close it, if this is the outermost."""
+        self._entered -= 1
+        if not self._entered:
+            self.close()
 
     def _submit(self, env: AnyEnv, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Have ``function(env, *arguments)`` called by a worker, with its copy of ``env``."""
