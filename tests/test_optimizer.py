@@ -9,9 +9,11 @@ from torch import Tensor
 from vpo_agent.optimizer import MasterAdamW
 
 
-def make(dtype: torch.dtype, size: int = 6, rate: float = 1e-3) -> tuple[Tensor, MasterAdamW]:
-    generator = torch.Generator().manual_seed(0)
-    weight = (1 + torch.rand(size, generator=generator)).to(dtype).requires_grad_()
+def make(
+    dtype: torch.dtype, size: int = 6, rate: float = 1e-3, start: Tensor | None = None
+) -> tuple[Tensor, MasterAdamW]:
+    values = 1 + torch.rand(size, generator=torch.Generator().manual_seed(0)) if start is None else start
+    weight = values.to(dtype, copy=True).requires_grad_()
     frozen = torch.ones(3)
     return weight, MasterAdamW(
         [("weight", weight), ("frozen", frozen)], learning_rate=rate, beta2=0.999, weight_decay=0.01
@@ -20,6 +22,27 @@ def make(dtype: torch.dtype, size: int = 6, rate: float = 1e-3) -> tuple[Tensor,
 
 def push(weight: Tensor, factor: float = 1.0) -> None:
     (weight * torch.arange(1, len(weight) + 1).to(weight) * factor).sum().backward()
+
+
+def trained(dtype: torch.dtype) -> tuple[Tensor, MasterAdamW]:
+    """After three steps."""
+    weight, optimizer = make(dtype)
+    for _ in range(3):
+        push_and_step(weight, optimizer)
+    return weight, optimizer
+
+
+def push_and_step(weight: Tensor, optimizer: MasterAdamW) -> None:
+    optimizer.zero_grad()
+    push(weight)
+    optimizer.step(1e-3, 1.0)
+
+
+def resumed(weight: Tensor, optimizer: MasterAdamW, dtype: torch.dtype) -> tuple[Tensor, MasterAdamW]:
+    """The weight as a checkpoint of ``dtype`` holds it, and an optimizer of it with the state of the one before."""
+    loaded, other = make(dtype, start=weight.detach())
+    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    return loaded, other
 
 
 def test_float32_steps_are_those_of_plain_adamw() -> None:
@@ -90,54 +113,28 @@ def test_a_gradient_that_is_not_finite_changes_nothing(dtype: torch.dtype, bad: 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_state_goes_on_exactly(dtype: torch.dtype) -> None:
-    weight, optimizer = make(dtype)
-    for _ in range(3):
-        optimizer.zero_grad()
-        push(weight)
-        optimizer.step(1e-3, 1.0)
-    other_weight, other = make(dtype)
-    with torch.no_grad():
-        other_weight.copy_(weight)
-    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
-    for mine, its in ((weight, optimizer), (other_weight, other)):
-        its.zero_grad()
-        push(mine)
-        its.step(1e-3, 1.0)
+    weight, optimizer = trained(dtype)
+    other_weight, other = resumed(weight, optimizer, dtype)
+    push_and_step(weight, optimizer)
+    push_and_step(other_weight, other)
     assert torch.equal(weight, other_weight)
     assert torch.equal(optimizer.masters["weight"], other.masters["weight"])
 
 
 def test_float32_weights_go_on_from_the_copies_of_bfloat16_ones() -> None:
-    weight, optimizer = make(torch.bfloat16)
-    for _ in range(3):
-        optimizer.zero_grad()
-        push(weight)
-        optimizer.step(1e-3, 1.0)
-    loaded, other = make(torch.float32)
-    with torch.no_grad():
-        loaded.copy_(weight)
-    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    weight, optimizer = trained(torch.bfloat16)
+    loaded, other = resumed(weight, optimizer, torch.float32)
     assert not torch.equal(loaded, weight.float()), "the copies are meant to be finer than the weights"
     assert torch.equal(loaded, optimizer.masters["weight"])
     # The gradient is the same in both precisions, so both take the same step.
-    for mine, its in ((weight, optimizer), (loaded, other)):
-        its.zero_grad()
-        push(mine)
-        its.step(1e-3, 1.0)
+    push_and_step(weight, optimizer)
+    push_and_step(loaded, other)
     assert torch.equal(loaded, optimizer.masters["weight"])
 
 
 def test_bfloat16_weights_go_on_from_the_rounded_float32_ones() -> None:
-    weight, optimizer = make(torch.float32)
-    for _ in range(3):
-        optimizer.zero_grad()
-        push(weight)
-        optimizer.step(1e-3, 1.0)
-    loaded, _ = make(torch.bfloat16)
-    with torch.no_grad():
-        loaded.copy_(weight)
-    other = MasterAdamW([("weight", loaded)], learning_rate=1e-3, beta2=0.999, weight_decay=0.01)
-    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    weight, optimizer = trained(torch.float32)
+    _, other = resumed(weight, optimizer, torch.bfloat16)
     assert torch.equal(other.masters["weight"], weight.to(torch.bfloat16).float())
     for name in ("step", "exp_avg", "exp_avg_sq"):
         assert torch.equal(other.state()[f"{name}/weight"], optimizer.state()[f"{name}/weight"])
