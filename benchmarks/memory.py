@@ -86,6 +86,8 @@ def main() -> None:
 
         trainer.train_step = measured  # type: ignore[method-assign]
         trainer.train()
+    settled, most = resident[SETTLED], max(value for step, value in resident.items() if step > SETTLED)
+    print(f"step {SETTLED} itself: {settled:.0f} MiB, at most {most:.0f} after it ({most / settled - 1:+.1%})")
     grown = []
     for name, values in (("peak", resident), ("held", held)):
         before = max(value for step, value in values.items() if step <= SETTLED)
