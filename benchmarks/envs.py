@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +44,14 @@ def median_seconds(function: Callable[[], object], repeats: int) -> float:
         function()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def import_seconds(modules: str, repeats: int) -> float:
+    """Return the median processor time of an import in fresh processes, after one that fills the caches."""
+    script = f"import time\nstart = time.process_time()\nimport {modules}\nprint(time.process_time() - start)"
+    command = [sys.executable, "-c", script]
+    runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(repeats + 1)]
+    return statistics.median(float(run.stdout) for run in runs[1:])
 
 
 def training_batch(tasks: list[MazeTask]) -> tuple[list[MazeTask], list[str]]:
@@ -155,6 +165,9 @@ def main() -> None:
 
     def show(name: str, measured: str, target: str = "") -> None:
         print(f"{name:<34}{measured:>14}{target:>16}".rstrip(), flush=True)
+
+    show("import vpo_envs", f"{import_seconds('vpo_envs', repeats):.2f} s", "<= 0.5 s")
+    show("import numpy, gymnasium", f"{import_seconds('numpy, gymnasium', repeats):.2f} s")
 
     paper = MazeEnv(num_answers=ANSWERS)
     tasks = [paper.task(index) for index in range(mazes)]

@@ -10,6 +10,7 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -22,13 +23,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import LINEAR_S
 
 from envs_data.readers import BadRow
-from vpo_envs import CodeEnv, CodeTask, CodeTest, Status, UnknownFront, Unparsable
+from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Status, UnknownFront, Unparsable
 from vpo_envs.answers import format_answers, split_answers
 from vpo_envs.code.assertions import read_assertion, signature
 from vpo_envs.code.prompts import MAX_SOURCE_CHARS, read_source
 from vpo_envs.code.rows import read_code_row
+from vpo_envs.code.scoring import run_tests
 from vpo_envs.code.task import MAX_TESTS, spread
 from vpo_envs.scorers import Scorer, ScoringJob
 
@@ -129,14 +132,16 @@ def test_an_input_shared_by_tests_is_run_once(env: CodeEnv) -> None:
         assert sum(scores(env, task, source)[0][0]) == 1.0
 
 
-def test_candidates_run_at_one_time() -> None:
-    env = CodeEnv(workers=4)
-    sleeper = "import time\ndef add(a, b):\n    time.sleep(0.15)\n    return a + b  # "
-    start = time.monotonic()
-    batch = env.score_batch([ADD] * 4, [f"<answer>{sleeper}{i}</answer>" for i in range(4)])
-    took = time.monotonic() - start
-    assert batch.rewards.sum() == 16
-    assert took < 4 * 4 * 0.15
+def test_candidates_run_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_there = threading.Barrier(4, timeout=60)
+
+    def run_with_the_others(*arguments: Any) -> CodeOutcome:
+        all_there.wait()
+        return run_tests(*arguments)
+
+    monkeypatch.setattr("vpo_envs.code.env.run_tests", run_with_the_others)
+    answers = [f"<answer>def add(a, b): return a + b  # {i}</answer>" for i in range(4)]
+    assert CodeEnv(workers=4).score_batch([ADD] * 4, answers).rewards.sum() == 16
 
 
 def test_threads_that_score_share_an_environment_and_its_places() -> None:
@@ -212,14 +217,14 @@ def test_what_holds_no_program_is_unparsable(text: str) -> None:
         read_source(text)
 
 
-def test_reading_hostile_fences_takes_no_time() -> None:
+def test_hostile_fences_are_read_in_linear_time() -> None:
     start = time.process_time()
     for piece in ("```", "```\n", "~~~\n`", " ```", "``````\n"):
         try:
             read_source(piece * 200_000)
         except Unparsable:
             continue
-    assert time.process_time() - start < 2.0
+    assert time.process_time() - start < LINEAR_S
 
 
 def test_prompts_show_examples_and_never_the_other_tests() -> None:

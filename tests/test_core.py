@@ -11,6 +11,7 @@ import pytest
 import toy_mazes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import LINEAR_S
 
 from vpo_envs import (
     AnswerTimeout,
@@ -234,10 +235,9 @@ def test_a_megabyte_is_scored_in_linear_time(response: str, wrapped: bool) -> No
     env = MazeEnv(num_answers=3)
     task = env.task(0)
     response = f"<answer_1>{response}</answer_1>" if wrapped else response
-    start = time.perf_counter()
+    start = time.process_time()
     batch = env.score_batch([task], [response])
-    # Quadratic time would be minutes.
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < LINEAR_S
     assert (batch.status != Status.INVALID).all()
     env.reset(options={"task": task})
     assert env.step(response)[0] in env.observation_space
@@ -374,10 +374,11 @@ def test_the_text_space_samples_by_its_seed() -> None:
     assert len(set(samples)) > 10
 
 
-def test_membership_in_the_text_space_does_not_depend_on_length() -> None:
+def test_membership_in_the_text_space_reads_no_character() -> None:
     space = gym.make("vpo/Maze-v0").action_space
     text = "x" * MEGABYTE
-    start = time.perf_counter()
-    for _ in range(1000):
+    start = time.process_time()
+    for _ in range(10_000):
         assert text in space
-    assert time.perf_counter() - start < 0.1
+    # One look at each character would be ten thousand megabytes.
+    assert time.process_time() - start < LINEAR_S

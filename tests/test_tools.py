@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from patience import LINEAR_S
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
 from vpo_envs.answers import format_answers
@@ -598,10 +599,9 @@ def test_no_attempt_raises(text: str) -> None:
 @pytest.mark.parametrize("opening", ["", "<think></think><tool_call>", "<think></think><response>"])
 def test_a_megabyte_is_read_in_linear_time(opening: str, piece: str) -> None:
     text = f"<answer>{opening}{piece * (1_000_000 // len(piece))}</response></answer>"
-    start = time.perf_counter()
+    start = time.process_time()
     ToolsEnv().score_batch([call_task(BOOK), reply_task()], [text] * 2)
-    # Quadratic time would be minutes.
-    assert time.perf_counter() - start < 8.0
+    assert time.process_time() - start < LINEAR_S
 
 
 # --- the environment ---
@@ -673,28 +673,6 @@ def test_a_task_of_the_other_mode_is_refused() -> None:
         ToolsEnv().reset(options={"task": ToolsEnv(mode="conflict").task(0)})
     with pytest.raises(ValueError, match="make the environment with mode='paper'"):
         ToolsEnv(mode="conflict").score_batch([call_task(BOOK)], [f"<answer>{write_attempt([BOOK])}</answer>"])
-
-
-def test_many_answers_a_second_are_scored() -> None:
-    env = ToolsEnv(num_answers=3)
-    tasks = [env.task(i) for i in range(200)]
-    responses = []
-    for task in tasks:
-        calls = [(call.name, call.parameters) for call in task.calls]
-        changed = [(name, {key: f"{value} or so" for key, value in given_.items()}) for name, given_ in calls]
-        answers = [
-            write_attempt(calls, task.reply),
-            write_attempt(calls[1:], "That is all."),
-            write_attempt(changed, "No."),
-        ]
-        responses.append(format_answers(answers))
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        env.score_batch(tasks, responses)
-        times.append(time.perf_counter() - start)
-    # 44,000 a second on one core; the bound leaves room for slow and busy machines.
-    assert 3 * len(tasks) / min(times) > 8_000
 
 
 def test_the_training_script_runs_two_steps_with_the_tiny_model(tmp_path: Path) -> None:

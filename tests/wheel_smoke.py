@@ -1,29 +1,9 @@
 """Tries an installed wheel where the repository cannot help it: `python -I wheel_smoke.py`, from another folder."""
 
 import os
-import statistics
-import subprocess
-import sys
 import sysconfig
 from importlib.metadata import version
 from pathlib import Path
-
-IMPORT_LIMIT_S = 0.5
-TIMED_IMPORT = """
-import sys, time
-start = time.perf_counter()
-import vpo_envs
-elapsed = time.perf_counter() - start
-assert "torch" not in sys.modules, "import vpo_envs imported torch"
-print(elapsed)
-"""
-
-
-def seconds_to_import() -> float:
-    command = [sys.executable, "-I", "-c", TIMED_IMPORT]
-    return statistics.median(
-        float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(5)
-    )
 
 
 def check_location() -> None:
@@ -76,11 +56,9 @@ def check_tiny_model(prompt: str) -> None:
 
 
 def main() -> None:
-    seconds = seconds_to_import()
-    assert seconds < IMPORT_LIMIT_S, f"import vpo_envs takes {seconds:.2f} s, allowed are {IMPORT_LIMIT_S} s"
     check_location()
     check_tiny_model(check_maze())
-    print(f"vpo-gym {version('vpo-gym')}: the wheel works (import vpo_envs {seconds:.2f} s)")
+    print(f"vpo-gym {version('vpo-gym')}: the wheel works")
 
 
 if __name__ == "__main__":

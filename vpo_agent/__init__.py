@@ -1,13 +1,13 @@
 """Vector Policy Optimization of language models: policy, rollouts, estimators, trainer, evaluation.
 
-The names below are loaded when they are first used, so that ``import vpo_agent`` costs nothing.
+The names below are loaded when they are first used, so that ``import vpo_agent`` loads neither torch nor transformers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vpo_agent.lazy import lazy_names
+from vpo_envs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vpo_agent.config import TrainConfig, make_config, read_config
@@ -79,4 +79,5 @@ __all__ = [
     "standardise",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+if not TYPE_CHECKING:  # a type checker that saw these would take any name for one of the package
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

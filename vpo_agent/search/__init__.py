@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vpo_agent.lazy import lazy_names
+from vpo_envs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vpo_agent.search.endpoint import VariationEndpoint
@@ -46,4 +46,5 @@ __all__ = [
     "run_search",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+if not TYPE_CHECKING:  # a type checker that saw these would take any name for one of the package
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -13,10 +13,12 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
 
     Args:
         package: Its name.
-        modules: The module inside it that defines each name.
+        modules: The module inside it that defines each name; these modules are loaded as attributes too.
     """
 
     def load(name: str) -> Any:
+        if name in modules.values():
+            return import_module(f"{package}.{name}")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f"{package}.{modules[name]}"), name)
