@@ -132,6 +132,22 @@ def test_tiles_of_the_head_change_neither_value_nor_gradient(monkeypatch: pytest
     assert_same_gradients(slopes, slopes_tiled, 1e-5)
 
 
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_several_threads_add_gradients_up_in_no_order_of_chance(family: str, checkpointing: bool) -> None:
+    policy = make_policy(family, checkpointing=checkpointing)
+    samples = sample(policy, PROMPTS * 4, rollouts=12, max_new_tokens=40)
+    torch.set_num_threads(2)
+    try:
+        _, found = gradients(policy, samples)
+        torch.use_deterministic_algorithms(True)
+        _, in_fixed_order = gradients(policy, samples)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(1)
+    assert_same_gradients(found, in_fixed_order, 0.0)
+
+
 def test_entropy_is_that_of_each_distribution() -> None:
     policy = make_policy("llama")
     samples = sample(policy, ["ab"], rollouts=1)

@@ -360,7 +360,9 @@ class LMPolicy:
         # A mask of four axes passes through the model untouched; the attention function has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
         states = self._states(batch.ids, unused, batch.positions, packed=batch)
-        return states[0, batch.predicts]
+        # Not by plain indexing: on several threads its backward pass adds up in an order of chance, and all rollouts of
+        # a prompt are predicted from the prompt's last token.
+        return states[0].index_select(0, batch.predicts)
 
     def _can_pack(self) -> bool:
         """Whether the model takes packed batches; found by trying, as families differ in what their attention does."""
