@@ -8,7 +8,6 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import LINEAR_S
 
 from vpo_envs.answers import answer_tags, format_answers, split_answers
 
@@ -98,4 +97,5 @@ def test_a_megabyte_takes_linear_time(piece: str) -> None:
     response = piece * (MEGABYTE // len(piece))
     start = time.process_time()
     split_answers(response, 3)
-    assert time.process_time() - start < LINEAR_S
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 1.0

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patience import LINEAR_S
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.answers import format_answers
@@ -413,7 +412,8 @@ def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
     start = time.process_time()
     for response in (body, f"<answer>{body}</answer>", f"<answer><entity_A>{body}</entity_A></answer>"):
         ENVS["paper"].score_batch([TASKS["paper"][0]], [response])
-    assert time.process_time() - start < LINEAR_S
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 5.0
 
 
 def test_an_episode_through_gymnasium() -> None:

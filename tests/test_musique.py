@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patience import LINEAR_S
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.answers import format_answers
@@ -519,7 +518,8 @@ def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
         f"<answer><support>{body}</support><final>{body} x</final></answer>",
     ):
         ENVS["paper"].score_batch([TASKS["paper"][0]], [response])
-    assert time.process_time() - start < LINEAR_S
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 5.0
 
 
 def test_an_episode_through_gymnasium() -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import LINEAR_S
 
 from vpo_envs.sandbox import (
     HOLDS,
@@ -41,7 +40,7 @@ from vpo_envs.sandbox.seccomp import MACHINES, candidate_filter
 from vpo_envs.sandbox.tiers import user_changer
 from vpo_envs.sandbox.zygote import plain
 
-SHORT = Limits(seconds=2.0, memory_mb=256)
+SHORT = Limits(seconds=0.5, memory_mb=256)
 
 
 @cache
@@ -452,7 +451,7 @@ def test_a_claim_larger_than_expected_costs_nothing() -> None:
     big = json.dumps(["s", *[i * ((1 << 61) - 1) for i in range(100_000)]]).encode()
     start = time.process_time()
     assert not Claim(big).equals({1, 2, 3}, as_json=False)
-    assert time.process_time() - start < LINEAR_S
+    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def need(tier: Tier, *promises: str) -> None:
 def nothing_survives(tier: Tier) -> Iterator[None]:
     """Every attack ends with no process of the sandbox left: none below this one, none of the sandboxes' users."""
     yield
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 2.0
     while survivors() and time.monotonic() < deadline:
         select.select([], [], [], 0.01)
     assert survivors() == []
@@ -82,14 +82,17 @@ def survivors() -> list[str]:
 
 
 def attack(source: str, *arguments: Any, tier: Tier) -> RunResult:
-    """Run ``attack(*arguments)``, and an honest test after it, which must not feel it."""
+    """Run ``attack(*arguments)``, and an honest test after it, which must not feel it; both end soon."""
     if "def attack" not in source:
         source = "def attack(*args):\n" + "".join(f"    {line}\n" for line in source.strip().splitlines())
     source += "\ndef f(honest, *args):\n    return 'honest' if honest else attack(*args)\n"
     inputs = (json.dumps([False, *arguments]), "[true]")
-    hit, honest = run_program(Program(source, "call", inputs, "f"), tier, LIMITS)
-    if honest.ending == "timed_out":  # so may a machine under load have it, but not with this much time
-        hit, honest = run_program(Program(source, "call", inputs, "f"), tier, UNHURRIED)
+    for limits in (LIMITS, UNHURRIED):
+        start = time.monotonic()
+        hit, honest = run_program(Program(source, "call", inputs, "f"), tier, limits)
+        assert time.monotonic() - start < 9.5 + limits.seconds
+        if honest.ending != "timed_out":  # so may a machine under load have it, but not with as much time as the second
+            break
     assert honest.result == b'"honest"', honest
     return hit
 
@@ -359,11 +362,9 @@ BOMBS = {
 @pytest.mark.parametrize(("promise", "bomb"), [(promise, bomb) for promise, bombs in BOMBS.items() for bomb in bombs])
 def test_bombs_hurt_their_own_test_alone(promise: str, bomb: str, tier: Tier) -> None:
     need(tier, promise)
-    start = time.monotonic()
     run = attack(bomb, tier=tier)
     assert held(run), run
     assert max(len(run.stdout), len(run.result), len(run.stderr)) <= LIMITS.output_bytes
-    assert time.monotonic() - start < 2 * UNHURRIED.seconds  # one that is not ended sleeps for 60
 
 
 def test_a_daemon_does_not_survive(tier: Tier) -> None:

@@ -29,7 +29,7 @@ RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</ans
 class PatientMaze(MazeEnv):
     """A maze whose scorer goes on only when two answers are being scored at one time."""
 
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=20)
 
     def evaluate(self, task: Any, answer: str) -> Any:
         self.together.wait()
@@ -42,7 +42,7 @@ class GatedMaze(MazeEnv):
     sign = threading.Event()
 
     def evaluate(self, task: Any, answer: str) -> Any:
-        assert self.sign.wait(timeout=60)
+        assert self.sign.wait(timeout=20)
         return super().evaluate(task, answer)
 
 

@@ -1,6 +1,7 @@
 """Tries an installed wheel where the repository cannot help it: `python -I wheel_smoke.py`, from another folder."""
 
 import os
+import sys
 import sysconfig
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ def check_location() -> None:
     import vpo_agent
     import vpo_envs
 
+    assert "torch" not in sys.modules, "importing the packages imported torch"
     site_packages = Path(sysconfig.get_path("purelib")).resolve()
     for module in (envs_data, vpo_agent, vpo_envs):
         assert module.__file__ is not None

@@ -1,13 +1,13 @@
 """Vector Policy Optimization of language models: policy, rollouts, estimators, trainer, evaluation.
 
-The names below are loaded when they are first used, so that ``import vpo_agent`` loads neither torch nor transformers.
+The names below are loaded when they are first used, so that ``import vpo_agent`` costs nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vpo_envs.lazy import lazy_names
+from envs_data.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vpo_agent.config import TrainConfig, make_config, read_config

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vpo_envs.lazy import lazy_names
+from envs_data.lazy import lazy_names
 from vpo_envs.registration import register_env, register_envs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vpo_envs.lazy import lazy_names
+from envs_data.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vpo_agent.search.endpoint import VariationEndpoint

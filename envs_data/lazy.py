@@ -1,4 +1,7 @@
-"""Names of a package that are loaded when they are first used, so that importing the package costs nothing."""
+"""Names of a package that are loaded when they are first used, so that importing the package costs nothing.
+
+It stands here since the other two packages both may import this one.
+"""
 
 from __future__ import annotations
 
