@@ -27,6 +27,7 @@ lint: $(VENV)/installed-dev ## check style, format and types
 	$(VENV_PYTHON) -m ruff check .
 	$(VENV_PYTHON) -m ruff format --check .
 	$(VENV_PYTHON) -m mypy
+	$(VENV)/bin/lint-imports
 
 bench: $(VENV)/installed-dev ## run every benchmarks/*.py; ARGS go to each
 	@for script in benchmarks/*.py; do echo "$$script"; $(VENV_PYTHON) "$$script" $(ARGS) || exit 1; done

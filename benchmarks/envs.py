@@ -23,9 +23,9 @@ import numpy as np
 
 import vpo_envs  # noqa: F401 (the import registers the environments)
 from vpo_envs import MazeEnv, MazeTask, Status, Task, VectorTextEnv
-from vpo_envs.answers import format_answers, split_answers
-from vpo_envs.maze.demonstrations import random_routes
-from vpo_envs.maze.prompts import write_route
+from vpo_envs.tasks.maze.demonstrations import random_routes
+from vpo_envs.tasks.maze.text import write_route
+from vpo_envs.text import format_answers, split_answers
 
 OTHERS = {"vpo/MuSiQue-v0": ">= 20,000 /s", "vpo/EUREQA-v0": ">= 20,000 /s", "vpo/Tools-v0": ">= 20,000 /s"}
 """The tasks besides the maze, and how many answers a second they are to score."""

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from vpo_agent.estimators import advantages, available_estimators, estimator
-from vpo_agent.simplex import WeightSampler, draw_weights
+from vpo_agent.estimators.weights import WeightSampler, draw_weights
 
 
 def median_ms(function: Callable[[], object], repeats: int) -> float:

@@ -26,10 +26,9 @@ from pathlib import Path
 
 import torch
 
-from vpo_agent.checkpoints import checkpoints
-from vpo_agent.cli import Job
-from vpo_agent.config import TrainConfig, make_config
-from vpo_agent.job import train_and_report
+from vpo_agent.command.job import train_and_report
+from vpo_agent.config import Job, TrainConfig, make_config
+from vpo_agent.runs.checkpoints import checkpoints
 
 COMPARED = ("metrics.jsonl", "results.json", "results.md")
 WEIGHTS = ("model.safetensors", "optimizer.safetensors")

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import torch
 
-from vpo_agent.rollouts import make_text_env
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.runs.targets import load_policy
 from vpo_agent.serve import RunningServer, serve_in_background
-from vpo_agent.targets import load_policy
 
 
 class Client:

@@ -103,7 +103,7 @@ def run_trl(chosen: argparse.Namespace, folder: str) -> None:
 
     from vpo_agent.adapters.trl_job import grpo_settings, make_adapter
     from vpo_agent.config import make_config
-    from vpo_agent.loading import load_model
+    from vpo_agent.policy.loading import load_model
     from vpo_agent.trainer import model_path
 
     on_gpu = chosen.device == "cuda"

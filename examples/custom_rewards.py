@@ -12,8 +12,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from vpo_agent.cli import parse_job, run
-from vpo_agent.job import train_and_report
+from vpo_agent.command.job import train_and_report
+from vpo_agent.command.options import parse_job, run
 from vpo_envs import MazeEnv, Objective, register_env
 
 

@@ -27,10 +27,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from vpo_agent.runs.targets import load_policy, target_name
 from vpo_agent.search import SearchJob, run_search
 from vpo_agent.search.endpoint import Upstream
 from vpo_agent.search.runner import SearchTarget, per_instance
-from vpo_agent.targets import load_policy, target_name
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from vpo_agent.config import make_config, read_config
+from vpo_agent.runs.targets import is_run, load_policy, target_name
 from vpo_agent.search import SearchJob, SearchResult, plot_solved, run_search
 from vpo_agent.search.runner import SearchTarget, summary
-from vpo_agent.targets import is_run, load_policy, target_name
 
 MAZE = {"preset": "embedded", "prompt_style": "compact"}
 METHODS = ("best-of-n", "evolve")

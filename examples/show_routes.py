@@ -13,10 +13,10 @@ import numpy as np
 from PIL import Image
 
 from vpo_agent import LMPolicy, make_config
-from vpo_agent.checkpoints import checkpoints
-from vpo_agent.cli import run
+from vpo_agent.command.options import run
 from vpo_agent.config import read_config
-from vpo_agent.rollouts import make_text_env
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.runs.checkpoints import checkpoints
 
 
 def main() -> None:

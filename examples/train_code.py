@@ -18,8 +18,8 @@ Programs run in the sandbox that SECURITY.md describes.
 
 from __future__ import annotations
 
-from vpo_agent.cli import parse_job, run
-from vpo_agent.job import train_and_report
+from vpo_agent.command.job import train_and_report
+from vpo_agent.command.options import parse_job, run
 
 PAPER = {
     "env": "vpo/Code-v0",

@@ -15,8 +15,8 @@ A smoke run on a CPU, with nothing downloaded; the tiny model knows mazes only, 
 
 from __future__ import annotations
 
-from vpo_agent.cli import parse_job, run
-from vpo_agent.job import train_and_report
+from vpo_agent.command.job import train_and_report
+from vpo_agent.command.options import parse_job, run
 
 PAPER = {
     "env": "vpo/EUREQA-v0",

@@ -11,8 +11,8 @@ With a real model, on a GPU, in the paper's setting:
 
 from __future__ import annotations
 
-from vpo_agent.cli import parse_job, run
-from vpo_agent.job import train_and_report
+from vpo_agent.command.job import train_and_report
+from vpo_agent.command.options import parse_job, run
 
 PRESETS = {
     "embedded": {

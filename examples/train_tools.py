@@ -15,8 +15,8 @@ On ToolRL's rlla rows:
 
 from __future__ import annotations
 
-from vpo_agent.cli import parse_job, run
-from vpo_agent.job import train_and_report
+from vpo_agent.command.job import train_and_report
+from vpo_agent.command.options import parse_job, run
 
 SHARED = {
     "env": "vpo/Tools-v0",

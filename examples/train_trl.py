@@ -14,7 +14,7 @@ On several processes or GPUs, with the setting files beside this one (see docs/s
 from __future__ import annotations
 
 from vpo_agent.adapters.trl_job import train_with_trl
-from vpo_agent.cli import parse_job, run
+from vpo_agent.command.options import parse_job, run
 
 PRESETS = {
     "embedded": {

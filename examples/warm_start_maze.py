@@ -20,11 +20,11 @@ import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from vpo_envs.answers import answer_tags, format_answers
-from vpo_envs.maze.demonstrations import random_routes
-from vpo_envs.maze.env import MazeEnv
-from vpo_envs.maze.grid import MOVES, SYMBOLS
-from vpo_envs.maze.prompts import COLUMNS
+from vpo_envs.tasks.maze.demonstrations import random_routes
+from vpo_envs.tasks.maze.env import MazeEnv
+from vpo_envs.tasks.maze.task import MOVES, SYMBOLS
+from vpo_envs.tasks.maze.text import COLUMNS
+from vpo_envs.text import answer_tags, format_answers
 
 MAX_GRID = 9
 MAX_BUDGET = 64

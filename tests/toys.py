@@ -25,11 +25,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from vpo_agent.policy import LMPolicy
-from vpo_agent.samples import Samples
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
 from vpo_envs import Objective, Task, Unparsable, VectorTextEnv
-from vpo_envs.answers import answer_tags, format_answers
 from vpo_envs.core import ScorerFailure
+from vpo_envs.text import answer_tags, format_answers
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}[{{ message['role'] }}] {{ message['content'] }}\n{% endfor %}"

@@ -15,8 +15,8 @@ from accelerate import PartialState
 from trl import GRPOConfig
 
 from vpo_agent.adapters.trl import TRLAdapter
-from vpo_agent.loading import load_model
-from vpo_agent.rollouts import make_text_env
+from vpo_agent.policy.loading import load_model
+from vpo_agent.rollouts.collect import make_text_env
 
 GROUP, STEPS = 6, 2
 

@@ -7,15 +7,16 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from vpo_agent.backends import Backend
 from vpo_agent.estimators import available_estimators, estimator
-from vpo_agent.losses import Aggregation, KLEstimator
-from vpo_agent.simplex import WeightSampler
-from vpo_envs.scorers import Pool
+from vpo_agent.estimators.losses import Aggregation, KLEstimator
+from vpo_agent.estimators.weights import WeightSampler
+from vpo_envs.scoring.scorers import Pool
+
+Backend = Literal["native", "continuous", "vllm"]
 
 DEFAULT_SET_SIZE = 3
 DEFAULT_RUNS_DIR = Path("runs")
@@ -157,6 +158,14 @@ class TrainConfig(BaseModel):
     def eval_rollouts(self) -> int:
         """Rollouts per prompt that give at least ``eval_answers`` answers."""
         return -(-self.eval_answers // self.answers_per_rollout)
+
+
+class Job(NamedTuple):
+    """What a training command line asks for."""
+
+    config: TrainConfig
+    resume: bool
+    overwrite: bool
 
 
 def make_config(settings: Mapping[str, Any], source: str = "the settings") -> TrainConfig:

@@ -19,25 +19,25 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from envs_data import bundled_model_path
-from vpo_agent.backends import check_backend, open_sampler
-from vpo_agent.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages, estimator
 from vpo_agent.estimators import advantages as compute_advantages
-from vpo_agent.evaluate import Pool, measures, sample_pool
-from vpo_agent.interrupts import Interrupts
+from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.libraries import check_libraries
-from vpo_agent.metrics import diversity
-from vpo_agent.policy import LMPolicy
-from vpo_agent.rollouts import Rollouts, collect, make_text_env
-from vpo_agent.run_folder import MetricsWriter, RunFolder
-from vpo_agent.simplex import draw_weights, prompt_key
-from vpo_agent.spans import token_credit
-from vpo_agent.update import PolicyUpdate
+from vpo_agent.pareto.evaluate import Pool, measures, sample_pool
+from vpo_agent.pareto.metrics import diversity
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.rollouts.backends import check_backend, open_sampler
+from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
+from vpo_agent.rollouts.spans import token_credit
+from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
+from vpo_agent.runs.interrupts import Interrupts
+from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
-from vpo_envs.scorers import Scorer
+from vpo_envs.scoring.scorers import Scorer
 
 MAX_BAD_STEPS = 3
 """Steps in a row with a loss or gradient that is not finite, after which a run ends."""

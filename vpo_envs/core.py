@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vpo_envs.answers import format_answers, split_answers
 from vpo_envs.pareto import non_dominated
-from vpo_envs.preferences import condition_prompt
 from vpo_envs.spaces import TextSpace
+from vpo_envs.text import condition_prompt, format_answers, split_answers
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -196,7 +195,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             weights: Weights in whole per cent, summing to 1, shape (d,).
             active: Which objectives count, shape (d,); all where ``None``.
         """
-        return condition_prompt(prompt, weights, self.objectives, active)
+        counted = [
+            (o, float(w))
+            for i, (o, w) in enumerate(zip(self.objectives, weights, strict=True))
+            if active is None or active[i]
+        ]
+        return condition_prompt(
+            prompt, [o.name for o, _ in counted], [o.description for o, _ in counted], [w for _, w in counted]
+        )
 
     @abstractmethod
     def parse(self, text: str) -> AnswerT:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from envs_data.readers import OnBadRow, load_rows
 from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, Split, TaskT, VectorTextEnv
@@ -99,19 +99,3 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         if self.rows and not options:
             options["index"] = int(self.np_random.integers(len(self.rows)))
         return super()._choose_task(options)
-
-
-def read_knobs(preset: ConfigT, difficulty: Mapping[str, Any] | None) -> ConfigT:
-    """A generator's configuration with some knobs replaced.
-
-    Raises:
-        ValueError: An unknown knob or a value out of range, in one sentence that lists the knobs.
-    """
-    try:
-        return type(preset).model_validate({**preset.model_dump(), **(difficulty or {})})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        knob = ".".join(str(part) for part in first["loc"]) or "knobs"
-        known = ", ".join(type(preset).model_fields)
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"difficulty {knob}={first['input']!r}: {message}; the knobs are {known}") from None

@@ -30,9 +30,9 @@ def register_env(env_id: str, entry_point: str, *, vectorized: bool = True, **kw
 
 def register_envs() -> None:
     """Register every environment of the suite."""
-    register_env("vpo/Maze-v0", "vpo_envs.maze.env:MazeEnv")
-    register_env("vpo/MazeSteps-v0", "vpo_envs.maze.steps:MazeStepsEnv", vectorized=False)
-    register_env("vpo/Tools-v0", "vpo_envs.tools.env:ToolsEnv")
-    register_env("vpo/MuSiQue-v0", "vpo_envs.musique.env:MuSiQueEnv")
-    register_env("vpo/EUREQA-v0", "vpo_envs.eureqa.env:EUREQAEnv")
-    register_env("vpo/Code-v0", "vpo_envs.code.env:CodeEnv")
+    register_env("vpo/Maze-v0", "vpo_envs.tasks.maze.env:MazeEnv")
+    register_env("vpo/MazeSteps-v0", "vpo_envs.tasks.maze.steps:MazeStepsEnv", vectorized=False)
+    register_env("vpo/Tools-v0", "vpo_envs.tasks.tools.env:ToolsEnv")
+    register_env("vpo/MuSiQue-v0", "vpo_envs.tasks.musique.env:MuSiQueEnv")
+    register_env("vpo/EUREQA-v0", "vpo_envs.tasks.eureqa.env:EUREQAEnv")
+    register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")

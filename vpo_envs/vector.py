@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vpo_envs.core import VectorTextEnv
-from vpo_envs.scorers import AnyEnv, Pool, Scored, Scorer, ScoringJob
+from vpo_envs.scoring.scorers import AnyEnv, Pool, Scored, Scorer, ScoringJob
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 PER_ENV_OPTIONS = ("index", "task")
@@ -39,7 +39,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
     Args:
         env_type: Class of the environment; it must not override ``reset`` or ``step``.
         num_envs: How many copies, n >= 1.
-        scorer_pool: ``"none"``, ``"threads"``, ``"processes"`` or ``"ray"``; see :class:`~vpo_envs.scorers.Scorer`.
+        scorer_pool: ``"none"``, ``"threads"``, ``"processes"`` or ``"ray"``; see `vpo_envs.scoring.scorers`.
         scorer_workers: Size of the pool.
         **kwargs: Arguments of the environment.
     """

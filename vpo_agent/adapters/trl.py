@@ -32,10 +32,10 @@ from packaging.specifiers import SpecifierSet
 from torch import Tensor
 
 from vpo_agent.estimators import Advantages, advantages, estimator
-from vpo_agent.metrics import diversity
-from vpo_agent.samples import Samples
-from vpo_agent.simplex import WeightSampler, draw_weights, prompt_key
-from vpo_agent.spans import closing_token, token_credit
+from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
+from vpo_agent.pareto.metrics import diversity
+from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vpo_agent.cli import Job
-from vpo_agent.config import TrainConfig
+from vpo_agent.config import Job, TrainConfig
 from vpo_agent.libraries import check_libraries
 
 if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
-    from vpo_agent.run_folder import MetricsWriter
+    from vpo_agent.runs.run_folder import MetricsWriter
 
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
 """What TRL calls our aggregations."""
@@ -123,7 +122,7 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
         from vpo_agent.adapters.trl import TRLAdapter
     except ImportError as error:
         raise ValueError(str(error)) from None
-    from vpo_agent.rollouts import make_text_env
+    from vpo_agent.rollouts.collect import make_text_env
 
     return TRLAdapter(
         make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train"),
@@ -180,9 +179,9 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     """
     # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
     check_libraries()
-    from vpo_agent.checkpoints import write_text_atomically
-    from vpo_agent.loading import choose_device, load_model, lora_config
-    from vpo_agent.run_folder import RunFolder
+    from vpo_agent.policy.loading import choose_device, load_model, lora_config
+    from vpo_agent.runs.checkpoints import write_text_atomically
+    from vpo_agent.runs.run_folder import RunFolder
     from vpo_agent.trainer import model_path
 
     config = job.config

@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from vpo_agent.estimators import advantages, available_estimators, estimator
-from vpo_agent.metrics import diversity
-from vpo_agent.rollouts import make_text_env
-from vpo_agent.simplex import draw_weights, prompt_key
+from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.pareto.metrics import diversity
+from vpo_agent.rollouts.collect import make_text_env
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.core import ScorerFailure
 from vpo_envs.preferences import in_whole_percent

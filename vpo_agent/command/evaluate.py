@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
 
 
 def _saved(arguments: argparse.Namespace, path: Path) -> Any:
-    from vpo_agent.pool import Pool
+    from vpo_agent.pareto.pool import Pool
 
     for name in OF_SAMPLING:
         if getattr(arguments, name) is not None:

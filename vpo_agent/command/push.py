@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported, but by a table that mypy does not read
 
-    from vpo_agent.publish import prepare_folder, push_folder
+    from vpo_agent.report.publish import prepare_folder, push_folder
 
     try:
         validate_repo_id(arguments.repo)

@@ -75,9 +75,9 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
 
 def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     """The job and the policies that the command line asks for."""
+    from vpo_agent.runs.targets import find_model, load_policy, target_name
     from vpo_agent.search.endpoint import Upstream
     from vpo_agent.search.runner import SearchJob, SearchTarget
-    from vpo_agent.targets import find_model, load_policy, target_name
 
     for target in chosen.targets:
         find_model(target, chosen.checkpoint)
@@ -158,7 +158,7 @@ def _indices(chosen: argparse.Namespace) -> list[int]:
     if len(given) > 1:
         raise ValueError(f"--{given[0]} and --{given[1]} exclude each other: give one of them")
     if chosen.hard is not None:
-        from vpo_agent.evaluate import Pool
+        from vpo_agent.pareto.evaluate import Pool
         from vpo_agent.search.records import hard_instances
 
         hard = hard_instances([Pool.load(path) for path in chosen.hard])

@@ -44,7 +44,7 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
         from vpo_agent.serve import Limits, listening, serve
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from None
-    from vpo_agent.targets import load_policy, target_name
+    from vpo_agent.runs.targets import load_policy, target_name
 
     def ready(server: RunningServer) -> None:
         print(f"serving {server.model} ({policy.device}) on {server.base_url}; Ctrl-C ends it", flush=True)

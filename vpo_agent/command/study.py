@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
     Raises:
         ValueError: A bad file or option, or runs that failed.
     """
-    from vpo_agent.study import check_finished, read_study, run_study, runs_of
+    from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of
 
     if arguments.processes < 1:
         raise ValueError(f"--processes must be at least 1, got {arguments.processes}")

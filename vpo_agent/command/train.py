@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
 
     # Before the imports that fail in their own words where a library is too old.
     check_libraries()
-    from vpo_agent.cli import parse_job
-    from vpo_agent.job import train_and_report
+    from vpo_agent.command.job import train_and_report
+    from vpo_agent.command.options import parse_job
 
     train_and_report(
         parse_job(

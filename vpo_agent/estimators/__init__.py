@@ -25,7 +25,7 @@ from vpo_agent.estimators.registry import (
     register_estimator,
     standardise,
 )
-from vpo_agent.reward_groups import RewardGroups
+from vpo_agent.estimators.reward_groups import RewardGroups
 
 __all__ = [
     "Advantages",

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
+from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.estimators.set_scores import mixed_scores, utilities
-from vpo_agent.reward_groups import RewardGroups
 
 Credit = Literal["prefix", "marginal", "own"]
 

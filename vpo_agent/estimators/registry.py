@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from vpo_agent.reward_groups import checked_groups
+from vpo_agent.estimators.reward_groups import checked_groups
 
 Answers = Literal["single", "set"]
 
@@ -113,7 +113,7 @@ def advantages(
         rewards: (P, G, m, d), any dtype and device; finite wherever the rollout is valid and the objective active.
         method: name of a registered estimator, see `available_estimators`.
         weights: (P, K, d) weights on the simplex, for methods that need them (others ignore them); see
-            `vpo_agent.simplex.draw_weights`. Restricted to the active objectives and brought back to sum 1.
+            `vpo_agent.estimators.weights.draw_weights`. Restricted to the active objectives and brought back to sum 1.
         scalar_weights: (d,) or (P, d) fixed weights of the scalar reward, on any scale; restricted to the active
             objectives and brought to sum 1 for each prompt. None weighs the active objectives equally.
         active: (P, d) boolean, False where an objective does not count for a prompt; None means that all count.
@@ -136,7 +136,9 @@ def advantages(
             "make the environment with num_answers=1, or use multi_rlvr or vpo"
         )
     if chosen.needs_weights and weights is None:
-        raise ValueError(f"{method} needs weights of shape (P, K, d); draw them with vpo_agent.simplex.draw_weights")
+        raise ValueError(
+            f"{method} needs weights of shape (P, K, d); draw them with vpo_agent.estimators.weights.draw_weights"
+        )
     groups = checked_groups(rewards, weights if chosen.needs_weights else None, scalar_weights, active, valid)
     result = chosen.function(groups, **options)
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
+from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.estimators.set_scores import (
     Scalarization,
     best_scores,
@@ -11,7 +12,6 @@ from vpo_agent.estimators.set_scores import (
     soft_scores,
     utilities,
 )
-from vpo_agent.reward_groups import RewardGroups
 
 
 @register_estimator("vpo", answers="set", needs_weights=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
-from vpo_agent.reward_groups import RewardGroups
+from vpo_agent.estimators.reward_groups import RewardGroups
 
 Baseline = Literal["subset", "others"]
 

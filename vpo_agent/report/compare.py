@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.pareto.summary import meaning
 from vpo_agent.report.compare_figures import draw_differences, draw_learning, draw_measures
 from vpo_agent.report.compare_page import write_html, write_markdown
 from vpo_agent.report.evaluation import describe
@@ -17,7 +18,6 @@ from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.methods import Method
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.runs import check_comparable, differing_settings, group, read_run
-from vpo_agent.report.summary import meaning
 from vpo_agent.report.tables import common_names
 
 MARK = "compare.json"

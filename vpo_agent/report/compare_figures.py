@@ -13,12 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from vpo_agent.figure_style import FAINT_INK, INK, PAPER, ROUND_STEPS, dress, legend_above, new_figure, save
-from vpo_agent.intervals import Band, difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.plots import FEWEST_TO_SMOOTH, series, smoothed
-from vpo_agent.pool import Floats
+from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.pareto.pool import Floats
+from vpo_agent.report.figure_style import FAINT_INK, INK, PAPER, ROUND_STEPS, dress, legend_above, new_figure, save
 from vpo_agent.report.figures import at_ticks, colour, log_axis, marker
 from vpo_agent.report.methods import Method
+from vpo_agent.report.plots import FEWEST_TO_SMOOTH, series, smoothed
 
 LEARNING = (
     ("Diversity, training prompts", "train", "diversity"),

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.intervals import over_prompts
-from vpo_agent.pool import Floats, Pool
+from vpo_agent.pareto.intervals import over_prompts
+from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.pareto.summary import Summary, summarise
 from vpo_agent.report.examples import draw_examples, example_sets, example_text
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.folder import whole_folder
 from vpo_agent.report.methods import Method
 from vpo_agent.report.origin import environment_of, same_instances
-from vpo_agent.report.summary import Summary, summarise
 from vpo_agent.report.tables import measure_rows, measure_table
 
 MARK = "eval.json"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.figure_style import INK, new_figure, save
-from vpo_agent.pool import Pool
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.report.figure_style import INK, new_figure, save
 from vpo_agent.report.origin import AnyEnv
 from vpo_envs import Status
-from vpo_envs.answers import format_answers, split_answers
 from vpo_envs.command.show import cut
+from vpo_envs.text import format_answers, split_answers
 
 SHOWN = 3
 """Answers shown where a rollout holds one alone."""

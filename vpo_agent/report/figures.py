@@ -15,7 +15,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from vpo_agent.figure_style import (
+from vpo_agent.pareto.intervals import over_prompts
+from vpo_agent.pareto.metrics import non_dominated
+from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.pareto.summary import answers_of
+from vpo_agent.report.figure_style import (
     FAINT_INK,
     INK,
     MARKERS,
@@ -28,11 +32,7 @@ from vpo_agent.figure_style import (
     readable_ticks,
     save,
 )
-from vpo_agent.intervals import over_prompts
-from vpo_agent.metrics import non_dominated
-from vpo_agent.pool import Floats, Pool
 from vpo_agent.report.methods import Method
-from vpo_agent.report.summary import answers_of
 from vpo_envs import Status
 
 Pair = tuple[int, int]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pool import Floats
-from vpo_agent.report.summary import Summary
+from vpo_agent.pareto.pool import Floats
+from vpo_agent.pareto.summary import Summary
 
 Row = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-from vpo_agent.pool import Pool
+from vpo_agent.pareto.pool import Pool
 from vpo_envs import VectorTextEnv
 from vpo_envs.command.show import CommandError, make_text_env
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from vpo_agent.pool import Pool
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
-from vpo_agent.report.summary import summarise
 
 NOT_OF_THE_METHOD = {
     "checkpoint_every",

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.config import TrainConfig, make_config, read_config
-from vpo_agent.evaluate import sample_pool
-from vpo_agent.policy import LMPolicy
-from vpo_agent.pool import Pool
+from vpo_agent.pareto.evaluate import sample_pool
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.figures import read_pairs
-from vpo_agent.rollouts import make_text_env
-from vpo_agent.targets import models_of
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.runs.targets import models_of
 from vpo_agent.trainer import EVAL_STREAM, model_path
 
 MAX_NEW_TOKENS = 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vpo_agent.intervals import over_prompts
+from vpo_agent.pareto.intervals import over_prompts
+from vpo_agent.pareto.summary import GROUPS, Summary, meaning
 from vpo_agent.report.methods import Method
-from vpo_agent.report.summary import GROUPS, Summary, meaning
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from vpo_agent.kv_cache import PreallocatedLayer, preallocated_cache
-from vpo_agent.policy import LMPolicy, draw
+from vpo_agent.policy.kv_cache import PreallocatedLayer, preallocated_cache
+from vpo_agent.policy.language_model import LMPolicy, draw
 
 
 class Continuer:

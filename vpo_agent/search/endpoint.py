@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vpo_agent.search.variation import Variation
-from vpo_envs.answers import answer_tags, split_answers
+from vpo_envs.text import answer_tags, split_answers
 
 _PARENT = "# Current Program\n```"
 _PARENT_ENDS = "\n```\n\n# Task"

@@ -8,14 +8,14 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.policy import LMPolicy
+from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Env, Instance, check_budget, score
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.sampling import sample_responses
 from vpo_agent.search.variation import Answer, Variation, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs import Status
-from vpo_envs.answers import answer_tags
+from vpo_envs.text import answer_tags
 
 
 class Archive:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
-from vpo_agent.figure_style import (
+from vpo_agent.report.figure_style import (
     FAINT_INK,
     MARKERS,
     PALETTE,

@@ -9,7 +9,7 @@ import numpy as np
 
 from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
 from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
-from vpo_envs.answers import format_answers
+from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs import Status, VectorTextEnv
-from vpo_envs.answers import format_answers
+from vpo_envs.text import format_answers
 
 MOST_FEATURES = 4
 """Dimensions of OpenEvolve's grid; its cells multiply with each."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.evaluate import Pool
-from vpo_agent.metrics import best_at_k
+from vpo_agent.pareto.evaluate import Pool
+from vpo_agent.pareto.metrics import best_at_k
 from vpo_envs import Status
 
 TOLERANCE = 0.02

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.evaluate import Pool
-from vpo_agent.metrics import best_at_k
-from vpo_agent.policy import LMPolicy
+from vpo_agent.pareto.evaluate import Pool
+from vpo_agent.pareto.metrics import best_at_k
+from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Env, Instance, check_budget, score
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.variation import Answer, read_answers
-from vpo_envs.answers import answer_tags
+from vpo_envs.text import answer_tags
 
 
 def best_of_n(

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.answers import answer_tags, split_answers
+from vpo_envs.text import answer_tags, split_answers
 
 Variation = Literal["prefix", "rewrite"]
 
@@ -42,7 +42,7 @@ class Answer:
 def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> list[Answer | None]:
     """The answers of a response with the places of their tokens; ``None`` where one is missing.
 
-    Which text is an answer is decided as the environments decide it, see :func:`vpo_envs.answers.split_answers`.
+    Which text is an answer is decided as the environments decide it, see :func:`vpo_envs.text.split_answers`.
     """
     text = _decode(tokenizer, response)
     found: list[Answer | None] = []

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from vpo_agent.kv_cache import has_full_attention
-from vpo_agent.policy import LMPolicy
+from vpo_agent.policy.kv_cache import has_full_attention
+from vpo_agent.policy.language_model import LMPolicy
 
 COLUMNS_AT_ONCE = 64
 """Tokens by which the storage of a row grows."""

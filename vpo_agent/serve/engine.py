@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vpo_agent.policy import LMPolicy, draw
+from vpo_agent.policy.language_model import LMPolicy, draw
 from vpo_agent.serve.decoding import make_decoder
 from vpo_agent.serve.text import GrowingText
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
-from vpo_agent.policy import LMPolicy
+from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.protocol import RequestError
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from vpo_agent.policy import LMPolicy
+from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.app import Limits, make_app
 from vpo_agent.serve.engine import Engine
 

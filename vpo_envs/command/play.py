@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from vpo_envs.answers import answer_tags, split_answers
 from vpo_envs.command.show import AnyTextEnv, CommandError, make_text_env, show_vector, unparsable_reason
 from vpo_envs.core import UnknownFront, VectorTextEnv
+from vpo_envs.text import answer_tags, split_answers
 
 FRONT_POINTS = 20
 """How many points of a front are printed."""

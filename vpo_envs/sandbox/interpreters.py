@@ -14,9 +14,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import envs_data
-import vpo_envs
-
 
 class SandboxUnavailable(RuntimeError):
     """No sandbox of the wanted tier can be set up here; the message says why, tier by tier."""
@@ -37,6 +34,9 @@ class Interpreter(NamedTuple):
     """Folders below ``paths`` that are kept out of sight: installed packages, this project among them, whose problems
     lie beside their expected outputs."""
 
+
+PACKAGES = Path(__file__).parents[2]
+"""Folder of the installed packages of this project."""
 
 PROBE = (
     "import json, sys, sysconfig; get = sysconfig.get_config_var; "
@@ -107,7 +107,7 @@ def installed_packages(paths: Iterable[str]) -> tuple[str, ...]:
     """Folders below ``paths`` that hold installed packages, or this project."""
     names = [f"{above}{name}" for above in ("", "python3*/") for name in ("site-packages", "dist-packages")]
     found = [folder for path in paths for name in names for folder in Path(path).glob(name)]
-    found += [Path(package.__file__ or "/nowhere").parent for package in (envs_data, vpo_envs)]
+    found += [PACKAGES / name for name in ("envs_data", "vpo_envs")]
     real = dict.fromkeys(os.path.realpath(folder) for folder in found if folder.is_dir())
     below = [folder for folder in real if any(folder.startswith(path + "/") for path in paths)]
     return tuple(one for one in below if not any(one.startswith(other + "/") for other in below))

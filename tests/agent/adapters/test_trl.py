@@ -1,0 +1,528 @@
+"""The estimators inside TRL's trainer: the advantages that reach its loss are those of the built-in trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+from paths import ROOT, TESTS
+
+from vpo_agent.command import main
+from vpo_agent.config import make_config
+from vpo_agent.estimators import Advantages, advantages, register_estimator
+from vpo_agent.estimators.registry import _REGISTRY
+from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.pareto.metrics import diversity
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.rollouts.spans import token_credit
+from vpo_agent.runs import run_folder
+from vpo_envs import Status
+
+pytest.importorskip("trl", reason="needs the trl extra, which the dev extra installs")
+
+import trl_worker
+from trl import GRPOConfig, GRPOTrainer
+
+from vpo_agent.adapters.trl import TRL_VERSIONS, CreditTrainer, TRLAdapter
+from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, row_of, train_with_trl
+from vpo_agent.config import Job
+
+WORKER = TESTS / "trl_worker.py"
+GROUP = 6
+PATIENCE = 300
+"""Seconds that a process may take."""
+
+
+def run_workers(model: Path, method: str, out: Path, *, processes: int, per_device: int) -> list[dict[str, Any]]:
+    """What each process of a short run wrote down."""
+    if processes == 1:
+        trl_worker.train(str(model), method, out, per_device)
+        return [json.loads((out / "rank0.json").read_text())]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    command = [sys.executable, *launch, str(WORKER), str(model), method, str(out), str(per_device)]
+    place = os.pathsep.join([str(ROOT), str(WORKER.parent), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": place}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(processes)]
+
+
+def expected(method: str, tasks: list[str], ids: list[list[int]], tokenizer: Any, step: int) -> list[list[float]]:
+    """The advantage of each token by the library's own functions, whole groups of responses at a time."""
+    m = 1 if method in ("grpo", "max_at_k", "gdpo") else 3
+    env = make_text_env(toys.LETTERS_ID, num_answers=m)
+    texts = [tokenizer.decode(row, skip_special_tokens=True) for row in ids]
+    read = [env.task_type.model_validate_json(task) for task in tasks]
+    batch = env.score_batch(read, texts)
+    shape = (len(tasks) // GROUP, GROUP)
+    weights = draw_weights(
+        [prompt_key(task.content_hash()) for task in read[::GROUP]], num_objectives=2, num_weights=16, seed=7, step=step
+    )
+    options = {"baseline": "others"} if method == "max_at_k" else {}
+    result = advantages(
+        torch.from_numpy(batch.rewards).reshape(*shape, m, 2),
+        method=method,
+        weights=torch.from_numpy(weights),
+        valid=torch.from_numpy((batch.status != Status.INVALID).all(1)).reshape(shape),
+        **options,
+    )
+    pulls = [[float(value)] * len(row) for value, row in zip(result.advantages.flatten(), ids, strict=True)]
+    if result.credit is not None:
+        policy = toys.LMPolicy.from_pretrained(tokenizer.name_or_path, device="cpu")
+        assert policy.tokenizer.get_vocab() == tokenizer.get_vocab()
+        for row, (text, credit) in enumerate(zip(texts, result.credit.flatten(0, 1), strict=True)):
+            samples = toys.Samples(
+                torch.zeros(1, 1, dtype=torch.long),
+                torch.ones(1, 1, dtype=torch.bool),
+                torch.tensor([ids[row]]),
+                torch.ones(1, len(ids[row]), dtype=torch.bool),
+                torch.zeros(1, len(ids[row])),
+                [text],
+                torch.zeros(1, dtype=torch.bool),
+                1.0,
+            )
+            more = token_credit(tokenizer, samples, credit[None])[0].tolist()
+            pulls[row] = [one + other for one, other in zip(pulls[row], more, strict=True)]
+    return pulls
+
+
+@pytest.mark.parametrize(
+    ("processes", "per_device", "method"),
+    [
+        (1, 2 * GROUP, "vpo"),
+        (1, 2 * GROUP, "vpo_credit"),
+        (1, 2 * GROUP, "max_at_k"),
+        (1, 2 * GROUP, "gdpo"),
+        # Three and nine responses a process: a group of six lies on both.
+        (2, 3, "vpo"),
+        (2, 9, "vpo_credit"),
+    ],
+)
+def test_the_advantages_in_the_loss_are_those_of_the_estimator(
+    processes: int, per_device: int, method: str, letters_model: Path, tmp_path: Path
+) -> None:
+    ranks = run_workers(letters_model, method, tmp_path, processes=processes, per_device=per_device)
+    tokenizer = toys.LMPolicy.from_pretrained(letters_model, device="cpu").tokenizer
+    seen_signal = False
+    for step in range(2):
+        parts = [rank["steps"][step] for rank in ranks]
+        assert [part["step"] for part in parts] == [step] * processes
+        tasks = [task for part in parts for task in part["tasks"]]
+        ids = [row for part in parts for row in part["ids"]]
+        assert len(tasks) == processes * per_device
+        found = [row for part in parts for row in part["advantages"]]
+        for row, wanted in zip(found, expected(method, tasks, ids, tokenizer, step), strict=True):
+            got = row[: len(wanted)] if isinstance(row, list) else [row] * len(wanted)
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
+            seen_signal |= bool(np.any(np.array(wanted) != 0))
+    assert seen_signal
+    assert all(rank["processes"] == processes for rank in ranks)
+
+
+def test_the_logs_hold_score_objectives_and_diversity(letters_model: Path, tmp_path: Path) -> None:
+    (rank,) = run_workers(letters_model, "multi_rlvr", tmp_path, processes=1, per_device=GROUP)
+    env = make_text_env(toys.LETTERS_ID, num_answers=3)
+    tokenizer = toys.LMPolicy.from_pretrained(letters_model, device="cpu").tokenizer
+    for step, log in zip(rank["steps"], rank["logs"], strict=True):
+        tasks = [env.task_type.model_validate_json(task) for task in step["tasks"]]
+        texts = [tokenizer.decode(row, skip_special_tokens=True) for row in step["ids"]]
+        rewards = env.score_batch(tasks, texts).rewards
+        assert log["rewards/score/mean"] == pytest.approx(rewards.mean(), abs=1e-6)
+        assert log["rewards/left/mean"] == pytest.approx(rewards[..., 0].mean(), abs=1e-6)
+        assert log["rewards/right/mean"] == pytest.approx(rewards[..., 1].mean(), abs=1e-6)
+        assert log["rewards/diversity/mean"] == pytest.approx(diversity(rewards.reshape(-1, 2)), abs=1e-6)
+
+
+# --- without a trainer ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    toys.register_letters()
+    return toys.letters_tokenizer()
+
+
+def make_adapter(tokenizer: Any, *, num_answers: int = 3, **settings: Any) -> TRLAdapter:
+    settings = {"rollouts_per_prompt": 4, "num_weights": 16, **settings}
+    return TRLAdapter(make_text_env(toys.LETTERS_ID, num_answers=num_answers), tokenizer, **settings)
+
+
+def answers(tokenizer: Any, *letters: str) -> list[int]:
+    text = " ".join(f"<answer_{i}> {letter} </answer_{i}>" for i, letter in enumerate(letters, 1))
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_failed_scorer_leaves_its_rollout_out(tokenizer: Any) -> None:
+    adapter = make_adapter(tokenizer)
+    row = adapter.dataset([5])[0]
+    ids = [answers(tokenizer, *letters) for letters in ("abc", "xab", "ddd", "cde")]
+
+    class State:
+        global_step = 0
+
+    rewards = [
+        function(completion_ids=ids, task=[row["task"]] * 4, row=[0] * 4, trainer_state=State())
+        for function in adapter.reward_functions()
+    ]
+    assert all(column[1] is None for column in rewards)
+    kept = [column[i] for column in rewards for i in (0, 2, 3)]
+    assert None not in kept
+    assert sum(rewards[0][i] for i in (0, 2, 3)) == pytest.approx(0, abs=1e-6)
+    assert rewards[0][0] > 0 > rewards[0][2]
+
+
+def test_a_split_group_is_refused(tokenizer: Any) -> None:
+    adapter = make_adapter(tokenizer)
+    row = adapter.dataset([5])[0]
+    ids = [answers(tokenizer, *"abc")] * 3
+    with pytest.raises(ValueError, match=r"whole groups of rollouts, got groups of \[1, 2\]"):
+        adapter.score(ids, [row["task"]] * 3, [0, 0, 1], 0)
+
+
+def test_credit_is_not_silently_dropped_by_the_plain_trainer(tokenizer: Any) -> None:
+    adapter = make_adapter(tokenizer, method="vpo_credit")
+    assert adapter.trainer_class is CreditTrainer
+    assert make_adapter(tokenizer).trainer_class is GRPOTrainer
+    row = adapter.dataset([5])[0]
+    ids = [answers(tokenizer, *letters) for letters in ("abc", "bab", "ddd", "cde")]
+    adapter.score(ids, [row["task"]] * 4, [0] * 4, 0)
+    with pytest.raises(ValueError, match=r"GRPOTrainer drops: use adapter\.trainer_class"):
+        adapter.score(ids, [row["task"]] * 4, [0] * 4, 1)
+
+
+def test_prompts_state_the_weight_that_scores_them(tokenizer: Any) -> None:
+    adapter = make_adapter(tokenizer, num_answers=1, method="goal_conditioned")
+    row = adapter.dataset([5])[0]
+    task = adapter.env.task(5)
+    weight = adapter._weights([task], step=3)[0, 0]
+    assert weight.sum() == pytest.approx(1)
+    assert f"{round(100 * weight[0])}" in row["prompt"]
+    letters = [tokenizer(f"<answer> {x} </answer>", add_special_tokens=False)["input_ids"] for x in "abcd"]
+    scored = adapter.score(letters, [row["task"]] * 4, [0] * 4, 3)
+    np.testing.assert_allclose(scored.logged[:, 0], [weight @ toys.LETTERS[x] for x in "abcd"], atol=1e-6)
+
+
+def test_max_at_k_is_taken_with_mean_zero(tokenizer: Any) -> None:
+    assert make_adapter(tokenizer, num_answers=1, method="max_at_k").options == {"baseline": "others"}
+    with pytest.raises(ValueError, match=r"max_at_k, baseline='subset' have a group mean .* baseline='others'"):
+        make_adapter(tokenizer, num_answers=1, method="max_at_k", method_options={"baseline": "subset"})
+
+
+def test_an_estimator_of_ones_own_with_another_mean_is_refused(tokenizer: Any) -> None:
+    @register_estimator("plain_score", answers="set")
+    def plain_score(groups: Any) -> Advantages:
+        """The score itself."""
+        scores = groups.scalar_scores().mean(-1)
+        return Advantages(scores, scores)
+
+    try:
+        with pytest.raises(ValueError, match="advantages of plain_score have a group mean"):
+            make_adapter(tokenizer, method="plain_score")
+    finally:
+        del _REGISTRY["plain_score"]
+
+
+def test_chat_models_get_messages_without_thinking() -> None:
+    toys.register_letters()
+    adapter = make_adapter(toys.bpe_tokenizer(chat=True))
+    prompt = adapter.dataset([0])[0]["prompt"]
+    assert prompt == [{"role": "user", "content": adapter.env.prompt(adapter.env.task(0), 3)}]
+    assert adapter.required_settings()["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+def test_responses_end_at_the_last_tag_where_it_is_one_token(letters_model: Path) -> None:
+    policy = toys.LMPolicy.from_pretrained(letters_model, device="cpu")
+    model = make_adapter(policy.tokenizer).end_at_last_answer(policy.model)
+    tag = policy.tokenizer.convert_tokens_to_ids("</answer_3>")
+    assert model.generation_config.eos_token_id == sorted([policy.tokenizer.eos_token_id, tag])
+    bpe = toys.bpe_tokenizer()
+    model = toys.tiny_model("llama", bpe)
+    before = model.generation_config.eos_token_id
+    assert make_adapter(bpe).end_at_last_answer(model).generation_config.eos_token_id == before
+
+
+# --- settings ------------------------------------------------------------
+
+
+def test_a_step_is_shared_by_the_processes() -> None:
+    config = make_config({"prompts_per_step": 16, "minibatch_prompts": 8, "microbatch_prompts": 2, "epochs": 2})
+    for processes in (1, 2, 4, 16, 32):
+        made = grpo_settings(config, processes=processes, on_gpu=True)
+        one_update = made["per_device_train_batch_size"] * made["gradient_accumulation_steps"] * processes
+        assert one_update == 8 * 8
+        assert made["per_device_train_batch_size"] * made["steps_per_generation"] * processes == 16 * 8
+        assert made["per_device_train_batch_size"] <= 2 * 8
+        assert made["max_steps"] == 200 * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "named"),
+    [
+        ({"kl_estimator": "k1"}, 1, "kl_estimator='k1'"),
+        ({"backend": "vllm"}, 1, "backend='vllm' belongs to the built-in trainer: leave it out"),
+        ({"cuda_graphs": True}, 1, "cuda_graphs=True belongs to the built-in trainer"),
+        ({"gpu_memory_utilization": 0.8}, 1, r"gpu_memory_utilization=0\.8 belongs to the built-in trainer"),
+        ({"importance_cap": 2.0}, 1, r"importance_cap=2\.0 belongs to the built-in trainer"),
+        ({"scorer_pool": "processes"}, 1, "scorer_pool='processes' belongs to the built-in trainer"),
+        ({"scorer_workers": 2}, 1, "scorer_workers=2 belongs to the built-in trainer"),
+        ({"prompts_per_step": 16, "minibatch_prompts": 5}, 1, "prompts_per_step, 16, to be a multiple"),
+        ({"prompts_per_step": 1, "rollouts_per_prompt": 8}, 3, "cannot be shared by 3 processes"),
+    ],
+)
+def test_settings_that_trl_cannot_honour(settings: dict[str, Any], processes: int, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        grpo_settings(make_config(settings), processes=processes, on_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"scalar_weights": [1.0, 1.0, 1.0]}, r"need 2 values, one per objective \(left, right\); got 3"),
+        ({"method": "ppo"}, "no estimator is called 'ppo'"),
+        ({"method": "grpo"}, "grpo scores one answer per rollout"),
+        ({"method_options": {"colour": 1}}, "got 'colour'"),
+        ({"rollouts_per_prompt": 1}, "at least 2 inside TRL, got 1"),
+    ],
+)
+def test_bad_settings_are_one_sentence(tokenizer: Any, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named) as caught:
+        make_adapter(tokenizer, **settings)
+    assert "\n" not in str(caught.value)
+
+
+# --- the installed TRL ------------------------------------------------------------
+
+
+def test_the_extra_asks_for_the_releases_that_the_adapter_knows() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["trl"]
+    assert f"trl{TRL_VERSIONS}" in extra
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("1.17.0", r"^the TRL adapter knows trl>=1\.16,<1\.17, not 1\.17\.0: pip install 'trl>=1\.16,<1\.17'$"),
+        ("1.15.2", r"not 1\.15\.2"),
+        (None, r"^training with TRL needs the package trl: pip install 'vpo-gym\[trl\]'$"),
+    ],
+)
+def test_another_release_and_none_are_one_sentence(found: str | None, said: str, monkeypatch: Any) -> None:
+    from importlib.metadata import PackageNotFoundError
+
+    from vpo_agent.adapters import trl
+
+    def version(name: str) -> str:
+        if found is None:
+            raise PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(trl, "version", version)
+    with pytest.raises(ImportError, match=said):
+        trl.check_trl()
+
+
+def test_trl_still_has_what_the_adapter_stands_on() -> None:
+    """Names that the tests above would miss only on a GPU or in a longer run."""
+    import inspect
+
+    assert {"scale_rewards", "multi_objective_aggregation", "reward_weights", "steps_per_generation"} <= set(
+        GRPOConfig.__dataclass_fields__
+    )
+    assert list(inspect.signature(GRPOTrainer._generate_and_score_completions).parameters) == ["self", "inputs"]
+    assert "advantages.dim() == 1" in inspect.getsource(GRPOTrainer._compute_loss), "advantages may be (B, T)"
+
+
+# --- a whole job ------------------------------------------------------------
+
+
+def test_a_job_leaves_logs_and_a_model_and_goes_on(letters_config: Any) -> None:
+    config = letters_config(steps=2, checkpoint_every=1, minibatch_prompts=2)
+    train_with_trl(Job(config, resume=False, overwrite=False))
+    folder = config.runs_dir / "run"
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    # Two optimizer steps share the rollouts of a batch, and the scores stand with the first.
+    assert [{"set_score", "diversity", "left", "right"} <= set(row) for row in rows] == [True, False, True, False]
+    assert toys.LMPolicy.from_pretrained(folder / "model", device="cpu").model is not None
+    longer = letters_config(steps=3, checkpoint_every=1, minibatch_prompts=2)
+    trainer = train_with_trl(Job(longer, resume=True, overwrite=False))
+    assert trainer.state.global_step == 6
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+
+
+def test_adapters_without_peft_are_refused_before_anything_is_made(letters_config: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install 'vpo-gym\[lora\]'"):
+        train_with_trl(Job(letters_config(lora_rank=2), resume=False, overwrite=False))
+    assert not letters_config().runs_dir.exists()
+
+
+def test_adapters_are_those_of_the_built_in_trainer(letters_config: Any) -> None:
+    pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
+    config = letters_config(steps=1, lora_rank=2)
+    trained = train_with_trl(Job(config, resume=False, overwrite=False)).model
+    own = toys.LMPolicy.from_pretrained(config.model, device="cpu", lora_rank=2).model
+    shapes = [
+        {name: tuple(value.shape) for name, value in model.named_parameters() if value.requires_grad}
+        for model in (trained, own)
+    ]
+    assert shapes[0] == shapes[1]
+    scales = [
+        {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} for model in (trained, own)
+    ]
+    assert scales == [{2.0}, {2.0}]
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_its_run_is_evaluated_and_published(letters_config: Any, tmp_path: Path, lora_rank: int) -> None:
+    if lora_rank:
+        pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
+    # Two optimizer steps to each step.
+    config = letters_config(steps=2, minibatch_prompts=2, lora_rank=lora_rank)
+    trainer = train_with_trl(Job(config, resume=False, overwrite=False))
+    assert trainer.state.global_step == 4
+    run, out = config.runs_dir / "run", tmp_path / "out"
+    assert main(["eval", str(run), "--prompts", "4", "--k", "6", "--examples", "1"]) == 0
+    assert Pool.load(run / "eval_test_step_000002" / "pool.npz").source["step"] == 2
+    assert main(["push", str(run), "--repo", "someone/letters", "--dry-run", str(out)]) == 0
+    card = (out / "README.md").read_text()
+    assert "was trained for 2 steps with the method `vpo`" in card
+    assert "no evaluation of these weights" in card
+    assert json.loads((out / "training.json").read_text())["step"] == 2
+    assert not {"state.json", "training_args.bin", "adapter_config.json"} & {path.name for path in out.iterdir()}
+    for path in out.iterdir():
+        assert str(tmp_path).encode() not in path.read_bytes(), f"{path.name} tells where the run was made"
+    trained = trainer.model.merge_and_unload() if lora_rank else trainer.model
+    pushed = toys.LMPolicy.from_pretrained(out, device="cpu").model.state_dict()
+    for name, value in trained.state_dict().items():
+        torch.testing.assert_close(pushed[name], value)
+
+
+class Recorder:
+    """A tracker that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.ended: list[bool] = []
+
+    def log(self, values: Any, step: int) -> None:
+        self.steps.append(step)
+
+    def close(self, *, failed: bool) -> None:
+        self.ended.append(failed)
+
+
+def test_a_tracker_is_told_of_the_end(letters_config: Any, monkeypatch: Any) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(run_folder, "open_tracker", lambda config, folder: recorder)
+    train_with_trl(Job(letters_config(steps=2), resume=False, overwrite=False))
+    assert recorder.steps == [1, 2]
+    assert recorder.ended == [False]
+    monkeypatch.setattr(TRLAdapter, "score", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_with_trl(Job(letters_config(name="other"), resume=False, overwrite=False))
+    assert recorder.ended == [False, True]
+
+
+FILL = """
+import sys
+sys.path.insert(0, {tests!r})
+import resource, torch, toys
+torch.set_num_threads(1)
+toys.register_letters()
+from vpo_agent.adapters.trl import TRLAdapter
+from vpo_agent.adapters.trl_job import train_with_trl
+from vpo_agent.command.options import run
+from vpo_agent.config import Job
+from vpo_agent.config import TrainConfig
+
+score = TRLAdapter.score
+def filling(self, ids, tasks, rows, step):
+    if step == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+    return score(self, ids, tasks, rows, step)
+TRLAdapter.score = filling
+run(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
+"""
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(20_000, "a file grew too large"), (None, "a file was cut short")])
+def test_a_full_disk_ends_the_run_in_one_line(
+    letters_config: Any, letters_model: Path, limit: int | None, reason: str
+) -> None:
+    # The first limit holds the rows and not the weights, the second the weights and not the optimizer's two moments.
+    if limit is None:
+        limit = (letters_model / "model.safetensors").stat().st_size * 3 // 2
+    config = letters_config(checkpoint_every=1)
+    script = FILL.format(tests=str(Path(toys.__file__).parent), limit=limit, config=config.model_dump_json())
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    tried = config.runs_dir / "run" / "trl"
+    assert reason in line
+    assert line.endswith(f"make room, then go on with --resume; the last good checkpoint is {tried / 'checkpoint-2'}")
+    assert "Traceback" not in done.stderr
+    assert (tried / "checkpoint-3").is_dir(), "what was cut short is there, and must not be gone on from"
+    trainer = train_with_trl(Job(config, resume=True, overwrite=False))
+    rows = [json.loads(text) for text in (config.runs_dir / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert trainer.state.global_step == 3
+    assert last_checkpoint(tried) == tried / "checkpoint-3"
+
+
+def test_logs_have_the_names_of_the_built_in_trainer() -> None:
+    logs = {"rewards/score/mean": 0.5, "rewards/score/std": 0.1, "rewards/advantage/mean": 0.0, "loss": 1.0}
+    assert row_of({**logs, "completions/mean_length": 3.0}) == {"set_score": 0.5, "loss": 1.0, "response_tokens": 3.0}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fsdp", "FSDP"), ("deepspeed_zero3", "DEEPSPEED")])
+def test_accelerate_reads_the_setting_files(name: str, kind: str) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    read = load_config_from_file(str(ROOT / "examples" / "accelerate" / f"{name}.yaml"))
+    assert read.distributed_type == kind
+    assert read.mixed_precision == "bf16"
+    sharding = read.fsdp_config if kind == "FSDP" else read.deepspeed_config
+    assert sharding.get("fsdp_version", sharding.get("zero_stage")) in (2, 3)
+
+
+def run_example(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The example on two processes."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [*launch, str(ROOT / "examples" / "train_trl.py"), *options]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_the_example_trains_on_two_processes(tmp_path: Path) -> None:
+    short = ["--steps", "1", "--prompts-per-step", "3", "--rollouts-per-prompt", "2", "--name", "two"]
+    done = run_example(tmp_path, *short)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"first step: set score 0\.\d+", done.stdout)
+    rows = (tmp_path / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [1]
+
+
+def test_what_the_first_of_two_processes_refuses_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "two").mkdir(parents=True)
+    (tmp_path / "runs" / "two" / "config.json").write_text("{}")
+    done = run_example(tmp_path, "--name", "two")
+    assert done.returncode == 1
+    assert done.stderr.count("already holds a run: give --resume to go on with it") == 1
+    # What a process of its own prints stands behind its rank; the launcher tells how it ended.
+    assert "[rank" not in done.stderr
+    assert "Connection closed" not in done.stderr
+    assert re.findall(r"exitcode +: (-?\d+)", done.stderr)[-1] == "2"

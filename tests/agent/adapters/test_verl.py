@@ -1,0 +1,243 @@
+"""The reward function and data set for verl: the score is the estimator's, whichever worker computes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+from paths import ROOT
+
+from vpo_agent.adapters.verl import (
+    UNLIKE_GRPO,
+    command_line,
+    compute_score,
+    dataset_rows,
+    settings_of_rows,
+    write_parquet,
+)
+from vpo_agent.estimators import advantages, available_estimators
+from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.pareto.metrics import diversity
+from vpo_envs.core import ScorerFailure
+
+SETS = ("abc", "bba", "ddd", "cde", "eee", "aaa")
+
+
+@pytest.fixture(autouse=True)
+def letters() -> None:
+    toys.register_letters()
+
+
+def response(letters: str) -> str:
+    return " ".join(f"<answer_{i}> {letter} </answer_{i}>" for i, letter in enumerate(letters, 1))
+
+
+def call(row: dict[str, Any], text: str) -> dict[str, float]:
+    """As verl's reward managers call it."""
+    return compute_score(
+        data_source=row["data_source"],
+        solution_str=text,
+        ground_truth=row["reward_model"]["ground_truth"],
+        extra_info={**row["extra_info"], "num_turns": 2, "rollout_reward_scores": {}},
+    )
+
+
+def matrix(letters: str) -> np.ndarray:
+    """Reward vectors of the answers; a repeated one earns nothing."""
+    rows = [toys.LETTERS[x] if letters.index(x) == i else (0.0, 0.0) for i, x in enumerate(letters)]
+    return np.array(rows, dtype=np.float32)
+
+
+def test_the_score_is_the_mean_over_shared_weights_of_the_best_answer() -> None:
+    row = dataset_rows(settings_of_rows(toys.LETTERS_ID, seed=3, num_weights=64), [4])[0]
+    key = prompt_key(toys.LettersEnv().task(4).content_hash())
+    weights = draw_weights([key], num_objectives=2, num_weights=64, seed=3)[0]
+    for letters in SETS:
+        by_hand = np.mean([max(float(w @ r) for r in matrix(letters)) for w in weights])
+        assert call(row, response(letters))["score"] == pytest.approx(by_hand, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", [name for name in available_estimators() if name not in UNLIKE_GRPO])
+def test_grpo_on_the_scores_of_single_rollouts_is_the_estimator(method: str) -> None:
+    m = 1 if method in ("grpo", "dr_grpo", "random_weights", "goal_conditioned") else 3
+    settings = settings_of_rows(toys.LETTERS_ID, method=method, num_answers=m, num_weights=16)
+    row = dataset_rows(settings, [4])[0]
+    texts = [response(x) for x in SETS] if m == 3 else [f"<answer> {x} </answer>" for x in "abcdeb"]
+    scores = np.array([call(row, text)["score"] for text in texts])
+    centred = scores - scores.mean()
+    pulls = centred if method == "dr_grpo" else centred / (scores.std() + 1e-6)
+
+    matrices = np.stack([matrix(x) for x in SETS] if m == 3 else [matrix(x) for x in "abcdeb"])
+    key = prompt_key(toys.LettersEnv().task(4).content_hash())
+    weights = draw_weights([key], num_objectives=2, num_weights=16)
+    if method == "goal_conditioned":
+        weights = np.round(100 * weights[:, :1]) / 100
+    wanted = advantages(torch.from_numpy(matrices)[None], method=method, weights=torch.from_numpy(weights))
+    np.testing.assert_allclose(pulls, wanted.advantages[0].numpy(), atol=2e-5)
+
+
+def test_another_process_gives_the_same_score() -> None:
+    row = dataset_rows(settings_of_rows("vpo/Maze-v0", env_kwargs={"preset": "embedded"}), [2])[0]
+    text = response(("RIGHT, DOWN", "DOWN", "UP"))
+    script = (
+        "import json, sys; from vpo_agent.adapters.verl import compute_score; row, text = json.load(sys.stdin);"
+        "print(json.dumps(compute_score(row['data_source'], text, row['reward_model']['ground_truth'],"
+        " row['extra_info'])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps([row, text]),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert json.loads(done.stdout) == call(row, text)
+
+
+def test_the_logs_hold_objectives_diversity_and_answered() -> None:
+    row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [0])[0]
+    found = call(row, "<answer_1> a </answer_1> <answer_2> q </answer_2>")
+    assert list(found) == ["score", "left", "right", "diversity", "answered"]
+    rewards = np.array([(1.0, 0.0), (0.0, 0.0), (0.0, 0.0)], dtype=np.float32)
+    assert found["left"] == pytest.approx(1 / 3)
+    assert found["diversity"] == pytest.approx(diversity(rewards))
+    assert found["answered"] == pytest.approx(1 / 3)
+
+
+def test_every_response_has_the_same_keys() -> None:
+    row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [0])[0]
+    assert list(call(row, "")) == list(call(row, response("abc")))
+
+
+def test_a_prompt_states_the_weight_that_scores_it() -> None:
+    settings = settings_of_rows(toys.LETTERS_ID, method="goal_conditioned", num_answers=1, seed=5)
+    row = dataset_rows(settings, [1])[0]
+    left = call(row, "<answer> a </answer>")["score"]
+    assert f"- left: {100 * left:.4g} %" in row["prompt"][0]["content"]
+
+
+def test_a_failed_scorer_is_no_score() -> None:
+    row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [0])[0]
+    with pytest.raises(ScorerFailure, match="the scorer of test/Letters-v0 failed"):
+        call(row, response("axb"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"method": "gdpo"}, "gdpo standardises each objective .* one score per rollout: choose one of vpo, "),
+        ({"method": "vpo_credit"}, "gives credit to single answers"),
+        ({"method": "ppo"}, "no estimator is called 'ppo'"),
+        ({"method": "grpo", "num_answers": 3}, "grpo scores one answer per rollout"),
+        ({"scalar_weights": [1.0]}, r"need 2 values, one per objective \(left, right\); got 1"),
+        ({"num_weights": 100}, "power of two"),
+        ({"method_options": {"colour": 1}}, "got 'colour'"),
+    ],
+)
+def test_bad_settings_are_one_sentence(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named) as caught:
+        settings_of_rows(toys.LETTERS_ID, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_row_of_another_data_set_is_refused() -> None:
+    with pytest.raises(ValueError, match="the row of 'gsm8k' has no extra_info"):
+        compute_score("gsm8k", "4", "4", {})
+
+
+# --- where verl is installed ------------------------------------------------------------
+
+with_verl = pytest.mark.skipif(
+    importlib.util.find_spec("verl") is None,
+    reason="verl pins another release of transformers, so it has an environment of its own; see docs/scaling.md",
+)
+
+
+@with_verl
+def test_verl_loads_the_reward_function_by_the_path_in_the_command() -> None:
+    from verl.utils.import_utils import load_extern_object
+
+    words = dict(word.split("=", 1) for word in command_line(Path(), {"method": "vpo"}, model="m", rollouts=8)[3:])
+    path = words["reward.custom_reward_function.path"]
+    found = load_extern_object(module_path=path, object_name=words["reward.custom_reward_function.name"])
+    assert found is compute_score
+
+
+@with_verl
+def test_verl_knows_every_setting_of_the_command() -> None:
+    from omegaconf import OmegaConf
+
+    words = command_line(Path("exported"), {"method": "vpo"}, model="m", rollouts=8)
+    # Asked for the job's settings, verl composes and prints them instead of starting.
+    done = subprocess.run(
+        [sys.executable, *words[1:], "--cfg", "job"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    composed = OmegaConf.create(done.stdout)
+    given = OmegaConf.from_dotlist([word.removeprefix("+") for word in words[3:]])
+    for word in words[3:]:
+        name = word.removeprefix("+").split("=", 1)[0]
+        assert OmegaConf.select(composed, name) == OmegaConf.select(given, name), name
+
+
+@with_verl
+def test_verl_reads_the_exported_file_and_scores_its_rows(tmp_path: Path) -> None:
+    import asyncio
+
+    from omegaconf import OmegaConf
+    from verl import DataProto
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    rows = dataset_rows(settings_of_rows(toys.LETTERS_ID), range(2))
+    write_parquet(rows, tmp_path / "train.parquet")
+    tokenizer = toys.bpe_tokenizer()
+    settings = OmegaConf.create({"filter_overlong_prompts": False, "cache_dir": str(tmp_path)})
+    read = RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, settings)
+    assert len(read) == len(rows)
+
+    async def score(row: dict[str, Any], ids: torch.Tensor) -> dict[str, Any]:
+        manager = NaiveRewardManager(OmegaConf.create({}), tokenizer, compute_score)
+        batch = DataProto.from_dict(
+            # Padding behind the response, which the mask leaves out.
+            tensors={
+                "responses": torch.nn.functional.pad(ids, (0, 3))[None],
+                "attention_mask": torch.nn.functional.pad(torch.ones_like(ids), (2, 3))[None],
+            },
+            non_tensors={name: np.array([row[name]], dtype=object) for name in row if name != "dummy_tensor"},
+        )
+        found: dict[str, Any] = await manager.run_single(batch)
+        return found
+
+    for index, row in enumerate(rows):
+        assert read[index]["raw_prompt"] == row["prompt"]
+        text = response("abc")
+        ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])
+        assert tokenizer.decode(ids) == text
+        found = asyncio.run(score(read[index], ids))
+        wanted = call(row, text)
+        assert found["reward_score"] == pytest.approx(wanted["score"], abs=1e-6)
+        assert found["reward_extra_info"] == pytest.approx(wanted, abs=1e-6)
+
+
+@with_verl
+def test_grpo_of_verl_takes_the_score_as_the_estimator_does() -> None:
+    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+
+    row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [4])[0]
+    scores = torch.tensor([call(row, response(x))["score"] for x in SETS])
+    rewards = torch.nn.functional.pad(scores[:, None], (3, 0))
+    pulls, _ = compute_grpo_outcome_advantage(rewards, torch.ones(len(SETS), 4), np.array(["one"] * len(SETS)))
+    # verl divides by the deviation with Bessel's correction, the paper by that of the population.
+    wanted = (scores - scores.mean()) / (scores.std(correction=1) + 1e-6)
+    torch.testing.assert_close(pulls, wanted[:, None].expand(-1, 4))

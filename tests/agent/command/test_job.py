@@ -1,0 +1,140 @@
+"""A whole job: what it prints and leaves, also when it is stopped or resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vpo_agent.command.job import train_and_report
+from vpo_agent.config import Job, TrainConfig
+from vpo_agent.pareto.evaluate import Pool, compare, measures
+from vpo_agent.runs.run_lock import LOCK_FILE
+from vpo_agent.trainer import Trainer
+
+MakeConfig = Callable[..., TrainConfig]
+
+
+def test_a_job_leaves_a_run_folder_and_prints_its_table(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = letters_config(eval_every=2)
+    text = train_and_report(Job(config, resume=False, overwrite=False))
+    out, err = capsys.readouterr()
+    folder = config.runs_dir / "run"
+    assert text in out
+    assert str(folder) in out
+    assert "Best scalar reward on the exact fronts (mean): 0.500" in out
+    assert "the model has no chat template: prompts reach it as plain text" in out
+    assert "are unknown to the model" not in out
+    assert "Writing model shards" not in err
+    assert "TensorFlow" not in err
+    files = {path.name for path in folder.iterdir() if path.name != LOCK_FILE}
+    assert files == {
+        "best_at_k.png",
+        "checkpoints",
+        "config.json",
+        "learning_curves.png",
+        "metrics.jsonl",
+        "pool_after.npz",
+        "pool_before.npz",
+        "results.json",
+        "results.md",
+        "tensorboard",
+        "timings.jsonl",
+    }
+    assert text in (folder / "results.md").read_text()
+    results = json.loads((folder / "results.json").read_text())
+    assert results["optimum"] == pytest.approx(0.5)
+    before, after = (measures(Pool.load(folder / f"pool_{label}.npz")) for label in ("before", "after"))
+    by_name = {row["measure"]: row for row in results["measures"]}
+    for row in compare(before, after, seed=config.seed):
+        assert by_name[row.measure]["before"] == pytest.approx(row.before)
+        assert by_name[row.measure]["after"] == pytest.approx(row.after)
+        assert by_name[row.measure]["low"] == pytest.approx(row.difference.low)
+
+
+def test_prompts_that_the_model_cannot_read_are_said_with_the_way_out(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {"steps": 1, "prompts_per_step": 1, "rollouts_per_prompt": 2, "max_new_tokens": 4, "eval_prompts": 2}
+    settings = {**few, "env": "vpo/Maze-v0", "model": "tiny-maze", "eval_answers": 3}
+    train_and_report(Job(letters_config(**settings, name="unread"), resume=False, overwrite=False))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "are unknown to the model" in line]
+    assert line.startswith("95% of the first prompt's tokens are unknown to the model: choose a model")  # 177 of 187
+    way_out = json.loads(line.split("--env-kwargs ")[1].strip("'"))
+    train_and_report(Job(letters_config(**settings, env_kwargs=way_out), resume=False, overwrite=False))
+    assert "are unknown to the model" not in capsys.readouterr().out
+
+
+def test_a_finished_job_is_evaluated_and_reported_again(letters_config: MakeConfig) -> None:
+    config = letters_config()
+    first = train_and_report(Job(config, resume=False, overwrite=False))
+    folder = config.runs_dir / "run"
+    metrics = (folder / "metrics.jsonl").read_text()
+    (folder / "results.md").unlink()
+    assert train_and_report(Job(config, resume=True, overwrite=False)) == first
+    assert (folder / "metrics.jsonl").read_text() == metrics
+    assert (folder / "results.md").exists()
+
+
+def test_a_stopped_job_says_how_to_go_on_and_does(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = train_and_report(Job(letters_config(name="whole"), resume=False, overwrite=False))
+    train_step = Trainer.train_step
+
+    def interrupted(self: Trainer) -> dict[str, Any]:
+        if self.step == 2:
+            raise KeyboardInterrupt
+        return train_step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_and_report(Job(letters_config(), resume=False, overwrite=False))
+    advice = f"go on with --resume --name run --runs-dir {letters_config().runs_dir}"
+    assert advice in capsys.readouterr().err
+    assert train_and_report(Job(letters_config(), resume=True, overwrite=False)) == expected
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_pool_from_before_that_is_missing_or_damaged_is_sampled_again(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str], damaged: bool, lora_rank: int
+) -> None:
+    config = letters_config(lora_rank=lora_rank)
+    expected = train_and_report(Job(config, resume=False, overwrite=False))
+    path = config.runs_dir / "run" / "pool_before.npz"
+    lost = Pool.load(path)
+    if damaged:
+        data = bytearray(path.read_bytes())
+        data[50:150] = bytes(100)
+        path.write_bytes(data)
+    else:
+        path.unlink()
+    capsys.readouterr()
+    assert train_and_report(Job(config, resume=True, overwrite=False)) == expected
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "pool_before" in line]
+    assert line.startswith(f"cannot read the pool of answers {str(path)!r}: ")
+    assert line.endswith(": sampling it again from the initial model")
+    again = Pool.load(path)
+    np.testing.assert_array_equal(again.rewards, lost.rewards)
+    assert again.responses == lost.responses
+    assert again.source == lost.source
+
+
+def test_a_run_of_the_trainer_alone_is_reported_on_as_that_of_a_job(letters_config: MakeConfig) -> None:
+    expected = train_and_report(Job(letters_config(name="job"), resume=False, overwrite=False))
+    Trainer(letters_config()).train()
+    assert train_and_report(Job(letters_config(), resume=True, overwrite=False)) == expected
+
+
+def test_both_evaluations_ask_the_same_prompts_with_the_same_randomness(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config())
+    first, again = trainer.evaluate("before"), trainer.evaluate("after")
+    np.testing.assert_array_equal(first.rewards, again.rewards)
+    np.testing.assert_array_equal(first.indices, again.indices)

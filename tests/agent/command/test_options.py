@@ -1,0 +1,162 @@
+"""The command line: every setting is an option, and later sources win."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vpo_agent.command.options import parse_job, run
+from vpo_agent.config import Job, TrainConfig, make_config
+from vpo_agent.errors import TrainingDiverged
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "small": {"steps": 5, "env_kwargs": {"preset": "embedded"}},
+    "large": {"steps": 500, "rollouts_per_prompt": 16},
+}
+
+
+def parse(*argv: str) -> Job:
+    return parse_job(list(argv), description="A job.", presets=PRESETS, default_preset="small")
+
+
+@pytest.fixture(scope="module")
+def help_text() -> str:
+    """What --help prints, with the line breaks of one option taken out."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as done:
+        parse("--help")
+    assert done.value.code == 0
+    return "\n".join(" ".join(entry.split()) for entry in re.split(r"\n(?=  -|\S|\n)", out.getvalue()))
+
+
+def without_blanks(text: str) -> str:
+    """Lines are broken at hyphens as well."""
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("name", TrainConfig.model_fields)
+def test_help_shows_the_setting_with_its_meaning_and_default(help_text: str, name: str) -> None:
+    field = TrainConfig.model_fields[name]
+    line = next(line for line in help_text.splitlines() if line.split()[:1] == ["--" + name.replace("_", "-")])
+    assert without_blanks(str(field.description)) in without_blanks(line)
+    default = PRESETS["small"].get(name, field.get_default(call_default_factory=True))
+    shown = "none" if default is None else json.dumps(default) if isinstance(default, dict | bool) else str(default)
+    assert without_blanks(line).endswith(without_blanks(f"(default: {shown})"))
+
+
+def test_help_shows_what_is_no_setting(help_text: str) -> None:
+    for option in ("--preset", "--config", "--resume", "--overwrite", "A job.", "small, large"):
+        assert option in help_text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "name", "expected"),
+    [
+        ("--steps", "9", "steps", 9),
+        ("--learning-rate", "3e-4", "learning_rate", 3e-4),
+        ("--num-answers", "none", "num_answers", None),
+        ("--num-answers", "2", "num_answers", 2),
+        ("--scalar-weights", "1,0,0.5", "scalar_weights", [1.0, 0.0, 0.5]),
+        ("--scalar-weights", "[1, 2]", "scalar_weights", [1.0, 2.0]),
+        ("--scalar-weights", "None", "scalar_weights", None),
+        ("--env-kwargs", '{"preset": "paper", "data_seed": 3}', "env_kwargs", {"preset": "paper", "data_seed": 3}),
+        ("--gradient-checkpointing", "true", "gradient_checkpointing", True),
+        ("--gradient-checkpointing", "False", "gradient_checkpointing", False),
+        ("--runs-dir", "/somewhere/else", "runs_dir", Path("/somewhere/else")),
+        ("--model", "none", "model", "none"),
+        ("--name", "none", "name", None),
+    ],
+)
+def test_values_are_read(option: str, value: str, name: str, expected: object) -> None:
+    assert getattr(parse(option, value).config, name) == expected
+
+
+def test_a_switch_may_stand_alone() -> None:
+    assert parse("--gradient-checkpointing", "--steps", "2").config.gradient_checkpointing is True
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--preset", "huge"], r"unknown preset 'huge': choose one of small, large"),
+        (["--lerning-rate", "1"], r"unknown argument '--lerning-rate': did you mean --learning-rate\?"),
+        (["--frobnicate=1"], r"unknown argument '--frobnicate=1': see --help"),
+        (["--steps"], r"--steps: expected one argument; see --help"),
+        (["--steps", "few"], r"steps='few' is not possible"),
+        (["--env-kwargs", "preset=paper"], r"--env-kwargs takes JSON, got 'preset=paper'"),
+        (["--scalar-weights", "one,two"], r"--scalar-weights takes JSON"),
+        (["--gradient-checkpointing", "perhaps"], r"gradient_checkpointing='perhaps' is not possible"),
+        (["--resume", "--overwrite"], r"exclude each other"),
+        (["--resume", "--name", "gone"], r"there is no run to resume in 'runs/gone'"),
+        (["--config", "gone.json"], r"cannot read the config file 'gone.json'"),
+    ],
+)
+def test_bad_options_are_named_in_one_line(
+    argv: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        parse(*argv)
+    assert "\n" not in str(caught.value)
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("rollouts_per_prompt = 4\nseed = 8\n")
+    plain = TrainConfig()
+    assert parse().config == make_config(PRESETS["small"])
+    config = parse("--preset", "large", "--config", str(file), "--seed", "9").config
+    assert config.steps == 500, "from the preset"
+    assert config.rollouts_per_prompt == 4, "the file over the preset"
+    assert config.seed == 9, "the option over the file"
+    assert config.learning_rate == plain.learning_rate, "the default"
+    assert parse("--config", str(file)).config.steps == 5, "the default preset lies under a file as well"
+
+
+def test_the_config_of_a_run_makes_the_same_config_again(tmp_path: Path) -> None:
+    config = parse("--preset", "large", "--alpha", "0.5", "--scalar-weights", "1,0,0,0", "--name", "first").config
+    file = tmp_path / "config.json"
+    file.write_text(config.model_dump_json(indent=2))
+    assert parse("--config", str(file)).config == config
+
+
+def test_resuming_takes_the_settings_of_the_run(tmp_path: Path) -> None:
+    first = parse("--preset", "large", "--alpha", "0.5", "--runs-dir", str(tmp_path), "--name", "mine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text(first.config.model_dump_json())
+    again = parse("--resume", "--runs-dir", str(tmp_path), "--name", "mine", "--steps", "600")
+    assert again.resume
+    assert again.config == first.config.model_copy(update={"steps": 600})
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "shown"),
+    [
+        (ValueError("no such thing"), 2, "error: no such thing\n"),
+        (TrainingDiverged("three in a row"), 1, "error: three in a row\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_errors_of_the_user_are_one_line_and_a_status(
+    error: BaseException, code: int, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as done:
+        run(main)
+    assert done.value.code == code
+    assert capsys.readouterr().err == shown
+
+
+def test_other_errors_keep_their_traceback() -> None:
+    def main() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(main)

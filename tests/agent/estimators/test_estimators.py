@@ -1,0 +1,546 @@
+"""The estimators: each against its formula written out, and what all of them promise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from vpo_agent.estimators import (
+    Advantages,
+    RewardGroups,
+    advantages,
+    available_estimators,
+    estimator,
+    register_estimator,
+    registry,
+    standardise,
+)
+from vpo_agent.estimators.weights import draw_weights
+
+BUILT_IN = ("vpo", "multi_rlvr", "grpo", "dr_grpo", "maxrl", "gdpo", "random_weights", "max_at_k")
+MEAN_ZERO = tuple(name for name in BUILT_IN if name != "max_at_k")
+STANDARDISED = ("vpo", "multi_rlvr", "grpo", "random_weights")
+
+
+def batch(
+    prompts: int = 6, rollouts: int = 8, answers: int = 3, objectives: int = 4, draws: int = 16, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return rewards (P, G, m, d) and weights (P, K, d), float64."""
+    generator = torch.Generator().manual_seed(seed)
+    rewards = torch.rand(prompts, rollouts, answers, objectives, generator=generator, dtype=torch.float64)
+    weights = draw_weights(range(prompts), num_objectives=objectives, num_weights=draws, seed=seed)
+    return rewards, torch.from_numpy(weights).double()
+
+
+def batch_for(method: str, **sizes: int) -> tuple[Tensor, Tensor]:
+    """Return a batch with as many answers as the method takes."""
+    return batch(answers=1 if estimator(method).answers == "single" else 3, **sizes)
+
+
+def standardised_by_hand(scores: list[float]) -> list[float]:
+    mean = sum(scores) / len(scores)
+    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+    return [0.0 if deviation < 1e-6 else (score - mean) / (deviation + 1e-6) for score in scores]
+
+
+def vpo_by_hand(rewards: Tensor, weights: Tensor) -> tuple[list[list[float]], list[list[float]]]:
+    """Return advantages and set scores as the paper states them, one number at a time."""
+    all_advantages, all_scores = [], []
+    for prompt, draws in zip(rewards.tolist(), weights.tolist(), strict=True):
+        scores = []
+        for rollout in prompt:
+            total = 0.0
+            for draw in draws:
+                total += max(sum(w * r for w, r in zip(draw, answer, strict=True)) for answer in rollout)
+            scores.append(total / len(draws))
+        all_scores.append(scores)
+        all_advantages.append(standardised_by_hand(scores))
+    return all_advantages, all_scores
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_vpo_is_the_formula_of_the_paper(dtype: torch.dtype) -> None:
+    rewards, weights = batch()
+    rewards, weights = rewards.to(dtype), weights.to(dtype)
+    by_hand, scores = vpo_by_hand(rewards, weights)
+    result = advantages(rewards, weights=weights)
+    torch.testing.assert_close(result.advantages, torch.tensor(by_hand, dtype=dtype), atol=1e-6, rtol=0)
+    torch.testing.assert_close(result.scores, torch.tensor(scores, dtype=dtype), atol=1e-6, rtol=0)
+    assert result.advantages.dtype == result.scores.dtype == dtype
+
+
+def test_vpo_rewards_a_set_that_covers_the_objectives() -> None:
+    twice_the_same = [[1.0, 0.0], [1.0, 0.0]]
+    both = [[1.0, 0.0], [0.0, 1.0]]
+    rewards = torch.tensor([[twice_the_same, both]])
+    weights = torch.from_numpy(draw_weights([7], num_objectives=2, num_weights=256))
+    result = advantages(rewards, weights=weights)
+    # E[w] = 1/2 and E[max(w, 1 - w)] = 3/4 for w uniform on [0, 1].
+    torch.testing.assert_close(result.scores, torch.tensor([[0.5, 0.75]]), atol=2e-3, rtol=0)
+    assert result.advantages[0, 1] > 0
+    scalar = advantages(rewards, method="multi_rlvr")
+    torch.testing.assert_close(scalar.advantages, torch.zeros(1, 2))
+
+
+def test_vpo_with_one_answer_and_one_weight_is_grpo() -> None:
+    rewards, weights = batch(answers=1)
+    one = weights[:, :1]
+    vpo = advantages(rewards, weights=one)
+    grpo = advantages(rewards, method="grpo", scalar_weights=one[:, 0])
+    torch.testing.assert_close(vpo.advantages, grpo.advantages, atol=1e-6, rtol=0)
+
+
+def test_random_weights_is_grpo_under_the_first_draw() -> None:
+    rewards, weights = batch(answers=1)
+    drawn = advantages(rewards, method="random_weights", weights=weights)
+    grpo = advantages(rewards, method="grpo", scalar_weights=weights[:, 0])
+    torch.testing.assert_close(drawn.advantages, grpo.advantages, atol=1e-6, rtol=0)
+    torch.testing.assert_close(drawn.scores, grpo.scores, atol=1e-6, rtol=0)
+
+
+def test_multi_rlvr_with_one_answer_is_grpo() -> None:
+    rewards, _ = batch(answers=1)
+    torch.testing.assert_close(
+        advantages(rewards, method="multi_rlvr").advantages, advantages(rewards, method="grpo").advantages
+    )
+
+
+def test_multi_rlvr_scores_the_mean_answer() -> None:
+    rewards, _ = batch()
+    result = advantages(rewards, method="multi_rlvr", scalar_weights=[1, 2, 3, 4])
+    expected = (rewards.mean(dim=2) * torch.tensor([0.1, 0.2, 0.3, 0.4])).sum(dim=-1)
+    torch.testing.assert_close(result.scores, expected, atol=1e-6, rtol=0)
+
+
+def test_scalar_baselines_are_their_formulas() -> None:
+    rewards = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64).reshape(1, 4, 1, 1)
+    expected = {"grpo": 1.0, "dr_grpo": 0.5, "maxrl": 1.0}
+    for method, size in expected.items():
+        signs = torch.tensor([[-1.0, 1.0, 1.0, -1.0]], dtype=torch.float64)
+        torch.testing.assert_close(advantages(rewards, method=method).advantages, size * signs, atol=1e-5, rtol=0)
+
+
+def test_maxrl_weighs_a_rare_success_by_its_rarity() -> None:
+    # With one success among G the mean is 1/G, so the success gets G - 1 and each failure -1.
+    rewards = torch.zeros(1, 8, 1, 1, dtype=torch.float64)
+    rewards[0, 3] = 1
+    result = advantages(rewards, method="maxrl").advantages[0]
+    torch.testing.assert_close(result[3], torch.tensor(7.0, dtype=torch.float64), atol=1e-3, rtol=0)
+    torch.testing.assert_close(result[0], torch.tensor(-1.0, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+def test_gdpo_is_its_three_stages_written_out() -> None:
+    rewards, _ = batch(answers=1)
+    prompts, rollouts, _, objectives = rewards.shape
+    averaged = []
+    for p in range(prompts):
+        columns = [standardised_by_hand(rewards[p, :, 0, j].tolist()) for j in range(objectives)]
+        averaged += [sum(column[g] for column in columns) / objectives for g in range(rollouts)]
+    expected = torch.tensor(standardised_by_hand(averaged), dtype=torch.float64).view(prompts, rollouts)
+    torch.testing.assert_close(advantages(rewards, method="gdpo").advantages, expected, atol=1e-9, rtol=0)
+
+
+def test_gdpo_leaves_an_invalid_rollout_out_of_the_batch_statistics() -> None:
+    rewards, _ = batch(answers=1)
+    valid = torch.ones(6, 8, dtype=torch.bool)
+    valid[2, 5] = False
+    result = advantages(rewards, method="gdpo", valid=valid).advantages
+    counted = result[valid]
+    assert counted.mean().item() == pytest.approx(0, abs=1e-9)
+    assert counted.square().mean().item() == pytest.approx(1, abs=1e-4)
+
+
+# --- max_at_k ---------------------------------------------------------------------------------------------------------
+
+
+def max_at_k_by_hand(scores: list[float], k: int, baseline: str) -> list[float]:
+    """Return n times the coefficient of grad log p(x_i), by listing every subset."""
+    n = len(scores)
+    result = []
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        containing = list(itertools.combinations(others, k - 1))
+        own = sum(max(scores[j] for j in (i, *rest)) for rest in containing) / len(containing)
+        compared = containing if baseline == "subset" else list(itertools.combinations(others, k))
+        base = sum(max(scores[j] for j in rest) for rest in compared) / len(compared)
+        result.append(k * (own - base))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("baseline", "n", "k"),
+    [("subset", n, k) for n, k in [(2, 2), (3, 2), (5, 3), (5, 5), (8, 4), (8, 7)]]
+    + [("others", n, k) for n, k in [(2, 1), (3, 2), (5, 3), (6, 1), (8, 4), (8, 7)]],
+)
+@pytest.mark.parametrize("tied", [False, True])
+def test_max_at_k_equals_the_sum_over_all_subsets(baseline: str, n: int, k: int, tied: bool) -> None:
+    rewards, _ = batch(prompts=5, rollouts=n, answers=1, objectives=2)
+    if tied:
+        rewards = (rewards * 3).floor() / 2
+    result = advantages(rewards, method="max_at_k", k=k, baseline=baseline)
+    for scores, row in zip(rewards.mean(dim=-1).squeeze(-1).tolist(), result.advantages.tolist(), strict=True):
+        assert row == pytest.approx(max_at_k_by_hand(scores, k, baseline), abs=1e-12)
+
+
+@pytest.mark.parametrize("baseline", ["subset", "others"])
+def test_max_at_k_without_invalid_rollouts_is_max_at_k_of_the_rest(baseline: str) -> None:
+    rewards, _ = batch(prompts=6, answers=1, objectives=2)
+    generator = torch.Generator().manual_seed(3)
+    valid = torch.rand(6, 8, generator=generator) < 0.6
+    valid[0], valid[1] = False, False
+    valid[1, 4] = True
+    result = advantages(rewards, method="max_at_k", k=3, baseline=baseline, valid=valid).advantages
+    for p in range(6):
+        scores = rewards[p, valid[p]].mean(dim=-1).squeeze(-1).tolist()
+        most = len(scores) if baseline == "subset" else len(scores) - 1
+        expected = max_at_k_by_hand(scores, min(3, most), baseline) if len(scores) >= 2 else [0.0] * len(scores)
+        assert result[p, valid[p]].tolist() == pytest.approx(expected, abs=1e-12)
+        assert (result[p, ~valid[p]] == 0).all()
+
+
+@pytest.mark.parametrize("baseline", ["subset", "others"])
+def test_max_at_k_is_the_gradient_of_the_expected_maximum(baseline: str) -> None:
+    # Every outcome of three samples from a softmax over three values, so both sides are exact.
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    values = [0.1, 0.7, 0.4]
+    k, n = 2, 3
+    probabilities = logits.softmax(0)
+    target: Any = sum(
+        probabilities[list(draw)].prod() * max(values[i] for i in draw)
+        for draw in itertools.product(range(3), repeat=k)
+    )
+    (exact,) = torch.autograd.grad(target, logits)
+    estimate = torch.zeros(3, dtype=torch.float64)
+    fixed = logits.detach().softmax(0)
+    for draw in itertools.product(range(3), repeat=n):
+        rewards = torch.tensor([values[i] for i in draw], dtype=torch.float64).view(1, n, 1, 1)
+        coefficients = advantages(rewards, method="max_at_k", k=k, baseline=baseline).advantages[0]
+        for i, coefficient in zip(draw, coefficients, strict=True):
+            score_function = torch.eye(3, dtype=torch.float64)[i] - fixed
+            estimate += fixed[list(draw)].prod() * coefficient * score_function / n
+    torch.testing.assert_close(estimate, exact, atol=1e-12, rtol=0)
+
+
+def test_max_at_k_with_the_other_samples_as_baseline_sums_to_zero() -> None:
+    rewards, _ = batch(answers=1)
+    result = advantages(rewards, method="max_at_k", k=4, baseline="others").advantages
+    torch.testing.assert_close(result.sum(dim=1), torch.zeros(6, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_max_at_k_with_its_own_subset_as_baseline_is_never_negative() -> None:
+    rewards, _ = batch(answers=1)
+    result = advantages(rewards, method="max_at_k").advantages
+    assert (result >= -1e-12).all()
+    assert (result.argmax(dim=1) == rewards.mean(dim=-1).squeeze(-1).argmax(dim=1)).all()
+
+
+def test_max_at_k_takes_half_the_group_by_default() -> None:
+    rewards, _ = batch(answers=1)
+    torch.testing.assert_close(
+        advantages(rewards, method="max_at_k").advantages, advantages(rewards, method="max_at_k", k=4).advantages
+    )
+
+
+def test_max_at_k_stays_exact_for_large_groups() -> None:
+    # C(400, 200) has 120 digits. The best of distinct scores adds max - E[max of a random (k-1)-subset of the rest].
+    n, k = 400, 200
+    rewards = torch.linspace(0, 1, n, dtype=torch.float64).view(1, n, 1, 1)
+    result = advantages(rewards, method="max_at_k", k=k).advantages[0]
+    rest = rewards.flatten()[:-1]
+    chances = [math.comb(i, k - 2) / math.comb(n - 1, k - 1) for i in range(n - 1)]
+    expected = k * (1 - sum(c * r for c, r in zip(chances, rest.tolist(), strict=True)))
+    assert result[-1].item() == pytest.approx(expected, rel=1e-9)
+    assert result[0].item() == pytest.approx(0, abs=1e-9)
+
+
+# --- what all of them promise -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_groups_of_equal_scores_and_groups_of_one_teach_nothing(method: str) -> None:
+    rewards, weights = batch_for(method)
+    equal = rewards[:, :1].expand_as(rewards) * 0.7
+    torch.testing.assert_close(
+        advantages(equal, method=method, weights=weights).advantages,
+        torch.zeros(6, 8, dtype=torch.float64),
+        atol=0,
+        rtol=0,
+    )
+    alone = advantages(rewards[:, :1], method=method, weights=weights)
+    torch.testing.assert_close(alone.advantages, torch.zeros(6, 1, dtype=torch.float64), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("method", MEAN_ZERO)
+def test_advantages_of_a_group_sum_to_zero(method: str) -> None:
+    rewards, weights = batch_for(method)
+    valid = torch.ones(6, 8, dtype=torch.bool)
+    valid[0, :3] = False
+    result = advantages(rewards, method=method, weights=weights, valid=valid).advantages
+    torch.testing.assert_close(result.sum(dim=1), torch.zeros(6, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("method", STANDARDISED)
+def test_advantages_of_a_group_have_unit_deviation(method: str) -> None:
+    rewards, weights = batch_for(method)
+    result = advantages(rewards, method=method, weights=weights).advantages
+    torch.testing.assert_close(result.std(dim=1, correction=0), torch.ones(6, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("method", STANDARDISED)
+def test_scaling_and_shifting_rewards_leaves_standardised_advantages(method: str) -> None:
+    rewards, weights = batch_for(method)
+    plain = advantages(rewards, method=method, weights=weights).advantages
+    changed = advantages(0.25 + 0.5 * rewards, method=method, weights=weights).advantages
+    torch.testing.assert_close(changed, plain, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_permuting_prompts_rollouts_or_answers_permutes_the_advantages(method: str) -> None:
+    rewards, weights = batch_for(method)
+    plain = advantages(rewards, method=method, weights=weights).advantages
+    generator = torch.Generator().manual_seed(1)
+    prompts, rollouts = torch.randperm(6, generator=generator), torch.randperm(8, generator=generator)
+    shuffled = rewards[prompts][:, rollouts].flip(2)
+    result = advantages(
+        shuffled, method=method, weights=weights[prompts].flip(1) if method == "vpo" else weights[prompts]
+    )
+    torch.testing.assert_close(result.advantages, plain[prompts][:, rollouts], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+@pytest.mark.parametrize("garbage", [1.0, -50.0, math.nan, math.inf])
+def test_inactive_objectives_never_count(method: str, garbage: float) -> None:
+    rewards, _ = batch_for(method)
+    active = torch.ones(6, 4, dtype=torch.bool)
+    active[::2, 1] = False
+    active[3, 2:] = False
+    drawn = draw_weights(range(6), num_objectives=4, num_weights=16, active=active.numpy())
+    weights = torch.from_numpy(drawn).double()
+    filled = torch.where(active[:, None, None, :], rewards, garbage)
+    first = advantages(rewards, method=method, weights=weights, active=active)
+    second = advantages(filled, method=method, weights=weights, active=active)
+    torch.testing.assert_close(second.advantages, first.advantages, atol=0, rtol=0)
+    torch.testing.assert_close(second.scores, first.scores, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_a_task_with_an_inactive_objective_is_the_task_without_it(method: str) -> None:
+    rewards, weights = batch_for(method)
+    active = torch.tensor([True, True, False, True]).expand(6, 4)
+    masked = advantages(rewards, method=method, weights=weights, active=active, scalar_weights=[1, 2, 9, 3])
+    kept = [0, 1, 3]
+    shorter = weights[..., kept] / weights[..., kept].sum(dim=-1, keepdim=True)
+    narrow = advantages(rewards[..., kept], method=method, weights=shorter, scalar_weights=[1, 2, 3])
+    torch.testing.assert_close(masked.advantages, narrow.advantages, atol=1e-9, rtol=0)
+    torch.testing.assert_close(masked.scores, narrow.scores, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("method", [name for name in BUILT_IN if name != "gdpo"])
+def test_a_group_with_invalid_rollouts_is_the_group_without_them(method: str) -> None:
+    rewards, weights = batch_for(method, prompts=1)
+    valid = torch.tensor([[True, False, True, True, False, True, True, True]])
+    filled = torch.where(valid[..., None, None], rewards, math.nan)
+    options: dict[str, Any] = {"k": 3} if method == "max_at_k" else {}
+    masked = advantages(filled, method=method, weights=weights, valid=valid, **options)
+    alone = advantages(rewards[:, valid[0]], method=method, weights=weights, **options)
+    for full, part in zip(masked, alone, strict=True):
+        if full is None or part is None:
+            assert full is part
+            continue
+        torch.testing.assert_close(full[valid], part[0], atol=1e-12, rtol=0)
+        assert (full[~valid] == 0).all()
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_a_batch_of_invalid_rollouts_is_all_zeros(method: str) -> None:
+    rewards, weights = batch_for(method)
+    result = advantages(rewards, method=method, weights=weights, valid=torch.zeros(6, 8, dtype=torch.bool))
+    assert not result.advantages.any()
+    assert not result.scores.any()
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_inputs_are_left_as_they_were(method: str) -> None:
+    rewards, weights = batch_for(method)
+    scalar, active = torch.ones(4, dtype=torch.float64), torch.ones(6, 4, dtype=torch.bool)
+    active[0, 0] = False
+    valid = torch.ones(6, 8, dtype=torch.bool)
+    given = (rewards, weights, scalar, active, valid)
+    before = [tensor.clone() for tensor in given]
+    advantages(rewards, method=method, weights=weights, scalar_weights=scalar, active=active, valid=valid)
+    for tensor, copy in zip(given, before, strict=True):
+        assert torch.equal(tensor, copy)
+
+
+@pytest.mark.parametrize("method", BUILT_IN)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
+def test_other_dtypes_are_computed_and_returned_in_float32(method: str, dtype: torch.dtype) -> None:
+    rewards, weights = batch_for(method)
+    rewards = rewards.round() if dtype == torch.int64 else rewards
+    result = advantages(rewards.to(dtype), method=method, weights=weights)
+    expected = advantages(rewards.to(dtype).double(), method=method, weights=weights)
+    assert result.advantages.dtype == result.scores.dtype == torch.float32
+    torch.testing.assert_close(result.advantages.double(), expected.advantages, atol=1e-5, rtol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("method", BUILT_IN)
+def test_a_gpu_gives_the_same_advantages(method: str) -> None:
+    rewards, weights = batch_for(method)
+    valid = torch.ones(6, 8, dtype=torch.bool)
+    valid[1, 2:5] = False
+    expected = advantages(rewards, method=method, weights=weights, valid=valid, scalar_weights=[1, 2, 3, 4])
+    result = advantages(rewards.cuda(), method=method, weights=weights, valid=valid, scalar_weights=[1, 2, 3, 4])
+    assert result.advantages.is_cuda
+    torch.testing.assert_close(result.advantages.cpu(), expected.advantages, atol=1e-9, rtol=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_vpo_holds_on_any_rewards(data: st.DataObject) -> None:
+    prompts, rollouts, answers, objectives = (data.draw(st.integers(1, 4)) for _ in range(4))
+    level = st.integers(0, 4).map(lambda value: value / 4)
+    size = prompts * rollouts * answers * objectives
+    values = data.draw(st.lists(level, min_size=size, max_size=size))
+    rewards = torch.tensor(values, dtype=torch.float64).view(prompts, rollouts, answers, objectives)
+    drawn = draw_weights(range(prompts), num_objectives=objectives, num_weights=4)
+    weights = torch.from_numpy(drawn).double()
+    result = advantages(rewards, weights=weights)
+    by_hand, _ = vpo_by_hand(rewards, weights)
+    torch.testing.assert_close(result.advantages, torch.tensor(by_hand, dtype=torch.float64), atol=1e-6, rtol=1e-6)
+    # An answer more can only help, and no set beats its best answer in every objective.
+    single = advantages(rewards[:, :, :1], weights=weights)
+    assert (result.scores >= single.scores - 1e-12).all()
+    assert (result.scores <= rewards.amax(dim=(2, 3)) + 1e-6).all()
+
+
+# --- registry and errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clean_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+
+
+def test_the_table_of_the_paper_is_registered() -> None:
+    assert set(BUILT_IN) <= set(available_estimators())
+    for name in BUILT_IN:
+        entry = estimator(name)
+        assert entry.name == name
+        assert entry.summary.endswith((".", "0"))
+        assert entry.answers == ("set" if name in ("vpo", "multi_rlvr") else "single")
+        assert entry.needs_weights == (name in ("vpo", "random_weights"))
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_user_can_register_an_estimator() -> None:
+    @register_estimator("best_answer", answers="set")
+    def best_answer(groups: RewardGroups, *, power: float = 1.0) -> Advantages:
+        """Best answer under the fixed weights."""
+        scores = groups.scalar_scores().amax(dim=-1) ** power
+        return Advantages(standardise(scores, groups.valid), scores)
+
+    rewards, _ = batch()
+    result = advantages(rewards, method="best_answer", power=2.0)
+    torch.testing.assert_close(result.scores, rewards.mean(dim=-1).amax(dim=-1) ** 2)
+    assert estimator("best_answer").summary == "Best answer under the fixed weights."
+    assert estimator("best_answer").options() == ("power",)
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_an_estimator_of_the_wrong_shape_is_named() -> None:
+    @register_estimator("wrong", answers="set")
+    def wrong(groups: RewardGroups) -> Advantages:
+        scores = groups.scalar_scores()
+        return Advantages(scores, scores)
+
+    with pytest.raises(ValueError, match=r"advantages of wrong need shape \(6, 8\), one per rollout; got \(6, 8, 3\)"):
+        advantages(batch()[0], method="wrong")
+
+
+def test_a_name_cannot_be_registered_twice() -> None:
+    with pytest.raises(ValueError, match="'vpo' is already registered"):
+        register_estimator("vpo", answers="set")
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no estimator is called 'ppo'; known are vpo, multi_rlvr"):
+        estimator("ppo")
+
+
+@pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in ("vpo", "multi_rlvr")])
+def test_methods_of_one_answer_refuse_several(method: str) -> None:
+    rewards, weights = batch()
+    with pytest.raises(
+        ValueError, match=f"{method} scores one answer.*got rewards of 3.*num_answers=1.*multi_rlvr or vpo"
+    ):
+        advantages(rewards, method=method, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"weights": None}, "vpo needs weights of shape .*draw_weights"),
+        ({"weights": torch.full((6, 8, 3), 1 / 3)}, r"weights need shape \(6, K, 4\).*got \(6, 8, 3\)"),
+        ({"weights": torch.full((6, 0, 4), 0.25)}, r"weights need shape \(6, K, 4\).*got \(6, 0, 4\)"),
+        ({"weights": torch.full((4,), 0.25)}, r"weights need shape .*got \(4,\)"),
+        ({"weights": torch.ones(6, 8, 4)}, "must sum to 1 over the objectives; one row is off by 3"),
+        ({"weights": torch.tensor([1.5, -0.5, 0, 0]).expand(6, 8, 4)}, "not negative; got -0.5"),
+        ({"scalar_weights": [1, 1, 1]}, "objective weights need 4 values, one per objective; got 3"),
+        ({"scalar_weights": torch.ones(6, 3)}, "objective weights need 4 values, one per objective; got 3"),
+        ({"scalar_weights": torch.ones(5, 4)}, "objective weights need 6 rows, one per prompt; got 5"),
+        ({"scalar_weights": torch.ones(1, 5, 4)}, r"objective weights need shape \(d,\) or \(P, d\)"),
+        ({"scalar_weights": [1.0, -1.0, 1.0, 1.0]}, "objective weights must be finite and not negative; got -1"),
+        ({"scalar_weights": [0.0, 0.0, 0.0, 0.0]}, "objective weights need a positive value.*prompt 0"),
+        ({"rewards": torch.zeros(6, 8, 4)}, r"rewards need shape .*got \(6, 8, 4\)"),
+        ({"rewards": torch.zeros(6, 0, 3, 4)}, r"none of them 0; got \(6, 0, 3, 4\)"),
+        ({"rewards": torch.full((6, 8, 3, 4), math.nan)}, "rewards must be finite; those of prompt 0.*valid"),
+        ({"active": torch.ones(6, 3, dtype=torch.bool)}, r"active needs shape \(6, 4\).*got \(6, 3\)"),
+        ({"active": torch.zeros(6, 4, dtype=torch.bool)}, "prompt 0 has none"),
+        ({"valid": torch.ones(8, 6, dtype=torch.bool)}, r"valid needs shape \(6, 8\).*got \(8, 6\)"),
+        ({"k": 3}, "vpo takes scalarization, augmentation; got 'k'"),
+    ],
+)
+def test_wrong_arguments_are_named(changed: dict[str, Any], message: str) -> None:
+    rewards, weights = batch()
+    arguments: dict[str, Any] = {"rewards": rewards, "weights": weights} | changed
+    with pytest.raises(ValueError, match=message):
+        advantages(arguments.pop("rewards"), **arguments)
+
+
+def test_fixed_weights_on_inactive_objectives_alone_are_an_error() -> None:
+    rewards, _ = batch()
+    active = torch.ones(6, 4, dtype=torch.bool)
+    active[2, 0] = False
+    with pytest.raises(ValueError, match="those of prompt 2 are all zero there"):
+        advantages(rewards, method="multi_rlvr", scalar_weights=[1, 0, 0, 0], active=active)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 9}, "between 2 and 8.*got 9"),
+        ({"k": 1}, "between 2 and 8.*got 1"),
+        ({"k": 8, "baseline": "others"}, "between 1 and 7.*got 8"),
+        ({"baseline": "mean"}, "'subset' or 'others'; got 'mean'"),
+        ({"temperature": 1}, "max_at_k takes k, baseline; got 'temperature'"),
+    ],
+)
+def test_wrong_options_of_max_at_k_are_named(options: dict[str, Any], message: str) -> None:
+    rewards, _ = batch(answers=1)
+    with pytest.raises(ValueError, match=message):
+        advantages(rewards, method="max_at_k", **options)
+
+
+def test_answers_must_be_single_or_set() -> None:
+    wrong: Any = "many"
+    with pytest.raises(ValueError, match="'single' or 'set'; got 'many'"):
+        register_estimator("anything", answers=wrong)

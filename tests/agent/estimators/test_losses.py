@@ -1,0 +1,391 @@
+"""The policy loss: against a plain loop, in micro-batches, with dirty padding, and the theory of its KL estimators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from vpo_agent.estimators.losses import Aggregation, KLEstimator, kl_per_token, policy_loss, truncated_importance
+
+AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean", "fixed_length"]
+KL_ESTIMATORS: list[KLEstimator] = ["k1", "k2", "k3"]
+
+
+class Batch:
+    """Random log-probs of a policy near the one that sampled, with one empty sequence."""
+
+    def __init__(self, sequences: int = 6, length: int = 9, seed: int = 0) -> None:
+        """Draw the tensors, float64."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.sampled = -normal(sequences, length).abs() - 0.1
+        self.current = (self.sampled + 0.3 * normal(sequences, length)).requires_grad_()
+        self.reference = self.sampled + 0.3 * normal(sequences, length)
+        self.advantages = normal(sequences)
+        lengths = torch.randint(1, length + 1, (sequences,), generator=generator)
+        lengths[-1] = 0
+        self.mask = torch.arange(length) < lengths[:, None]
+
+
+def loss_by_hand(
+    batch: Batch, aggregation: str, kl_coef: float, kl_estimator: str, clip_low: float, clip_high: float
+) -> float:
+    rows = []
+    for i in range(len(batch.advantages)):
+        row = []
+        for t in range(batch.mask.shape[1]):
+            if not batch.mask[i, t]:
+                continue
+            advantage = batch.advantages[i].item()
+            ratio = math.exp(batch.current[i, t].item() - batch.sampled[i, t].item())
+            clipped = min(max(ratio, 1 - clip_low), 1 + clip_high)
+            gap = batch.reference[i, t].item() - batch.current[i, t].item()
+            kl = {"k1": -gap, "k2": gap * gap / 2, "k3": math.exp(gap) - 1 - gap}[kl_estimator]
+            row.append(-min(ratio * advantage, clipped * advantage) + kl_coef * kl)
+        rows.append(row)
+    tokens = [token for row in rows for token in row]
+    if aggregation == "token_mean":
+        return sum(tokens) / len(tokens)
+    if aggregation == "sequence_mean":
+        means = [sum(row) / len(row) for row in rows if row]
+        return sum(means) / len(means)
+    return sum(tokens) / batch.mask.numel()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("kl_estimator", KL_ESTIMATORS)
+def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation, kl_estimator: KLEstimator) -> None:
+    batch = Batch()
+    result = policy_loss(
+        batch.current,
+        batch.sampled,
+        batch.advantages,
+        batch.mask,
+        clip_low=0.1,
+        clip_high=0.3,
+        reference_log_probs=batch.reference,
+        kl_coef=0.2,
+        kl_estimator=kl_estimator,
+        aggregation=aggregation,
+    )
+    assert result.loss.item() == pytest.approx(loss_by_hand(batch, aggregation, 0.2, kl_estimator, 0.1, 0.3), abs=1e-12)
+    assert result.loss.item() == pytest.approx((result.policy_loss + 0.2 * result.kl).item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_micro_batches_add_up_to_the_whole_batch(aggregation: Aggregation, dtype: torch.dtype) -> None:
+    batch = Batch()
+    count = {
+        "token_mean": batch.mask.sum().item(),
+        "sequence_mean": batch.mask.any(dim=1).sum().item(),
+        "fixed_length": batch.mask.numel(),
+    }[aggregation]
+    current = batch.current.detach().to(dtype).requires_grad_()
+
+    def loss(rows: slice, normalizer: float | None) -> Any:
+        return policy_loss(
+            current[rows],
+            batch.sampled[rows].to(dtype),
+            batch.advantages[rows].to(dtype),
+            batch.mask[rows],
+            reference_log_probs=batch.reference[rows].to(dtype),
+            kl_coef=0.1,
+            aggregation=aggregation,
+            normalizer=normalizer,
+        )
+
+    whole = loss(slice(None), None)
+    (whole_gradient,) = torch.autograd.grad(whole.loss, current)
+    parts = [loss(slice(start, start + 2), count) for start in (0, 2, 4)]
+    (gradient,) = torch.autograd.grad(sum(part.loss for part in parts), current)
+    torch.testing.assert_close(gradient, whole_gradient, atol=1e-6, rtol=0)
+    for field in ("loss", "policy_loss", "kl", "tokens"):
+        total = sum(getattr(part, field).item() for part in parts)
+        assert total == pytest.approx(getattr(whole, field).item(), abs=1e-6)
+
+
+def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 5, 7, generator=generator, dtype=torch.float64).requires_grad_()
+    tokens = torch.randint(7, (4, 5, 1), generator=generator)
+    advantages = torch.randn(4, generator=generator, dtype=torch.float64)
+    mask = torch.rand(4, 5, generator=generator) < 0.7
+    log_probs = logits.log_softmax(-1).gather(-1, tokens).squeeze(-1)
+    (gradient,) = torch.autograd.grad(
+        policy_loss(log_probs, log_probs.detach(), advantages, mask).loss, logits, retain_graph=True
+    )
+    reinforce = -(advantages[:, None] * log_probs)[mask].mean()
+    (expected,) = torch.autograd.grad(reinforce, logits)
+    torch.testing.assert_close(gradient, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_padding_may_hold_anything(poison: float, aggregation: Aggregation) -> None:
+    batch = Batch()
+
+    def run(current: Tensor, other: float | None) -> Any:
+        def fill(values: Tensor) -> Tensor:
+            return values if other is None else torch.where(batch.mask, values, other)
+
+        per_token = batch.advantages[:, None].expand_as(batch.mask)
+        return policy_loss(
+            fill(current),
+            fill(batch.sampled),
+            fill(per_token),
+            batch.mask,
+            reference_log_probs=fill(batch.reference),
+            kl_coef=0.1,
+            aggregation=aggregation,
+        )
+
+    clean, dirty = run(batch.current, None), run(batch.current, poison)
+    for field in clean._fields:
+        assert getattr(dirty, field).item() == pytest.approx(getattr(clean, field).item(), abs=1e-12)
+    leaf = torch.where(batch.mask, batch.current.detach(), poison).requires_grad_()
+    (gradient,) = torch.autograd.grad(run(leaf, poison).loss, leaf)
+    (expected,) = torch.autograd.grad(clean.loss, batch.current)
+    assert gradient.isfinite().all()
+    assert (gradient[~batch.mask] == 0).all()
+    torch.testing.assert_close(gradient, expected, atol=1e-12, rtol=0)
+
+
+def test_an_advantage_of_an_empty_sequence_may_be_nan() -> None:
+    batch = Batch()
+    batch.advantages[-1] = math.nan
+    assert policy_loss(batch.current, batch.sampled, batch.advantages, batch.mask).loss.isfinite()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_a_batch_without_tokens_has_loss_zero_and_gradient_zero(aggregation: Aggregation) -> None:
+    batch = Batch()
+    nothing = torch.zeros_like(batch.mask)
+    result = policy_loss(batch.current, batch.sampled, batch.advantages, nothing, aggregation=aggregation)
+    result.loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+    assert result.loss.item() == 0
+    assert result.tokens.item() == 0
+    assert result.ratio_max.item() == 1
+    assert batch.current.grad is not None
+    assert not batch.current.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "shift", "moves"), [(1.0, 0.5, False), (1.0, -0.5, True), (-1.0, 0.5, True), (-1.0, -0.5, False)]
+)
+def test_the_clip_stops_only_moves_that_went_far_enough(advantage: float, shift: float, moves: bool) -> None:
+    sampled = torch.full((1, 1), -1.0)
+    current = (sampled + shift).requires_grad_()
+    result = policy_loss(current, sampled, torch.tensor([advantage]), torch.ones(1, 1, dtype=torch.bool))
+    (gradient,) = torch.autograd.grad(result.loss, current)
+    assert bool(gradient.any()) is moves
+    assert result.clip_fraction.item() == (0.0 if moves else 1.0)
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("gap", [-500.0, 500.0])
+def test_extreme_ratios_keep_loss_and_gradient_finite(advantage: float, gap: float) -> None:
+    sampled = torch.full((1, 3), -1.0)
+    current = (sampled + gap).requires_grad_()
+    result = policy_loss(
+        current,
+        sampled,
+        torch.tensor([advantage]),
+        torch.ones(1, 3, dtype=torch.bool),
+        reference_log_probs=sampled,
+        kl_coef=0.1,
+    )
+    (gradient,) = torch.autograd.grad(result.loss, current)
+    assert result.loss.isfinite()
+    assert gradient.isfinite().all()
+
+
+def test_advantages_per_token_generalise_those_per_sequence() -> None:
+    batch = Batch()
+    per_token = batch.advantages[:, None].expand_as(batch.mask)
+    first = policy_loss(batch.current, batch.sampled, batch.advantages, batch.mask)
+    second = policy_loss(batch.current, batch.sampled, per_token, batch.mask)
+    torch.testing.assert_close(first.loss, second.loss, atol=0, rtol=0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10_000), padding=st.integers(1, 5))
+def test_wider_padding_changes_only_the_fixed_length_loss(seed: int, padding: int) -> None:
+    batch = Batch(seed=seed)
+
+    def wider(values: Tensor) -> Tensor:
+        return torch.cat([values, values.new_zeros(len(values), padding)], dim=1)
+
+    for aggregation in AGGREGATIONS:
+        narrow = policy_loss(batch.current, batch.sampled, batch.advantages, batch.mask, aggregation=aggregation)
+        wide = policy_loss(
+            wider(batch.current), wider(batch.sampled), batch.advantages, wider(batch.mask), aggregation=aggregation
+        )
+        scale = 9 / (9 + padding) if aggregation == "fixed_length" else 1.0
+        assert wide.loss.item() == pytest.approx(scale * narrow.loss.item(), abs=1e-12)
+
+
+def test_diagnostics_are_what_their_names_say() -> None:
+    sampled = torch.zeros(1, 4, dtype=torch.float64)
+    ratios = torch.tensor([[1.5, 1.0, 0.5, 9.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, True, False]])
+    current = ratios.log().requires_grad_()
+    result = policy_loss(current, sampled, torch.tensor([1.0]), mask)
+    assert result.clip_fraction.item() == pytest.approx(1 / 3)
+    assert result.ratio_max.item() == pytest.approx(1.5)
+    assert result.approx_kl.item() == pytest.approx(sum(r - 1 - math.log(r) for r in (1.5, 1.0, 0.5)) / 3)
+    assert result.tokens.item() == 3
+    for field in result._fields:
+        assert getattr(result, field).requires_grad is (field == "loss")
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    batch = Batch()
+    result = policy_loss(batch.current.bfloat16(), batch.sampled.bfloat16(), batch.advantages.bfloat16(), batch.mask)
+    assert result.loss.dtype == torch.float32
+
+
+def test_without_a_coefficient_the_kl_is_measured_and_not_followed() -> None:
+    batch = Batch()
+    plain = policy_loss(batch.current, batch.sampled, batch.advantages, batch.mask)
+    measured = policy_loss(
+        batch.current, batch.sampled, batch.advantages, batch.mask, reference_log_probs=batch.reference
+    )
+    assert plain.kl.item() == 0
+    assert measured.kl.item() > 0
+    torch.testing.assert_close(measured.loss, plain.loss, atol=0, rtol=0)
+
+
+# --- KL estimators, exactly: expectations are sums over a vocabulary of five ------------------------------------------
+
+
+def policies() -> tuple[Tensor, Tensor]:
+    """Return logits of a policy and log-probs of a reference, five tokens each."""
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(5, generator=generator, dtype=torch.float64).requires_grad_()
+    return logits, torch.randn(5, generator=generator, dtype=torch.float64).log_softmax(0)
+
+
+@pytest.mark.parametrize("kl_estimator", ["k1", "k3"])
+def test_k1_and_k3_are_unbiased(kl_estimator: KLEstimator) -> None:
+    logits, reference = policies()
+    log_probs = logits.detach().log_softmax(0)
+    exact = (log_probs.exp() * (log_probs - reference)).sum()
+    expectation = (log_probs.exp() * kl_per_token(log_probs, reference, kl_estimator)).sum()
+    torch.testing.assert_close(expectation, exact, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kl_estimator", ["k2", "k3"])
+def test_k2_and_k3_are_never_negative(kl_estimator: KLEstimator) -> None:
+    gaps = torch.linspace(-30, 30, 1_001, dtype=torch.float64)
+    assert (kl_per_token(gaps, torch.zeros_like(gaps), kl_estimator) >= 0).all()
+    assert kl_per_token(torch.zeros(1), torch.zeros(1), kl_estimator).item() == 0
+
+
+def test_gradients_of_the_kl_estimators_are_those_stated() -> None:
+    logits, reference = policies()
+    log_probs = logits.log_softmax(0)
+    probabilities = log_probs.detach().exp()
+    backward = (log_probs.exp() * (log_probs - reference)).sum()
+    forward = (reference.exp() * (reference - log_probs)).sum()
+    targets = {
+        "k1": torch.zeros(5, dtype=torch.float64),
+        "k2": torch.autograd.grad(backward, logits, retain_graph=True)[0],
+        "k3": torch.autograd.grad(forward, logits, retain_graph=True)[0],
+    }
+    for name in KL_ESTIMATORS:
+        # Tokens are sampled, so their probabilities carry no gradient.
+        expectation = (probabilities * kl_per_token(log_probs, reference, name)).sum()
+        (gradient,) = torch.autograd.grad(expectation, logits, retain_graph=True)
+        torch.testing.assert_close(gradient, targets[name], atol=1e-12, rtol=0)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clip_low": -0.1}, r"clip_low must lie in \[0, 1\]; got -0.1"),
+        ({"clip_low": 1.5}, r"clip_low must lie in \[0, 1\]; got 1.5"),
+        ({"clip_high": -0.1}, "clip_high must be at least 0; got -0.1"),
+        ({"kl_coef": -1.0}, "kl_coef must be at least 0; got -1.0"),
+        ({"kl_coef": 0.1}, "kl_coef=0.1 needs reference_log_probs"),
+        ({"kl_estimator": "k4"}, "kl_estimator must be 'k1', 'k2' or 'k3'; got 'k4'"),
+        ({"aggregation": "sum"}, "aggregation must be .*got 'sum'"),
+        ({"normalizer": 0.0}, "normalizer must be above 0; got 0.0"),
+        ({"log_probs": torch.zeros(6)}, r"log_probs need shape \(B, T\); got \(6,\)"),
+        ({"sampled_log_probs": torch.zeros(6, 8)}, r"sampled_log_probs must have .* \(6, 9\).*got \(6, 8\)"),
+        ({"reference_log_probs": torch.zeros(1, 9)}, r"reference_log_probs must have .* \(6, 9\).*got \(1, 9\)"),
+        ({"advantages": torch.zeros(9)}, r"advantages need shape \(6,\) or \(6, 9\); got \(9,\)"),
+        ({"mask": torch.ones(6, 9)}, r"mask needs dtype bool; got torch.float32; pass mask.bool\(\)"),
+    ],
+)
+def test_wrong_arguments_are_named(changed: dict[str, Any], message: str) -> None:
+    batch = Batch()
+    arguments: dict[str, Any] = {
+        "log_probs": batch.current,
+        "sampled_log_probs": batch.sampled,
+        "advantages": batch.advantages,
+        "mask": batch.mask,
+    } | changed
+    with pytest.raises(ValueError, match=message):
+        policy_loss(**arguments)
+
+
+def test_an_unknown_kl_estimator_is_named() -> None:
+    unknown: Any = "k4"
+    with pytest.raises(ValueError, match="'k4'"):
+        kl_per_token(torch.zeros(1), torch.zeros(1), unknown)
+
+
+# --- importance of tokens that another program sampled ---
+
+
+def test_importance_is_the_capped_ratio_by_hand() -> None:
+    own = torch.tensor([[-1.0, -0.5, -2.0]], requires_grad=True)
+    sampled = torch.tensor([[-1.5, -0.5, -1.0]])
+    found = truncated_importance(own, sampled, torch.ones(1, 3, dtype=torch.bool), 1.2)
+    assert found.tolist() == [[pytest.approx(1.2), 1.0, pytest.approx(math.exp(-1))]]
+    assert not found.requires_grad
+
+
+def test_importance_of_equal_log_probs_is_exactly_one() -> None:
+    values = -torch.rand(4, 7, generator=torch.Generator().manual_seed(0))
+    assert bool((truncated_importance(values, values.clone(), torch.ones(4, 7, dtype=torch.bool), 2.0) == 1).all())
+
+
+def test_importance_ignores_what_the_mask_hides() -> None:
+    mask = torch.tensor([[True, False]])
+    dirty = torch.tensor([[-1.0, math.nan]])
+    assert truncated_importance(dirty, torch.tensor([[-1.0, math.inf]]), mask, 2.0).tolist() == [[1.0, 1.0]]
+
+
+def test_importance_makes_the_gradient_that_of_the_trainers_policy() -> None:
+    """Without a cap in reach the expectation over the sampler's tokens is that over the trainer's own: exactly, over
+    a vocabulary of three."""
+    sampler, trainer = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
+    values = torch.tensor([1.0, -2.0, 0.7])
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    weights = truncated_importance(trainer.log()[:, None], sampler.log()[:, None], mask, 100.0)[:, 0]
+    torch.testing.assert_close((sampler * weights * values).sum(), (trainer * values).sum())
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0, math.nan])
+def test_an_importance_cap_out_of_range_is_named(cap: float) -> None:
+    with pytest.raises(ValueError, match=r"importance_cap must be above 0"):
+        truncated_importance(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), cap)
+
+
+def test_importance_of_other_shapes_is_named() -> None:
+    with pytest.raises(ValueError, match=r"must have one shape; got \(1, 2\), \(1, 1\)"):
+        truncated_importance(torch.zeros(1, 2), torch.zeros(1, 1), torch.ones(1, 2, dtype=torch.bool), 1.0)

@@ -1,0 +1,208 @@
+"""Set scores beyond the paper's, and credit for each answer: each against its formula written out another way."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import moocore
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vpo_agent.estimators import advantages, standardise
+from vpo_agent.estimators.set_scores import hypervolume_scores, utilities
+from vpo_agent.estimators.weights import draw_weights
+
+
+def batch(answers: int = 3, objectives: int = 4, prompts: int = 5, rollouts: int = 8) -> tuple[Tensor, Tensor]:
+    """Rewards (P, G, m, d) and weights (P, K, d), float64."""
+    generator = torch.Generator().manual_seed(answers)
+    rewards = torch.rand(prompts, rollouts, answers, objectives, generator=generator, dtype=torch.float64)
+    weights = draw_weights(range(prompts), num_objectives=objectives, num_weights=16)
+    return rewards, torch.from_numpy(weights).double()
+
+
+def all_utilities(rewards: Tensor, weights: Tensor) -> list[list[list[list[float]]]]:
+    """w . r as nested lists [prompt][rollout][answer][draw], by plain loops."""
+    return [
+        [[[sum(w * r for w, r in zip(draw, a, strict=True)) for draw in draws] for a in rollout] for rollout in prompt]
+        for prompt, draws in zip(rewards.tolist(), weights.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("beta", [0.5, 8.0])
+def test_the_smooth_maximum_is_its_formula(beta: float) -> None:
+    rewards, weights = batch()
+    expected = [
+        [
+            np.mean([math.log(np.mean(np.exp(beta * np.array(us)))) / beta for us in zip(*rollout, strict=True)])
+            for rollout in prompt
+        ]
+        for prompt in all_utilities(rewards, weights)
+    ]
+    result = advantages(rewards, weights=weights, method="vpo_soft", beta=beta)
+    np.testing.assert_allclose(result.scores, expected, atol=1e-6)
+    torch.testing.assert_close(result.advantages, standardise(result.scores, torch.ones(5, 8, dtype=torch.bool)))
+
+
+def test_the_smooth_maximum_runs_from_the_mean_of_the_answers_to_vpo() -> None:
+    rewards, weights = batch()
+    low = advantages(rewards, weights=weights, method="vpo_soft", beta=1e-4).scores
+    torch.testing.assert_close(low, torch.einsum("pgmd,pkd->pg", rewards, weights) / (3 * 16), atol=1e-4, rtol=0)
+    high = advantages(rewards, weights=weights, method="vpo_soft", beta=1e4).scores
+    torch.testing.assert_close(high, advantages(rewards, weights=weights).scores, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_anytime_score_is_what_a_search_sees_that_draws_one_answer_or_all(share: float) -> None:
+    rewards, weights = batch()
+    by_hand = [
+        [
+            np.mean([(1 - share) * max(us) + share * sum(us) / 3 for us in zip(*rollout, strict=True)])
+            for rollout in prompt
+        ]
+        for prompt in all_utilities(rewards, weights)
+    ]
+    result = advantages(rewards, weights=weights, method="vpo_anytime", mean_weight=share)
+    np.testing.assert_allclose(result.scores, by_hand, atol=1e-6)
+
+
+def test_tchebycheff_is_its_formula() -> None:
+    rewards, weights = batch()
+    result = advantages(rewards, weights=weights, scalarization="tchebycheff", augmentation=0.1)
+    for p, g in itertools.product(range(5), range(8)):
+        total = 0.0
+        for draw in weights[p].tolist():
+            terms = [[w * (1 - r) for w, r in zip(draw, answer, strict=True)] for answer in rewards[p, g].tolist()]
+            total += max(1 - max(term) - 0.1 * sum(term) for term in terms)
+        assert float(result.scores[p, g]) == pytest.approx(total / 16, abs=1e-6)
+
+
+def test_tchebycheff_pays_for_a_compromise_that_no_linear_weights_select() -> None:
+    # The middle point lies below the line between the ends: the front is not convex.
+    front = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]], [[0.4, 0.4]]]], dtype=torch.float64)
+    weights = torch.from_numpy(draw_weights([0], num_objectives=2, num_weights=256)).double()
+    best_linear = utilities(front, weights)[0, :, 0].argmax(dim=0)
+    best_tchebycheff = utilities(front, weights, "tchebycheff")[0, :, 0].argmax(dim=0)
+    assert not (best_linear == 2).any()
+    assert (best_tchebycheff == 2).any()
+
+
+@pytest.mark.parametrize("answers", [1, 3, 5])
+def test_the_hypervolume_is_that_of_moocore(answers: int) -> None:
+    rewards, _ = batch(answers=answers)
+    scores = hypervolume_scores(rewards, torch.ones(5, 4, dtype=torch.bool), -0.1)
+    for p, g in itertools.product(range(5), range(8)):
+        volume = moocore.hypervolume(rewards[p, g].numpy(), ref=[-0.1] * 4, maximise=True)
+        assert float(scores[p, g]) == pytest.approx(volume / 1.1**4, abs=1e-9)
+
+
+def test_an_inactive_objective_has_no_part_in_the_hypervolume() -> None:
+    rewards, _ = batch()
+    active = torch.tensor([True, False, True, True]).expand(5, 4)
+    masked = advantages(rewards, method="vpo_hypervolume", active=active).scores
+    narrow = advantages(rewards[..., [0, 2, 3]], method="vpo_hypervolume").scores
+    torch.testing.assert_close(masked, narrow)
+
+
+def test_without_credit_vpo_credit_is_vpo() -> None:
+    rewards, weights = batch()
+    plain = advantages(rewards, weights=weights)
+    result = advantages(rewards, weights=weights, method="vpo_credit", coefficient=0.0)
+    torch.testing.assert_close(result.advantages, plain.advantages)
+    assert result.credit is not None
+    assert not result.credit.any()
+
+
+def test_marginal_credit_is_what_the_set_loses_without_the_answer() -> None:
+    rewards, weights = batch()
+    result = advantages(rewards, weights=weights, method="vpo_credit", credit="marginal")
+    whole = advantages(rewards, weights=weights).scores
+    assert result.credit is not None
+    for s in range(3):
+        rest = advantages(rewards[:, :, [i for i in range(3) if i != s]], weights=weights).scores
+        lost = whole - rest
+        deviation = whole.std(dim=1, correction=0, keepdim=True)
+        expected = (lost - lost.mean(dim=1, keepdim=True)) / (deviation + 1e-6)
+        torch.testing.assert_close(result.credit[:, :, s], expected, atol=1e-9, rtol=0)
+
+
+def test_own_credit_is_the_reward_of_the_answer_against_all_answers_of_the_group() -> None:
+    rewards, weights = batch()
+    valid = torch.ones(5, 8, dtype=torch.bool)
+    valid[1, 3] = False
+    result = advantages(
+        rewards,
+        weights=weights,
+        method="vpo_credit",
+        credit="own",
+        coefficient=0.5,
+        valid=valid,
+        scalar_weights=[1, 2, 0, 1],
+    )
+    scalar = (rewards * torch.tensor([0.25, 0.5, 0.0, 0.25])).sum(-1)
+    assert result.credit is not None
+    assert not result.credit[1, 3].any()
+    for prompt in range(5):
+        kept = scalar[prompt][valid[prompt]]
+        expected = 0.5 * (kept - kept.mean()) / (kept.std(correction=0) + 1e-6)
+        torch.testing.assert_close(result.credit[prompt][valid[prompt]], expected)
+
+
+def test_prefix_credit_takes_off_what_the_answers_before_foretell() -> None:
+    rewards, weights = batch(prompts=40)
+    result = advantages(rewards, weights=weights, method="vpo_credit")
+    assert result.credit is not None
+    assert not result.credit[:, :, 0].any(), "nothing stands before the first answer"
+    for s in (1, 2):
+        foretold = advantages(rewards[:, :, :s], weights=weights).scores
+        foretold = foretold - foretold.mean(dim=1, keepdim=True)
+        left = (result.advantages + result.credit[:, :, s]) * result.scores.std(dim=1, correction=0, keepdim=True)
+        # Least squares leave a residual that the regressor says nothing about, and less variance than there was.
+        assert abs(float((left * foretold).sum())) < 1e-4 * float(foretold.square().sum())
+        whole = result.advantages * result.scores.std(dim=1, correction=0, keepdim=True)
+        assert float(left.square().sum()) < 0.95 * float(whole.square().sum())
+
+
+def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
+    """Enumerate a policy that writes two answers, each one of three, and compare expected gradients.
+
+    The advantage of the second answer's token is R(S) less a multiple of the score of the first answer, which the
+    second cannot change, so the expected gradient is that of R(S) alone.
+    """
+    logits = torch.tensor([[0.3, -0.2, 0.1], [0.5, 0.0, -0.4]], dtype=torch.float64)
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], dtype=torch.float64)
+    weights = torch.from_numpy(draw_weights([0], num_objectives=2, num_weights=64)).double()
+    pairs = list(itertools.product(range(3), repeat=2))
+    rewards = torch.stack([vectors[list(pair)] for pair in pairs])[None]
+    scores = advantages(rewards, weights=weights).scores[0]
+    first_alone = advantages(rewards[:, :, :1], weights=weights).scores[0]
+    p = torch.softmax(logits, dim=-1)
+    for slope in (0.0, 0.7):
+        gradient = torch.zeros(3, dtype=torch.float64)
+        for (i, j), score, before in zip(pairs, scores, first_alone, strict=True):
+            indicator = torch.nn.functional.one_hot(torch.tensor(j), 3).double()
+            gradient += p[0, i] * p[1, j] * (score - slope * before) * (indicator - p[1])
+        if slope == 0.0:
+            plain = gradient
+    torch.testing.assert_close(gradient, plain)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("vpo", {"scalarization": "quadratic"}, "scalarization must be one of linear, tchebycheff; got 'quadratic'"),
+        ("vpo", {"scalarization": "tchebycheff", "augmentation": 0}, "augmentation .* must be above 0; got 0"),
+        ("vpo_soft", {"beta": 0}, "beta must be finite and above 0; got 0"),
+        ("vpo_soft", {"beta": math.inf}, "beta must be finite and above 0; got inf"),
+        ("vpo_anytime", {"mean_weight": 1.5}, r"mean_weight must lie in \[0, 1\]; got 1.5"),
+        ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be below 0; got 0"),
+        ("vpo_credit", {"credit": "shapley"}, "credit must be 'prefix', 'marginal' or 'own'; got"),
+    ],
+)
+def test_an_option_out_of_range_is_named(method: str, options: dict[str, object], message: str) -> None:
+    rewards, weights = batch()
+    with pytest.raises(ValueError, match=message):
+        advantages(rewards, weights=weights, method=method, **options)

@@ -1,0 +1,476 @@
+"""The update: its gradient against the loss written out over the whole batch, and when it takes no step."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import vpo_agent.learning.microbatch as microbatch_module
+from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.errors import OutOfMemory
+from vpo_agent.estimators.losses import policy_loss
+from vpo_agent.learning.microbatch import MicroBatches
+from vpo_agent.learning.update import PolicyUpdate
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+
+PROMPTS, ROLLOUTS, LIMIT = 4, 5, 12
+ALL = torch.arange(PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def samples() -> Samples:
+    """Drawn from other weights than those of the update, so that ratios differ from 1 and some are clipped."""
+    texts = ["a", "the maze and the answer", "an answer?", "mm"]
+    samples = make_policy(seed=1).sample(texts, rollouts=ROLLOUTS, num_answers=1, max_new_tokens=LIMIT, seed=(1,))
+    assert len(set(samples.mask.sum(1).tolist())) > 3
+    return samples
+
+
+def make_policy(seed: int = 0) -> LMPolicy:
+    tokenizer = toys.bpe_tokenizer()
+    return LMPolicy(toys.ends_often(toys.tiny_model("qwen3", tokenizer, seed=seed, scale=1.5)), tokenizer)
+
+
+def make_update(reference: LMPolicy | None = None, **changes: Any) -> PolicyUpdate:
+    settings = {"prompts_per_step": PROMPTS, "rollouts_per_prompt": ROLLOUTS, "max_new_tokens": LIMIT, "kl_coef": 0.0}
+    config: TrainConfig = make_config({**settings, "learning_rate": 1e-3, **changes})
+    return PolicyUpdate(config, make_policy(), reference)
+
+
+def advantages(seed: int = 0) -> Tensor:
+    return torch.randn(PROMPTS, ROLLOUTS, generator=torch.Generator().manual_seed(seed))
+
+
+def gradient_of(update: PolicyUpdate) -> Tensor:
+    return torch.cat([master.grad.flatten() for master in update.optimizer.masters.values() if master.grad is not None])
+
+
+def loss_written_out(update: PolicyUpdate, samples: Samples, weights: Tensor, mask: Tensor) -> Tensor:
+    """The gradient of the loss over one batch of everything, with no micro-batches and no skipping."""
+    policy, config = update.policy, update.config
+    policy.model.zero_grad()
+    log_probs, _ = policy.log_probs(samples)
+    reference = None
+    if update.reference is not None:
+        with torch.no_grad():
+            reference, _ = update.reference.log_probs(samples)
+    terms = policy_loss(
+        log_probs,
+        samples.log_probs,
+        weights.flatten(0, 1),
+        mask,
+        reference_log_probs=reference,
+        kl_coef=config.kl_coef,
+        aggregation=config.aggregation,
+        normalizer=float(mask.any(1).sum() * LIMIT) if config.aggregation == "fixed_length" else None,
+    )
+    terms.loss.backward()
+    gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
+    policy.model.zero_grad()
+    return gradient
+
+
+def sizes_of_passes(update: PolicyUpdate, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list into which the number of prompts of each forward pass comes."""
+    log_probs = update.policy.log_probs
+    sizes: list[int] = []
+
+    def watched(samples: Samples, **options: Any) -> Any:
+        sizes.append(len(samples.prompt_ids))
+        return log_probs(samples, **options)
+
+    monkeypatch.setattr(update.policy, "log_probs", watched)
+    return sizes
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+AGGREGATIONS = ("token_mean", "sequence_mean", "fixed_length")
+
+
+@pytest.mark.parametrize(("aggregation", "microbatch"), list(itertools.product(AGGREGATIONS, (1, 3, 4, "auto"))))
+def test_micro_batches_add_up_to_the_gradient_of_the_whole(
+    samples: Samples, aggregation: str, microbatch: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
+    update = make_update(aggregation=aggregation, microbatch_prompts=microbatch)
+    prompts = sizes_of_passes(update, monkeypatch)
+    update.gradient(samples, advantages(), ALL)
+    assert prompts == {1: [1] * 4, 3: [3, 1], 4: [4], "auto": [2, 2]}[microbatch]
+    expected = loss_written_out(make_update(aggregation=aggregation), samples, advantages(), samples.mask)
+    assert relative_error(gradient_of(update), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("microbatch", [1, 3, 4])
+def test_tokens_may_have_advantages_of_their_own(samples: Samples, microbatch: int) -> None:
+    update = make_update(microbatch_prompts=microbatch)
+    shape = (PROMPTS, ROLLOUTS, samples.ids.shape[1])
+    of_tokens = torch.randn(*shape, generator=torch.Generator().manual_seed(5))
+    update.gradient(samples, of_tokens, ALL)
+    expected = loss_written_out(make_update(), samples, of_tokens, samples.mask)
+    assert relative_error(gradient_of(update), expected) <= 1e-5
+    update.gradient(samples, advantages()[..., None].expand(shape), ALL)
+    same = gradient_of(update)
+    update.gradient(samples, advantages(), ALL)
+    torch.testing.assert_close(same, gradient_of(update))
+
+
+def test_a_kl_penalty_pulls_towards_the_reference(samples: Samples) -> None:
+    update = make_update(make_policy(seed=2), kl_coef=0.1, microbatch_prompts=3)
+    terms = update.gradient(samples, torch.zeros(PROMPTS, ROLLOUTS), ALL)
+    assert terms is not None
+    assert terms["kl"] > 0
+    expected = loss_written_out(update, samples, torch.zeros(PROMPTS, ROLLOUTS), samples.mask)
+    update.gradient(samples, torch.zeros(PROMPTS, ROLLOUTS), ALL)
+    assert relative_error(gradient_of(update), expected) <= 1e-5
+
+
+def test_groups_without_advantage_are_skipped_without_changing_the_gradient(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = advantages()
+    weights[[0, 3]] = 0.0
+    update = make_update()
+    rows: list[int] = []
+    log_probs = update.policy.log_probs
+
+    def watched(samples: Samples, **kwargs: Any) -> Any:
+        rows.append(len(samples.ids))
+        return log_probs(samples, **kwargs)
+
+    monkeypatch.setattr(update.policy, "log_probs", watched)
+    update.gradient(samples, weights, ALL)
+    assert sum(rows) == 2 * ROLLOUTS
+    expected = loss_written_out(make_update(), samples, weights, samples.mask)
+    assert relative_error(gradient_of(update), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_rollouts_left_out_pull_nothing_and_count_nothing(samples: Samples, aggregation: str) -> None:
+    valid = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    valid[0, 2] = valid[1, 0] = False
+    valid[2] = False
+    # A rate of the optimizer's own making would hide the scale of the gradient; its first moment does not.
+    update = make_update(make_policy(seed=2), aggregation=aggregation, kl_coef=0.1, max_grad_norm=1e9)
+    update.step(samples, torch.where(valid, advantages(), 0.0), valid, 0)
+    moments = {name: value for name, value in update.optimizer.state().items() if name.startswith("exp_avg/")}
+    found = torch.cat([moments[f"exp_avg/{name}"].flatten() for name in update.optimizer.masters]) / 0.1
+    fresh = make_update(update.reference, aggregation=aggregation, kl_coef=0.1)
+    mask = samples.mask & valid.flatten()[:, None]
+    assert relative_error(found, loss_written_out(fresh, samples, advantages(), mask)) <= 1e-4
+
+
+def test_a_batch_without_any_advantage_takes_no_step(samples: Samples) -> None:
+    update = make_update()
+    before = [parameter.detach().clone() for parameter in update.policy.model.parameters()]
+    everything = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    finite, logged = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), everything, 0)
+    assert finite
+    assert logged["loss"] == logged["grad_norm"] == 0
+    assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
+
+
+def test_a_batch_whose_rollouts_are_all_left_out_takes_no_step(samples: Samples) -> None:
+    update = make_update(make_policy(seed=2), kl_coef=0.1)
+    before = [parameter.detach().clone() for parameter in update.policy.model.parameters()]
+    nothing = torch.zeros(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    finite, _ = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), nothing, 0)
+    assert finite
+    assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("minibatch", "epochs", "steps"), [(None, 1, 1), (2, 1, 2), (3, 1, 2), (2, 2, 4)])
+def test_mini_batches_cover_every_prompt_once_an_epoch(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, minibatch: int | None, epochs: int, steps: int
+) -> None:
+    update = make_update(minibatch_prompts=minibatch, epochs=epochs)
+    seen: list[list[int]] = []
+    gradient = update.gradient
+
+    def watched(samples: Samples, weights: Tensor, prompts: Tensor) -> Any:
+        seen.append(prompts.tolist())
+        return gradient(samples, weights, prompts)
+
+    monkeypatch.setattr(update, "gradient", watched)
+    update.step(samples, advantages(), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 3)
+    assert len(seen) == steps
+    assert sorted(itertools.chain(*seen)) == sorted(list(range(PROMPTS)) * epochs)
+    (step,) = {float(value) for name, value in update.optimizer.state().items() if name.startswith("step/")}
+    assert step == steps
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_advantage_that_is_not_finite_ends_the_step(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
+    update = make_update(minibatch_prompts=1)
+    tried: list[int] = []
+    gradient = update.gradient
+
+    def watched(samples: Samples, weights: Tensor, prompts: Tensor) -> Any:
+        tried.extend(prompts.tolist())
+        return gradient(samples, weights, prompts)
+
+    monkeypatch.setattr(update, "gradient", watched)
+    before = [parameter.detach().clone() for parameter in update.policy.model.parameters()]
+    weights = torch.full((PROMPTS, ROLLOUTS), bad)
+    finite, logged = update.step(samples, weights, torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert not finite
+    assert len(tried) == 1, "the mini-batches that would have followed are left"
+    assert logged["loss"] != logged["loss"] or abs(logged["loss"]) == float("inf")
+    assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
+    assert not update.optimizer.state()
+
+
+def test_the_rate_rises_over_the_warm_up(samples: Samples) -> None:
+    update = make_update(warmup_steps=3, learning_rate=0.4)
+    everything = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    rates = [update.step(samples, advantages(), everything, step)[1]["learning_rate"] for step in range(5)]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
+
+
+def test_the_reference_of_adapters_is_the_model_without_them(bpe_model: Path, samples: Samples) -> None:
+    pytest.importorskip("peft")
+    policy = LMPolicy.from_pretrained(bpe_model, device="cpu", lora_rank=4)
+    config = make_config({"lora_rank": 4, "kl_coef": 0.1, "prompts_per_step": PROMPTS, "rollouts_per_prompt": ROLLOUTS})
+    update = PolicyUpdate(config, policy, None)
+    none = torch.zeros(PROMPTS, ROLLOUTS)
+    terms = update.gradient(samples, none, ALL)
+    assert terms is not None
+    assert terms["kl"] == pytest.approx(0, abs=1e-9), "fresh adapters change nothing yet"
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+    adapted = update.gradient(samples, none, ALL)
+    apart = PolicyUpdate(config, policy, LMPolicy.from_pretrained(bpe_model, device="cpu")).gradient(samples, none, ALL)
+    assert adapted is not None
+    assert apart is not None
+    assert adapted["kl"] > 1e-3
+    assert adapted["kl"] == pytest.approx(apart["kl"], rel=1e-4)
+
+
+# --- out of memory ---
+
+
+def hold_at_most(update: PolicyUpdate, prompts: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make the policy run out of memory with more prompts at a time; the sizes that were tried come into the list."""
+    log_probs = update.policy.log_probs
+    tried: list[int] = []
+
+    def limited(samples: Samples, **options: Any) -> Any:
+        tried.append(len(samples.prompt_ids))
+        if len(samples.prompt_ids) > prompts:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return log_probs(samples, **options)
+
+    monkeypatch.setattr(update.policy, "log_probs", limited)
+    return tried
+
+
+def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    valid = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    expected = make_update(microbatch_prompts=4)
+    update = make_update(microbatch_prompts=8)
+    tried = hold_at_most(update, 2, monkeypatch)
+    for at in range(2):
+        expected.step(samples, advantages(at), valid, at)
+        finite, _ = update.step(samples, advantages(at), valid, at)
+        assert finite
+    assert tried == [4, 2, 2, 2, 2]
+    for ours, theirs in zip(update.policy.model.parameters(), expected.policy.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "out of memory with 4 prompts a micro-batch: the step is repeated, and the run goes on, with "
+        "--microbatch-prompts 2"
+    )
+
+
+@pytest.mark.parametrize(("held", "tried"), [(4, [4, 4]), (3, [4, 2, 2, 2, 2]), (1, [4, 2, 1, 1, 1, 1, 1, 1, 1, 1])])
+def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
+    samples: Samples,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    held: int,
+    tried: list[int],
+) -> None:
+    update = make_update()
+    # What a GPU would do, with memory for so many prompts.
+    update.microbatches = MicroBatches("auto", torch.device("cuda"))
+    seen = hold_at_most(update, held, monkeypatch)
+    for _ in range(2):
+        update.gradient(samples, advantages(), ALL)
+    assert seen == tried
+    expected = make_update(microbatch_prompts=tried[-1])
+    expected.gradient(samples, advantages(), ALL)
+    assert torch.equal(gradient_of(update), gradient_of(expected))
+    (line,) = capsys.readouterr().err.splitlines()
+    fits = {
+        4: "all prompts",
+        2: "at most 2 prompts (what the memory holds)",
+        1: "at most 1 prompt (what the memory holds)",
+    }
+    assert line == f"--microbatch-prompts auto: {fits[tried[-1]]} at a time"
+
+
+@pytest.mark.parametrize(
+    ("held", "bounds"),
+    [
+        (4, "1,024 tokens (or one prompt)"),
+        (2, "1,024 tokens (or one prompt) and 2 prompts (what the memory holds)"),
+        (1, "1 prompt (what the memory holds)"),
+    ],
+)
+def test_auto_on_a_cpu_says_both_its_bounds(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], held: int, bounds: str
+) -> None:
+    update = make_update()
+    hold_at_most(update, held, monkeypatch)
+    update.gradient(samples, advantages(), ALL)
+    assert capsys.readouterr().err == f"--microbatch-prompts auto: at most {bounds} at a time\n"
+
+
+def test_a_number_that_is_halved_several_times_is_said_once(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    update = make_update(microbatch_prompts=4)
+    hold_at_most(update, 1, monkeypatch)
+    for _ in range(2):
+        update.gradient(samples, advantages(), ALL)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("out of memory with 4 prompts a micro-batch: ")
+    assert line.endswith(" with --microbatch-prompts 1")
+
+
+def test_memory_that_runs_out_after_auto_was_found_is_said_too(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    update = make_update()
+    update.microbatches = MicroBatches("auto", torch.device("cuda"))
+    update.gradient(samples, advantages(), ALL)
+    capsys.readouterr()
+    hold_at_most(update, 2, monkeypatch)
+    update.gradient(samples, advantages(), ALL)
+    assert "out of memory with 4 prompts a micro-batch" in capsys.readouterr().err
+
+
+def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
+    resumed, whole = make_update(), make_update()
+    whole.gradient(samples, advantages(), ALL[2:])
+    whole.gradient(samples, advantages(), ALL)
+    resumed.gradient(samples, advantages(), ALL)
+    assert torch.equal(gradient_of(resumed), gradient_of(whole))
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=20), st.sampled_from(["auto", 1, 2, 5]))
+def test_micro_batches_on_a_cpu_are_bounded_and_a_function_of_the_lengths(tokens: list[int], setting: Any) -> None:
+    sizes = MicroBatches(setting, torch.device("cpu")).sizes(tokens)
+    assert sizes == MicroBatches(setting, torch.device("cpu")).sizes(tokens)
+    assert sum(sizes) == len(tokens)
+    ends = list(itertools.accumulate(sizes))
+    parts = [tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    if setting == "auto":
+        assert all(len(part) == 1 or sum(part) <= 1024 for part in parts)
+        # None could have taken the next prompt as well.
+        assert all(sum(part) + after[0] > 1024 for part, after in itertools.pairwise(parts))
+    else:
+        assert sizes[:-1] == [setting] * (len(sizes) - 1)
+        assert 1 <= sizes[-1] <= setting
+
+
+def test_what_was_added_before_the_memory_ran_out_does_not_count_twice(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = make_update(microbatch_prompts=2)
+    log_probs, calls = update.policy.log_probs, 0
+
+    def failing_once(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return log_probs(*arguments, **options)
+
+    monkeypatch.setattr(update.policy, "log_probs", failing_once)
+    update.gradient(samples, advantages(), ALL)
+    expected = make_update()
+    expected.gradient(samples, advantages(), ALL)
+    assert relative_error(gradient_of(update), gradient_of(expected)) <= 1e-5
+
+
+def test_a_single_prompt_that_does_not_fit_ends_the_run(samples: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = make_update()
+    tried = hold_at_most(update, 0, monkeypatch)
+    with pytest.raises(OutOfMemory, match="with one prompt a micro-batch: lower --rollouts-per-prompt or"):
+        update.gradient(samples, advantages(), ALL)
+    assert tried == [4, 2, 1]
+
+
+# --- what the sampler recorded against what the trainer computes ---
+
+
+def own_log_probs(update: PolicyUpdate, samples: Samples) -> Tensor:
+    with torch.no_grad():
+        return update.policy.log_probs(samples)[0]
+
+
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_the_gap_is_that_of_the_weights_that_sampled(samples: Samples, cap: float | None) -> None:
+    update = make_update(importance_cap=cap, epochs=3, microbatch_prompts=1)
+    difference = (own_log_probs(update, samples) - samples.log_probs).abs()[samples.mask]
+    _, row = update.step(samples, advantages(), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert row["log_prob_gap"] == pytest.approx(float(difference.mean()), rel=1e-4)
+    assert row["log_prob_gap_max"] == pytest.approx(float(difference.max()), rel=1e-4)
+
+
+def test_a_step_without_any_pass_measures_no_gap(samples: Samples) -> None:
+    update = make_update()
+    _, row = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert math.isnan(row["log_prob_gap"])
+    assert math.isnan(row["log_prob_gap_max"])
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_importance_weighs_each_token_by_the_capped_ratio(samples: Samples, per_token: bool) -> None:
+    """The first gradient is that of ratio 1 at the trainer's own log-probabilities, each token times its weight."""
+    cap = 1.1
+    update = make_update(importance_cap=cap)
+    pulls = advantages()
+    given = pulls[..., None].expand(*pulls.shape, samples.ids.shape[1]) if per_token else pulls
+    captured: list[Tensor] = []
+    take = update.optimizer.step
+
+    def watched(learning_rate: float, max_norm: float) -> float:
+        captured.append(gradient_of(update))
+        return take(learning_rate, max_norm)
+
+    update.optimizer.step = watched  # type: ignore[method-assign]
+    policy = update.policy
+    current, _ = policy.log_probs(samples)
+    ratio = torch.exp(current.detach() - samples.log_probs)
+    assert float(ratio[samples.mask].max()) > cap
+    weight = torch.where(samples.mask, ratio.clamp(max=cap), 0.0)
+    loss = -(weight * pulls.flatten()[:, None] * torch.exp(current - current.detach())).sum() / samples.mask.sum()
+    loss.backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
+    policy.model.zero_grad()
+    update.step(samples, given, torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
+    assert relative_error(captured[0], expected) < 1e-5

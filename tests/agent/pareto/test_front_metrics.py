@@ -1,0 +1,75 @@
+"""Distances to the front, against counting cells, brute force and a second library."""
+
+from __future__ import annotations
+
+import itertools
+
+import moocore
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from vpo_agent.pareto.front_metrics import additive_epsilon, hypervolume, igd_plus
+
+GRID = st.integers(0, 4).map(lambda value: value / 4)
+
+
+@given(arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 3)), elements=GRID))
+@settings(max_examples=60, deadline=None)
+def test_hypervolume_counts_the_cells_that_are_dominated(points: np.ndarray) -> None:
+    """From −0.25 to 1 in steps of a quarter: five cells a side, each wholly inside or outside."""
+    corners = itertools.product(range(5), repeat=points.shape[1])
+    upper = [np.array(corner) / 4 for corner in corners]
+    inside = sum(bool((points >= corner).all(axis=1).any()) for corner in upper)
+    assert hypervolume(points, reference=-0.25) == pytest.approx(inside / len(upper))
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 4), (8, 3), (12, 4), (20, 5), (9, 8)])
+def test_hypervolume_agrees_with_a_second_library(n: int, d: int) -> None:
+    points = np.random.default_rng(n).random((n, d))
+    theirs = moocore.hypervolume(points, ref=np.full(d, -0.1), maximise=True) / 1.1**d
+    assert hypervolume(points) == pytest.approx(theirs)
+
+
+def test_hypervolume_of_nothing_and_of_everything() -> None:
+    assert hypervolume(np.zeros((0, 3))) == 0
+    assert hypervolume(np.ones((2, 3))) == pytest.approx(1)
+    assert hypervolume(np.full((1, 2), -0.5)) == 0
+
+
+def test_hypervolume_gives_up_on_many_points_in_many_objectives() -> None:
+    assert hypervolume(np.random.default_rng(0).random((60, 16))) is None
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 5), st.just(3)), elements=GRID),
+    arrays(np.float64, st.tuples(st.integers(1, 5), st.just(3)), elements=GRID),
+)
+@settings(max_examples=60, deadline=None)
+def test_distances_are_what_loops_over_their_definitions_give(front: np.ndarray, reached: np.ndarray) -> None:
+    nearest, worst = [], []
+    for target in front:
+        nearest.append(min(sum(max(t - r, 0) ** 2 for t, r in zip(target, row, strict=True)) ** 0.5 for row in reached))
+        worst.append(min(max(t - r for t, r in zip(target, row, strict=True)) for row in reached))
+    assert igd_plus(front, reached) == pytest.approx(sum(nearest) / len(nearest))
+    assert additive_epsilon(front, reached) == pytest.approx(max(0, *worst))
+
+
+def test_distances_agree_with_a_second_library() -> None:
+    rng = np.random.default_rng(3)
+    front, reached = 0.5 + rng.random((7, 4)) / 2, rng.random((30, 4))
+    assert igd_plus(front, reached) == pytest.approx(moocore.igd_plus(reached, ref=front, maximise=True))
+    assert additive_epsilon(front, reached) == pytest.approx(
+        moocore.epsilon_additive(reached, ref=front, maximise=True)
+    )
+
+
+@pytest.mark.parametrize("distance", [igd_plus, additive_epsilon])
+def test_nothing_reached_has_no_distance(distance: object) -> None:
+    assert callable(distance)
+    with pytest.raises(ValueError, match="reached must have shape"):
+        distance(np.ones((1, 2)), np.ones((0, 2)))
+    with pytest.raises(ValueError, match="front has 2 objectives and reached 3"):
+        distance(np.ones((1, 2)), np.ones((1, 3)))

@@ -1,0 +1,111 @@
+"""Packed batches: the same numbers as one sequence at a time, with nothing computed for padding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from torch import Tensor
+from transformers import AutoConfig, MistralConfig, MistralForCausalLM
+
+from vpo_agent.policy.attention import ATTENTION
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.packing import pack
+from vpo_agent.policy.samples import Samples
+
+PACKED_FAMILIES = ("qwen3", "llama", "gpt2")
+PROMPTS = ["a", "the maze and the answer to the maze", "an answer?"]
+
+
+def make_policy(family: str, *, checkpointing: bool = False, **changes: Any) -> LMPolicy:
+    tokenizer = toys.bpe_tokenizer()
+    model = toys.ends_often(toys.tiny_model(family, tokenizer, **changes))
+    return LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing)
+
+
+def sample(policy: LMPolicy, prompts: list[str] = PROMPTS) -> Samples:
+    return policy.sample(prompts, rollouts=4, num_answers=1, max_new_tokens=12, temperature=0.8, seed=(5,))
+
+
+def gradient_of_plain_sequences(policy: LMPolicy, samples: Samples, pull: Tensor) -> dict[str, Tensor]:
+    """The gradient of ``(log_probs * pull).sum()``, with a forward pass for each response alone."""
+    policy.model.zero_grad()
+    for row in range(len(samples.ids)):
+        prompt = row // samples.rollouts_per_prompt
+        head = samples.prompt_ids[prompt][samples.prompt_mask[prompt]]
+        tail = samples.ids[row][samples.mask[row]]
+        if not len(tail):
+            continue
+        logits = policy.model(input_ids=torch.cat([head, tail])[None]).logits[0, len(head) - 1 : -1]
+        chosen = torch.log_softmax(logits / samples.temperature, dim=-1).gather(1, tail[:, None])[:, 0]
+        (chosen * pull[row][samples.mask[row]]).sum().backward()
+    return {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+
+
+def assert_gradient_is_that_of_plain_sequences(policy: LMPolicy, samples: Samples) -> None:
+    pull = torch.linspace(-1, 1, samples.mask.numel()).view(samples.mask.shape)
+    expected = gradient_of_plain_sequences(policy, samples, pull)
+    policy.model.zero_grad()
+    (policy.log_probs(samples)[0] * pull).sum().backward()
+    scale = max(float(gradient.norm()) for gradient in expected.values())
+    for name, parameter in policy.model.named_parameters():
+        assert float((parameter.grad - expected[name]).norm()) <= 1e-4 * scale, name
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("family", PACKED_FAMILIES)
+def test_the_gradient_is_that_of_one_sequence_at_a_time(family: str, checkpointing: bool) -> None:
+    policy = make_policy(family, checkpointing=checkpointing)
+    samples = sample(policy)
+    assert policy.packs
+    assert not samples.prompt_mask.all(), "the prompts are meant to need padding"
+    assert len(set(samples.mask.sum(1).tolist())) > 2, "the responses are meant to end at different times"
+    assert_gradient_is_that_of_plain_sequences(policy, samples)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "mistral"])
+def test_a_model_with_another_attention_is_computed_row_by_row(family: str) -> None:
+    if family == "mistral":
+        tokenizer = toys.bpe_tokenizer()
+        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        torch.manual_seed(0)
+        config = MistralConfig(
+            vocab_size=len(tokenizer), num_key_value_heads=2, head_dim=8, sliding_window=6, eos_token_id=1, **sizes
+        )
+        policy = LMPolicy(toys.ends_often(MistralForCausalLM(config).eval()), tokenizer)
+    else:
+        policy = make_policy(family)
+    samples = sample(policy)
+    assert not policy.packs
+    assert policy.model.config._attn_implementation != ATTENTION
+    assert_gradient_is_that_of_plain_sequences(policy, samples)
+
+
+@pytest.mark.parametrize("left_out", [[2], [4, 5, 6, 7], list(range(11))], ids=["a row", "a group", "all but one"])
+def test_rows_that_are_left_out_add_nothing(left_out: list[int]) -> None:
+    policy = make_policy("qwen3")
+    samples = sample(policy)
+    mask = samples.mask.clone()
+    mask[left_out] = False
+    assert_gradient_is_that_of_plain_sequences(policy, replace(samples, mask=mask))
+
+
+def test_a_packed_row_holds_each_prompt_once_and_no_padding() -> None:
+    policy = make_policy("qwen3")
+    samples = sample(policy)
+    lengths = samples.mask.sum(1)
+    batch = pack(samples)
+    assert batch.ids.shape == (1, int(samples.prompt_mask.sum() + (lengths - 1).sum()))
+    assert len(batch.predicts) == int(lengths.sum())
+
+
+def test_a_saved_model_does_not_name_the_attention_of_this_project(tmp_path: Path) -> None:
+    policy = make_policy("llama")
+    assert policy.model.config._attn_implementation == ATTENTION
+    policy.save(tmp_path)
+    assert ATTENTION not in (tmp_path / "config.json").read_text(encoding="utf-8")
+    assert AutoConfig.from_pretrained(tmp_path)._attn_implementation != ATTENTION

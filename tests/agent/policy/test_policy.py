@@ -1,0 +1,488 @@
+"""The policy: what it samples, and the log-probabilities it gives, against plain forward passes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from scipy.stats import chisquare
+from torch import Tensor
+
+from vpo_agent.policy import head, recomputing
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import choose_device, choose_dtype
+from vpo_agent.policy.samples import Samples, concatenate_samples
+
+PROMPTS = ["a", "the maze and the answer to the maze", "an answer?"]
+ROLLOUTS = 5
+
+
+def make_policy(family: str, *, chat: bool = False, checkpointing: bool = False, **changes: Any) -> LMPolicy:
+    tokenizer = toys.bpe_tokenizer(chat=chat)
+    model = toys.ends_often(toys.tiny_model(family, tokenizer, **changes))
+    return LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing)
+
+
+def sample(policy: LMPolicy, prompts: list[str] = PROMPTS, **changes: Any) -> Samples:
+    settings = {"rollouts": ROLLOUTS, "num_answers": 1, "max_new_tokens": 12, "temperature": 0.8, "seed": (3, 1)}
+    return policy.sample(prompts, **{**settings, **changes})
+
+
+def gradients(policy: LMPolicy, samples: Samples) -> tuple[Tensor, dict[str, Tensor]]:
+    """Log-probabilities, and the gradient of a weighted sum of them."""
+    policy.model.zero_grad()
+    log_probs, _ = policy.log_probs(samples)
+    weights = torch.linspace(-1, 1, log_probs.numel()).view(log_probs.shape)
+    (log_probs * weights).sum().backward()
+    return log_probs.detach(), {
+        name: parameter.grad.clone()
+        for name, parameter in policy.model.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def assert_same_gradients(first: dict[str, Tensor], second: dict[str, Tensor], tolerance: float) -> None:
+    assert first.keys() == second.keys()
+    scale = max(float(gradient.norm()) for gradient in first.values())
+    for name, gradient in first.items():
+        assert float((gradient - second[name]).norm()) <= tolerance * scale, name
+
+
+# --- log-probabilities ---
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_log_probs_of_samples_are_those_of_a_plain_forward_pass(family: str, chat: bool) -> None:
+    policy = make_policy(family, chat=chat)
+    samples = sample(policy)
+    assert not samples.prompt_mask.all(), "the prompts are meant to need padding"
+    assert len(set(samples.mask.sum(1).tolist())) > 2, "the responses are meant to end at different times"
+    recomputed, _ = policy.log_probs(samples)
+    for row, expected in enumerate(toys.plain_log_probs(policy, samples)):
+        torch.testing.assert_close(samples.log_probs[row][samples.mask[row]], expected, rtol=0, atol=1e-4)
+        torch.testing.assert_close(recomputed[row][samples.mask[row]].detach(), expected, rtol=0, atol=1e-4)
+    assert (recomputed[~samples.mask] == 0).all()
+    assert (samples.log_probs[~samples.mask] == 0).all()
+
+
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_a_single_sampled_token_has_the_log_prob_of_a_plain_forward_pass(family: str) -> None:
+    policy = make_policy(family)
+    samples = sample(policy, max_new_tokens=1)
+    recomputed, _ = policy.log_probs(samples)
+    for row, expected in enumerate(toys.plain_log_probs(policy, samples)):
+        torch.testing.assert_close(samples.log_probs[row], expected, rtol=0, atol=1e-4)
+        torch.testing.assert_close(recomputed[row].detach(), expected, rtol=0, atol=1e-4)
+
+
+def test_log_probs_of_prompts_of_one_length_are_those_of_a_plain_forward_pass() -> None:
+    policy = make_policy("qwen3")
+    samples = sample(policy, ["ab", "cd"])
+    assert samples.prompt_mask.all()
+    for row, expected in enumerate(toys.plain_log_probs(policy, samples)):
+        torch.testing.assert_close(samples.log_probs[row][samples.mask[row]], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_shared_prompts_give_values_and_gradients_of_separate_sequences(family: str) -> None:
+    shared = make_policy(family)
+    samples = sample(shared)
+    apart = LMPolicy(copy.deepcopy(shared.model), shared.tokenizer, gradient_checkpointing=True)
+    values, slopes = gradients(shared, samples)
+    values_apart, slopes_apart = gradients(apart, samples)
+    torch.testing.assert_close(values, values_apart, rtol=0, atol=1e-4)
+    assert_same_gradients(slopes, slopes_apart, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "layer", "rates"),
+    [
+        ("gpt2", "transformer.h.0.mlp", {"resid_pdrop": 0.5, "attn_pdrop": 0.5, "embd_pdrop": 0.5}),
+        # Its layers drop out by themselves, without a module for it.
+        ("opt", "model.decoder.layers.0.fc1", {"dropout": 0.5, "attention_dropout": 0.5}),
+    ],
+)
+def test_gradient_checkpointing_recomputes_the_layers_and_leaves_dropout_off(
+    family: str, layer: str, rates: dict[str, Any]
+) -> None:
+    policy = make_policy(family, checkpointing=True, **rates)
+    samples = sample(policy)
+    calls: list[int] = []
+    policy.model.get_submodule(layer).register_forward_pre_hook(lambda *_: calls.append(1))
+    log_probs, _ = policy.log_probs(samples)
+    assert len(calls) == 1
+    log_probs.sum().backward()
+    assert len(calls) == 2
+    torch.testing.assert_close(log_probs.detach(), samples.log_probs, rtol=0, atol=1e-4)
+
+
+def test_tiles_of_the_head_change_neither_value_nor_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy("llama")
+    samples = sample(policy)
+    values, slopes = gradients(policy, samples)
+    monkeypatch.setattr(head, "TILE_TOKENS_CPU", 7)
+    values_tiled, slopes_tiled = gradients(policy, samples)
+    torch.testing.assert_close(values, values_tiled, rtol=0, atol=1e-5)
+    assert_same_gradients(slopes, slopes_tiled, 1e-5)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_several_threads_add_gradients_up_in_no_order_of_chance(family: str, checkpointing: bool) -> None:
+    policy = make_policy(family, checkpointing=checkpointing)
+    samples = sample(policy, PROMPTS * 4, rollouts=12, max_new_tokens=40)
+    torch.set_num_threads(2)
+    try:
+        _, found = gradients(policy, samples)
+        torch.use_deterministic_algorithms(True)
+        _, in_fixed_order = gradients(policy, samples)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(1)
+    assert_same_gradients(found, in_fixed_order, 0.0)
+
+
+def test_entropy_is_that_of_each_distribution() -> None:
+    policy = make_policy("llama")
+    samples = sample(policy, ["ab"], rollouts=1)
+    _, entropy = policy.log_probs(samples, entropy=True)
+    assert entropy is not None
+    sequence = torch.cat([samples.prompt_ids, samples.ids], dim=1)
+    logits = policy.model(sequence).logits[0, samples.prompt_ids.shape[1] - 1 : -1] / samples.temperature
+    expected = torch.distributions.Categorical(logits=logits).entropy()[samples.mask[0]]
+    torch.testing.assert_close(entropy, expected.detach(), rtol=1e-4, atol=1e-4)
+    assert not entropy.requires_grad
+
+
+def test_gradient_checkpointing_of_a_model_without_such_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recomputing, "GradientCheckpointingLayer", torch.nn.Conv3d)
+    with pytest.raises(
+        ValueError, match="gradient_checkpointing is not possible with a LlamaForCausalLM: leave it out"
+    ):
+        make_policy("llama", checkpointing=True)
+
+
+def test_a_copy_of_a_recomputed_model_has_layers_of_its_own() -> None:
+    policy = make_policy("llama", checkpointing=True)
+    copied = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.zero_()
+    ids = torch.tensor([[1, 2, 3]])
+    assert float(copied(ids).logits.detach().std()) > 0.1
+    assert float(policy.model(ids).logits.detach().std()) == 0
+
+
+# --- sampling ---
+
+
+def test_a_seed_gives_the_same_samples_again_and_another_gives_others() -> None:
+    policy = make_policy("qwen3")
+    first, again, other = sample(policy), sample(policy), sample(policy, seed=(3, 2))
+    assert torch.equal(first.ids, again.ids)
+    assert torch.equal(first.log_probs, again.log_probs)
+    assert first.texts == again.texts
+    assert first.texts != other.texts
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_row_depends_on_its_place_and_not_on_its_neighbours(family: str) -> None:
+    policy = make_policy(family)
+    together = sample(policy)
+    for index, prompt in enumerate(PROMPTS):
+        alone = sample(policy, [prompt], places=[index])
+        rows = slice(index * ROLLOUTS, (index + 1) * ROLLOUTS)
+        assert alone.texts == together.texts[rows]
+        assert torch.equal(alone.mask.sum(1), together.mask[rows].sum(1))
+
+
+def test_tokens_are_drawn_from_the_tempered_softmax() -> None:
+    policy = make_policy("llama", scale=8.0)
+    draws, temperature = 20_000, 1.7
+    samples = sample(policy, ["maze"], rollouts=draws, max_new_tokens=1, temperature=temperature)
+    logits = policy.model(samples.prompt_ids).logits[0, -1].double()
+    expected = draws * torch.softmax(logits / temperature, dim=-1).detach().numpy()
+    found = torch.bincount(samples.ids[:, 0], minlength=len(expected)).numpy()
+    often = expected >= 5
+    assert often.sum() > 20
+    grouped = [*found[often], found[~often].sum() + 1], [*expected[often], expected[~often].sum() + 1]
+    assert chisquare(*grouped).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("num_answers", [1, 3])
+def test_rows_stop_exactly_at_the_last_closing_tag_the_end_token_or_the_limit(num_answers: int) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    close = "</answer>" if num_answers == 1 else "</answer_3>"
+    other = "</answer_1>" if num_answers == 1 else "</answer_2>"
+    assert len(tokenizer.tokenize(close)) > 4, "the tag is meant to span several tokens"
+    limit = 40
+    # prompt: (what the model would go on saying, what should be kept of it, truncated)
+    said = {
+        "p": (f"ab{close}cdef", f"ab{close}", False),
+        "qq": (f"<<{other}>>x{close}{close}", f"<<{other}>>x{close}", False),
+        "r": ("no tag at all<eos>more", "no tag at all", False),
+        "ssss": ("z" * 60, "z" * limit, True),
+        "t": (f"ü>{close[:-1]}.>{close[:-1]}>tail", f"ü>{close[:-1]}.>{close}", False),
+    }
+    model = toys.tiny_model("qwen3", tokenizer, scale=1.0)
+    toys.teach(model, tokenizer, [(prompt, text) for prompt, (text, _, _) in said.items()], steps=150)
+    policy = LMPolicy(model, tokenizer)
+    samples = policy.sample(
+        list(said), rollouts=2, num_answers=num_answers, max_new_tokens=limit, temperature=0.05, seed=(0,)
+    )
+    for row, text in enumerate(samples.texts):
+        _, kept, truncated = list(said.values())[row // 2]
+        assert text == kept
+        assert bool(samples.truncated[row]) is truncated
+    assert samples.ids.shape[1] == limit
+    ended = samples.ids[4][samples.mask[4]]
+    assert ended[-1] == tokenizer.eos_token_id, "the end token is part of what was sampled"
+
+
+def test_a_token_that_holds_the_end_of_the_tag_and_more_ends_the_row() -> None:
+    tokenizer = toys.bpe_tokenizer()
+    tokenizer.add_tokens([">!"])
+    model = toys.tiny_model("qwen3", tokenizer, scale=1.0)
+    toys.teach(model, tokenizer, [("p", "ab</answer>!cdef")], steps=80)
+    samples = LMPolicy(model, tokenizer).sample(["p"], rollouts=1, num_answers=1, max_new_tokens=20, temperature=0.05)
+    assert samples.texts == ["ab</answer>!"]
+    assert not samples.truncated.any()
+
+
+def test_a_row_that_ends_at_the_limit_by_itself_is_not_truncated() -> None:
+    tokenizer = toys.bpe_tokenizer()
+    model = toys.tiny_model("qwen3", tokenizer, scale=1.0)
+    toys.teach(model, tokenizer, [("p", "abc<eos>")], steps=80)
+    samples = LMPolicy(model, tokenizer).sample(["p"], rollouts=1, num_answers=1, max_new_tokens=4, temperature=0.05)
+    assert samples.texts == ["abc"]
+    assert not samples.truncated.any()
+
+
+def test_a_prompt_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="a prompt has no tokens"):
+        make_policy("llama").encode_prompts(["fine", ""])
+
+
+def test_a_chat_template_is_used_with_thinking_off_and_adds_no_special_tokens_of_its_own() -> None:
+    policy = make_policy("llama", chat=True)
+    ids, mask = policy.encode_prompts(["hello", "a longer prompt"])
+    texts = [policy.tokenizer.decode(row[kept]) for row, kept in zip(ids, mask, strict=True)]
+    assert texts == [f"[user] {text}\n[assistant] (no thinking) " for text in ("hello", "a longer prompt")]
+    assert not mask[0, 0]
+    assert mask[:, -1].all()
+
+
+def test_responses_of_a_model_with_more_logits_than_tokens_are_decoded() -> None:
+    tokenizer = toys.bpe_tokenizer()
+    policy = LMPolicy(toys.tiny_model("llama", tokenizer, vocab_size=len(tokenizer) + 300), tokenizer)
+    samples = sample(policy)
+    assert (samples.ids >= len(tokenizer)).any()
+    assert len(samples.texts) == len(PROMPTS) * ROLLOUTS
+
+
+def test_a_pad_token_beyond_the_embedding_does_no_harm() -> None:
+    tokenizer = toys.bpe_tokenizer()
+    model = toys.tiny_model("llama", tokenizer)
+    tokenizer.add_special_tokens({"pad_token": "<added pad>"})
+    assert tokenizer.pad_token_id == model.config.vocab_size
+    policy = LMPolicy(model, tokenizer)
+    samples = sample(policy)
+    for row, expected in enumerate(toys.plain_log_probs(policy, samples)):
+        torch.testing.assert_close(samples.log_probs[row][samples.mask[row]], expected, rtol=0, atol=1e-4)
+
+
+def test_prompts_too_long_for_the_model_are_refused() -> None:
+    policy = make_policy("gpt2", n_positions=32)
+    sample(policy, ["x" * 20], max_new_tokens=13)
+    with pytest.raises(ValueError, match=r"20 tokens and max_new_tokens=14 do not fit into the 32 positions"):
+        sample(policy, ["x" * 20], max_new_tokens=14)
+
+
+# --- samples as data ---
+
+
+def test_a_subset_holds_the_rows_of_its_prompts() -> None:
+    samples = sample(make_policy("llama"))
+    subset = samples.subset(torch.tensor([2, 0]))
+    rows = [*range(2 * ROLLOUTS, 3 * ROLLOUTS), *range(ROLLOUTS)]
+    assert subset.texts == [samples.texts[row] for row in rows]
+    assert subset.rollouts_per_prompt == ROLLOUTS
+    for mine, theirs in enumerate(rows):
+        assert torch.equal(subset.ids[mine][subset.mask[mine]], samples.ids[theirs][samples.mask[theirs]])
+    assert bool(subset.mask[:, -1].any()), "it is cut to its longest response"
+
+
+def test_concatenated_parts_are_the_samples_of_one_batch() -> None:
+    policy = make_policy("gpt2")
+    whole = sample(policy)
+    parts = [sample(policy, [prompt], places=[i]) for i, prompt in enumerate(PROMPTS)]
+    joined = concatenate_samples(parts)
+    assert torch.equal(joined.prompt_mask, whole.prompt_mask)
+    assert torch.equal(joined.mask, whole.mask)
+    assert torch.equal(joined.ids[joined.mask], whole.ids[whole.mask])
+    assert joined.texts == whole.texts
+    assert torch.equal(joined.truncated, whole.truncated)
+    torch.testing.assert_close(policy.log_probs(joined)[0], policy.log_probs(whole)[0], rtol=0, atol=1e-5)
+
+
+# --- loading and saving ---
+
+
+def test_a_saved_policy_comes_back_with_the_same_weights(bpe_model: Path, tmp_path: Path) -> None:
+    policy = LMPolicy.from_pretrained(bpe_model, device="cpu")
+    policy.save(tmp_path / "saved")
+    again = LMPolicy.from_pretrained(tmp_path / "saved", device="cpu")
+    for name, parameter in policy.model.state_dict().items():
+        assert torch.equal(parameter, again.model.state_dict()[name])
+    assert sample(policy).texts == sample(again).texts
+
+
+def test_saving_and_loading_print_nothing(bpe_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    LMPolicy.from_pretrained(bpe_model, device="cpu").save(tmp_path / "saved")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_tokenizer_without_pad_and_end_tokens_is_refused(tmp_path: Path) -> None:
+    tokenizer = toys.bpe_tokenizer(pad=None, eos=None)
+    toys.tiny_model("llama", tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="neither a pad nor an end-of-sequence token: set tokenizer"):
+        LMPolicy.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(("pad", "eos"), [(None, "<eos>"), ("<pad>", None)])
+def test_a_tokenizer_with_one_of_the_two_is_enough(pad: str | None, eos: str | None) -> None:
+    tokenizer = toys.bpe_tokenizer(pad=pad, eos=eos)
+    samples = sample(LMPolicy(toys.tiny_model("llama", tokenizer), tokenizer))
+    assert len(samples.texts) == len(PROMPTS) * ROLLOUTS
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot load the model '.*nowhere': give a folder"):
+        LMPolicy.from_pretrained(tmp_path / "nowhere", device="cpu")
+
+
+def test_a_damaged_model_is_named(bpe_model: Path, tmp_path: Path) -> None:
+    for file in bpe_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes()[: 1000 if file.suffix == ".safetensors" else None])
+    with pytest.raises(ValueError, match="cannot load the model"):
+        LMPolicy.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("device", ["abacus", "meta", "cpu:x"])
+def test_an_unknown_device_is_refused(device: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown device {device!r}: give auto, cpu"):
+        choose_device(device)
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="cuda:99"):
+        choose_device("cuda:99")
+
+
+def test_an_unknown_dtype_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown dtype 'float8': choose one of auto, float32, bfloat16"):
+        choose_dtype("float8", torch.device("cpu"))
+    assert choose_dtype("auto", torch.device("cpu")) == torch.float32
+    assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_log_probs_of_samples_are_those_of_a_plain_forward_pass(bpe_model: Path) -> None:
+    policy = LMPolicy.from_pretrained(bpe_model, device="cuda", dtype="float32")
+    samples = sample(policy)
+    for row, expected in enumerate(toys.plain_log_probs(policy, samples)):
+        torch.testing.assert_close(samples.log_probs[row][samples.mask[row]], expected, rtol=0, atol=1e-3)
+
+
+# --- LoRA ---
+
+
+def with_adapters(folder: Path, seed: int = 0) -> LMPolicy:
+    pytest.importorskip("peft")
+    return LMPolicy.from_pretrained(folder, device="cpu", lora_rank=4, seed=seed)
+
+
+def train_a_little(policy: LMPolicy) -> None:
+    """Move whatever is trainable."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+
+
+def test_lora_trains_adapters_alone_and_reaches_the_gradient_of_separate_sequences(bpe_model: Path) -> None:
+    policy = with_adapters(bpe_model)
+    trainable = [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
+    assert trainable
+    assert all("lora_" in name for name in trainable)
+    train_a_little(policy)
+    samples = sample(policy)
+    values, slopes = gradients(policy, samples)
+    assert set(slopes) == set(trainable)
+    apart = LMPolicy(copy.deepcopy(policy.model), policy.tokenizer, gradient_checkpointing=True)
+    values_apart, slopes_apart = gradients(apart, samples)
+    torch.testing.assert_close(values, values_apart, rtol=0, atol=1e-4)
+    assert_same_gradients(slopes, slopes_apart, 1e-4)
+
+
+def test_fresh_adapters_are_keyed_by_the_seed_and_leave_the_global_generator_alone(bpe_model: Path) -> None:
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    first, again, other = (with_adapters(bpe_model, seed).model.state_dict() for seed in (5, 5, 6))
+    assert torch.equal(before, torch.random.get_rng_state())
+    names = [name for name in first if "lora_A" in name]
+    assert all(torch.equal(first[name], again[name]) for name in names)
+    assert not any(torch.equal(first[name], other[name]) for name in names)
+
+
+def test_saved_adapters_go_on_training_over_their_base(bpe_model: Path, tmp_path: Path) -> None:
+    policy = with_adapters(bpe_model)
+    train_a_little(policy)
+    policy.save(tmp_path)
+    assert not list(tmp_path.glob("model*.safetensors")), "the base is not saved again"
+    again = LMPolicy.from_pretrained(bpe_model, device="cpu", lora_rank=4, adapters=tmp_path)
+    first, second = dict(policy.model.named_parameters()), dict(again.model.named_parameters())
+    assert first.keys() == second.keys()
+    for name, parameter in first.items():
+        assert torch.equal(parameter, second[name])
+        assert parameter.requires_grad == second[name].requires_grad
+    samples = sample(policy)
+    base = LMPolicy.from_pretrained(bpe_model, device="cpu")
+    with again.model.disable_adapter():
+        reference = again.log_probs(samples)[0]
+    torch.testing.assert_close(reference, base.log_probs(samples)[0])
+    assert not torch.allclose(reference, policy.log_probs(samples)[0], atol=1e-2)
+
+
+def test_a_folder_of_adapters_loads_as_an_ordinary_model_with_the_adapters_merged(
+    bpe_model: Path, tmp_path: Path
+) -> None:
+    policy = with_adapters(bpe_model)
+    train_a_little(policy)
+    policy.save(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["base_model_name_or_path"] == str(bpe_model)
+    merged = LMPolicy.from_pretrained(tmp_path, device="cpu")
+    assert all(parameter.requires_grad for parameter in merged.model.parameters())
+    samples = sample(policy)
+    torch.testing.assert_close(merged.log_probs(samples)[0], policy.log_probs(samples)[0], rtol=0, atol=1e-4)
+
+
+def test_the_cache_of_shared_prompts_carries_gradient_into_the_prompt() -> None:
+    policy = make_policy("llama")
+    samples = sample(policy, ["hello"])
+    embedding = policy.model.get_input_embeddings().weight
+    only_in_prompt = set(samples.prompt_ids.flatten().tolist()) - set(samples.ids.flatten().tolist())
+    assert only_in_prompt
+    _, slopes = gradients(policy, samples)
+    name = next(name for name, parameter in policy.model.named_parameters() if parameter is embedding)
+    for token in only_in_prompt:
+        assert slopes[name][token].norm() > 0

@@ -1,0 +1,215 @@
+"""``vpo compare``: grouping, differences against counting, one offline page, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pools import MAZE, maze_pool, random_pool, save_run
+
+from vpo_agent.command import main
+from vpo_agent.pareto.metrics import paired_bootstrap
+from vpo_agent.pareto.summary import summarise
+from vpo_agent.report import compare_runs
+from vpo_agent.report.runs import make_labels, read_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Two methods of two seeds each."""
+    return [
+        save_run(tmp_path / f"{method}-seed{seed}", _seeded(method, seed, answers))
+        for method, answers in (("vpo", 3), ("grpo", 1))
+        for seed in (0, 1)
+    ]
+
+
+def _seeded(method: str, seed: int, answers: int) -> Any:
+    pool = maze_pool(seed + 10 * answers, answers=answers, rollouts=12 // answers, method=method)
+    return replace(pool, source={**pool.source, "seed": seed})
+
+
+class Page(HTMLParser):
+    """Collects tags and attributes, and checks that tags close in order."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_runs_become_methods_and_a_report(tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report"
+    assert main(["compare", *map(str, runs), "--out", str(out), "--pairs", "gold,diamond"]) == 0
+    printed = capsys.readouterr().out
+    assert "vpo (2 seeds), grpo (2 seeds); 5 prompts, up to 12 answers to each." in printed
+    tables = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    assert [row["method"] for row in tables["methods"]] == ["vpo", "grpo"]
+    assert tables["baseline"] == "vpo"
+    assert {row["method"] for row in tables["differences"]} == {"grpo"}
+    names = {file.name for file in out.iterdir()}
+    figures = {
+        "curves.png",
+        "differences.png",
+        "measures.png",
+        "learning.png",
+        "fronts.png",
+        "answers.png",
+        "examples.png",
+    }
+    assert names == {"report.html", "compare.md", "compare.json", *figures}
+    text = (out / "report.html").read_text(encoding="utf-8")
+    assert len(text.encode()) < 3_000_000
+    page = Page(text)
+    images = [attributes["src"] or "" for tag, attributes in page.seen if tag == "img"]
+    assert len(images) == len(figures)
+    assert all(source.startswith("data:image/png;base64,") for source in images)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.seen}
+    without_images = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text)
+    assert not re.search(r"https?:|//|url\(|@import", without_images), "nothing from a network"
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_differences_are_paired_over_prompts_and_welchs_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
+    from scipy import stats
+
+    tables = compare_runs(runs, out=tmp_path / "report")
+    values = {path.name: summarise(read_run(path).pool).values["diversity"] for path in runs}
+    (row,) = [row for row in tables["differences"] if row["measure"] == "diversity"]
+    vpo = np.mean([values["vpo-seed0"], values["vpo-seed1"]], axis=0)
+    grpo = np.mean([values["grpo-seed0"], values["grpo-seed1"]], axis=0)
+    paired = paired_bootstrap(vpo, grpo)
+    assert row["mean"] == pytest.approx(paired.mean)
+    assert row["over_prompts"] == pytest.approx([paired.low, paired.high], abs=0.15 * (paired.high - paired.low))
+    first = [values[f"grpo-seed{seed}"].mean() for seed in (0, 1)]
+    second = [values[f"vpo-seed{seed}"].mean() for seed in (0, 1)]
+    welch = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    assert row["over_seeds"] == pytest.approx([welch.low, welch.high])
+
+
+def test_a_single_seed_has_no_interval_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
+    tables = compare_runs([runs[0], runs[2]], out=tmp_path / "report", baseline="grpo")
+    assert tables["baseline"] == "grpo"
+    assert {row["over_seeds"] for row in tables["differences"]} == {None}
+    assert "one seed" in (tmp_path / "report" / "compare.md").read_text(encoding="utf-8")
+
+
+def test_labels_group_runs_and_name_them(tmp_path: Path, runs: list[Path]) -> None:
+    tables = compare_runs(runs, ["a", "a", "b", "b"], tmp_path / "report", baseline="b")
+    assert [(row["method"], row["runs"]) for row in tables["methods"]] == [("a", 2), ("b", 2)]
+    assert {row["method"] for row in tables["differences"]} == {"a"}
+
+
+def test_the_same_method_with_other_settings_is_another_method(tmp_path: Path) -> None:
+    pool = _seeded("vpo", 0, 3)
+    folders = [
+        save_run(tmp_path / "one", pool),
+        save_run(tmp_path / "two", pool, learning_rate=3e-4),
+        save_run(tmp_path / "three", pool, method_options={"beta": 8}),
+    ]
+    labels = make_labels([read_run(folder) for folder in folders])
+    assert labels == ["vpo (learning_rate=0.0001)", "vpo (learning_rate=0.0003)", "vpo (beta=8, learning_rate=0.0001)"]
+
+
+def test_pools_of_files_are_compared_by_what_they_say_of_themselves(tmp_path: Path) -> None:
+    for method, answers in (("vpo", 3), ("grpo", 1)):
+        _seeded(method, 0, answers).save(tmp_path / f"{method}.npz")
+    tables = compare_runs([tmp_path / "grpo.npz", tmp_path / "vpo.npz"], out=tmp_path / "report")
+    assert [row["method"] for row in tables["methods"]] == ["grpo", "vpo"]
+    assert tables["baseline"] == "vpo"
+    assert not (tmp_path / "report" / "learning.png").exists()
+
+
+def test_a_larger_pool_counts_with_as_many_answers(tmp_path: Path) -> None:
+    small, large = _seeded("vpo", 0, 3), _seeded("grpo", 0, 1)
+    cut = replace(
+        small, rewards=small.rewards[:, :2], status=small.status[:, :2], responses=tuple(r[:2] for r in small.responses)
+    )
+    cut.save(tmp_path / "a.npz")
+    large.save(tmp_path / "b.npz")
+    tables = compare_runs([tmp_path / "a.npz", tmp_path / "b.npz"], out=tmp_path / "report")
+    assert tables["k"] == 6
+    assert any("12" in note and "6" in note for note in tables["notes"])
+    (row,) = [row for row in tables["measures"] if row["measure"] == "best@1" and row["method"] == "grpo"]
+    assert row["mean"] == pytest.approx(large.rewards[:, :6].mean(), rel=1e-5)
+
+
+def test_rollouts_are_not_cut_where_the_sizes_of_sets_do_not_divide(tmp_path: Path) -> None:
+    _seeded("vpo", 0, 3).save(tmp_path / "threes.npz")
+    fives = maze_pool(1, rollouts=2, answers=5, method="multi_rlvr")
+    fives.save(tmp_path / "fives.npz")
+    tables = compare_runs([tmp_path / "threes.npz", tmp_path / "fives.npz"], out=tmp_path / "report")
+    assert tables["k"] == 9, "of twelve and ten answers, three rollouts of three and two of five"
+    assert {len(curves["best"]["mean"]) for curves in tables["curves"].values()} == {9}
+
+
+def other(**changes: Any) -> Any:
+    return _seeded("grpo", 0, 1) if not changes else replace(_seeded("grpo", 0, 1), **changes)
+
+
+def source(**changes: Any) -> Any:
+    pool = _seeded("grpo", 0, 1)
+    return replace(pool, source={**pool.source, **changes})
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda: source(env="vpo/MuSiQue-v0"), [], "are of different environments"),
+        (lambda: source(env_kwargs={**MAZE, "preset": "conflict"}), [], "are of different environments"),
+        (lambda: random_pool(), [], "have different objectives"),
+        (lambda: other(indices=np.arange(1, 6)), [], "hold answers to different prompts"),
+        (lambda: source(tasks="0" * 32), [], "hold answers to different prompts"),
+        (lambda: source(split="validation"), [], "hold answers to different prompts"),
+        (lambda: other(scalar_weights=np.tile([0.7, 0.1, 0.1, 0.1], (5, 1))), [], "have different fixed weights"),
+        (lambda: source(num_answers=2), [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
+        (lambda: source(method="vpo"), ["--labels", "vpo,vpo"], "are both vpo with seed 0, which is one run, not two"),
+        (other, ["--k", "13"], "k=13 cannot be shown: the smallest of the pools counts with 12 answers"),
+        (other, ["--pairs", "gold,silver"], "unknown objective 'silver'"),
+        (other, ["--baseline", "max_at_k"], "the baseline 'max_at_k' is none of the methods compared"),
+        (other, ["--labels", "a"], "2 runs need as many labels; got 1"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any, options: list[str], message: str
+) -> None:
+    _seeded("vpo", 0, 3).save(tmp_path / "a.npz")
+    make().save(tmp_path / "b.npz")
+    out = tmp_path / "report"
+    assert main(["compare", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--out", str(out), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.npz", "b.npz"], "nothing half-written"
+
+
+def test_what_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: list[Path]) -> None:
+    (runs[0] / "pool_after.npz").unlink()
+    (tmp_path / "empty").mkdir()
+    for path, message in (
+        (runs[0], "it is not finished"),
+        (tmp_path / "empty", "is no run and no evaluation"),
+        (tmp_path / "nowhere", "cannot read the pool of answers"),
+    ):
+        assert main(["compare", str(path), "--out", str(tmp_path / "report")]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["compare", str(runs[1]), str(runs[1]), "--out", str(tmp_path / "report")]) == 2
+    assert "is given twice" in capsys.readouterr().err

@@ -1,0 +1,256 @@
+"""``vpo eval`` from a saved pool: its numbers against counting, its folder, and what it says to bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import ROOT
+from pools import M, N, R, maze_pool, random_pool
+
+from vpo_agent.command import main
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.summary import summarise
+from vpo_agent.report.evaluation import evaluate_pool
+from vpo_agent.report.figures import default_pairs, outcome_shares, read_pairs
+from vpo_envs import Status
+
+PNG = b"\x89PNG"
+
+
+def test_whole_rollouts_are_drawn_as_a_unit() -> None:
+    pool = random_pool()
+    summary = summarise(pool)
+    scalar = np.einsum("nrmd,nd->nrm", pool.rewards * pool.active[:, None, None], pool.scalar_weights)
+    for prompt in range(N):
+        pairs = [max(scalar[prompt, list(two)].ravel()) for two in itertools.combinations(range(R), 2)]
+        place = summary.set_ks.tolist().index(2 * M)
+        assert summary.best_of_sets[prompt, place] == pytest.approx(sum(pairs) / len(pairs), rel=1e-6)
+
+
+def test_what_comes_within_two_hundredths_of_the_prompts_own_optimum_passes() -> None:
+    pool = maze_pool()
+    assert pool.fronts is not None
+    summary = summarise(pool, k=2)
+    for prompt, front in enumerate(pool.fronts):
+        scores = pool.rewards[prompt].reshape(-1, 4).mean(axis=1)
+        passed = scores >= front.mean(axis=1).max() - 0.02 - 1e-6
+        pairs = [any(pair) for pair in itertools.combinations(passed, 2)]
+        assert summary.values["pass@1"][prompt] == pytest.approx(passed.mean())
+        assert summary.values["pass@2"][prompt] == pytest.approx(np.mean(pairs))
+
+
+def test_a_threshold_of_the_users_own_replaces_it() -> None:
+    pool = maze_pool()
+    found = summarise(pool, threshold=0.6)
+    scores = pool.rewards.reshape(5, -1, 4).mean(axis=2)
+    np.testing.assert_allclose(found.values["pass@1"], (scores >= 0.6 - 1e-6).mean(axis=1))
+    assert "0.6" in found.threshold
+
+
+def test_without_front_and_threshold_nothing_passes_or_fails() -> None:
+    summary = summarise(random_pool(fronts=False))
+    assert summary.passed is None
+    assert not [name for name in summary.values if name.startswith("pass@") or "coverage" in name]
+    assert "hypervolume" in summary.values
+
+
+def test_every_answer_has_one_outcome() -> None:
+    pool = random_pool()
+    status = pool.status.copy()
+    status[0, 0] = Status.OK
+    pool.rewards[0, 0] = 0
+    shares = outcome_shares(replace(pool, status=status))
+    assert shares.sum() == pytest.approx(1)
+    assert shares[1] == pytest.approx(M / (N * R * M)), "two answers are new and readable and worth nothing"
+    assert shares[2] == pytest.approx((status == Status.DUPLICATE).mean())
+
+
+def test_the_exact_front_itself_leaves_nothing_to_gain() -> None:
+    """A pool that holds the front of each prompt, and nothing else."""
+    pool = maze_pool(prompts=3, rollouts=1, answers=1)
+    assert pool.fronts is not None
+    most = max(len(front) for front in pool.fronts)
+    rewards = np.stack([front[np.arange(most) % len(front)] for front in pool.fronts])[:, :, None].astype(np.float32)
+    full = replace(pool, rewards=rewards, status=np.zeros((3, most, 1), np.int8), responses=None)
+    values = summarise(full).values
+    assert values["coverage"].tolist() == [1, 1, 1]
+    for name in ("pool regret", "IGD+", "additive epsilon"):
+        np.testing.assert_allclose(values[name], 0, atol=1e-6)
+    np.testing.assert_allclose(values["hypervolume"], values["front hypervolume"], rtol=1e-5)
+    assert values[f"pass@{most}"].tolist() == [1, 1, 1]
+
+
+def test_pairs_are_read_by_name_and_chosen_where_the_fronts_conflict() -> None:
+    names = ("a", "b", "c")
+    assert read_pairs("c,a", names) == [(2, 0)]
+    assert read_pairs("a,b; b,c", names) == [(0, 1), (1, 2)]
+    pool = replace(random_pool(), fronts=(np.array([[1, 0, 1], [1, 1, 0], [1, 0.5, 0.5]]),) * N)
+    assert default_pairs(pool) == [(1, 2)]
+
+
+@pytest.mark.parametrize("text", ["gold", "gold,gold", "gold,silver,bronze", ""])
+def test_pairs_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--pairs"):
+        read_pairs(text, ("gold", "silver", "bronze"))
+
+
+def saved(tmp_path: Path, pool: Pool, name: str = "pool.npz") -> Path:
+    path = tmp_path / name
+    pool.save(path)
+    return path
+
+
+def test_a_saved_pool_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, maze_pool())
+    assert main(["eval", str(path), "--k", "6", "--pairs", "gold,diamond"]) == 0
+    printed = capsys.readouterr().out
+    out = tmp_path / "pool_eval"
+    assert sorted(file.name for file in out.iterdir()) == [
+        "answers.png",
+        "curves.png",
+        "eval.json",
+        "eval.md",
+        "examples.png",
+        "fronts.png",
+        "pool.npz",
+    ]
+    assert all(file.read_bytes().startswith(PNG) for file in out.glob("*.png"))
+    found = json.loads((out / "eval.json").read_text(encoding="utf-8"))
+    assert (found["k"], found["prompts"], found["curves"]["best@k"]["k"][-1]) == (6, 5, 6)
+    rows = {row["measure"]: row for row in found["measures"]}
+    assert rows["best@6"]["low"] <= rows["best@6"]["mean"] <= rows["best@6"]["high"]
+    assert rows["best@1"]["mean"] < rows["best@6"]["mean"] <= found["optimum"]
+    assert f"| best@6 ↑ | {rows['best@6']['mean']:.3f} |" in printed
+    page = (out / "eval.md").read_text(encoding="utf-8")
+    assert printed.split("\n\n")[1] in page
+    for image in ("curves.png", "fronts.png", "answers.png", "examples.png"):
+        assert f"({image})" in page
+    np.testing.assert_array_equal(Pool.load(out / "pool.npz").rewards, maze_pool().rewards)
+
+
+def test_a_folder_is_replaced_by_the_next_evaluation_of_its_own_pool(tmp_path: Path) -> None:
+    evaluate_pool(maze_pool(), tmp_path / "out", examples=0)
+    first = (tmp_path / "out" / "eval.json").read_text(encoding="utf-8")
+    assert main(["eval", str(tmp_path / "out" / "pool.npz"), "--out", str(tmp_path / "out"), "--examples", "0"]) == 0
+    assert (tmp_path / "out" / "eval.json").read_text(encoding="utf-8") == first
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_environment_without_pictures_shows_its_answers_as_text(tmp_path: Path) -> None:
+    env_id, answer = "vpo/EUREQA-v0", "<entity_A>Anna ``` Berg</entity_A>"
+    pool = random_pool()
+    wide = np.concatenate([pool.rewards, pool.rewards[..., :2]], axis=-1)
+    names = tuple(f"entity_{letter}" for letter in "ABCDE")
+    full = Pool(
+        rewards=wide,
+        status=pool.status,
+        active=np.ones((N, 5), bool),
+        scalar_weights=np.full((N, 5), 0.2),
+        indices=pool.indices,
+        objectives=names,
+        fronts=None,
+        responses=((f"<answer_1>{answer}</answer_1>",) * R,) * N,
+        source={"env": env_id, "split": "test", "num_answers": M},
+    )
+    evaluate_pool(full, tmp_path / "out")
+    page = (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
+    assert f"````text\n{answer}\n````" in page
+    assert not (tmp_path / "out" / "examples.png").exists()
+
+
+def test_a_pool_without_texts_says_why_there_are_no_examples(tmp_path: Path) -> None:
+    evaluate_pool(replace(maze_pool(), responses=None), tmp_path / "out")
+    assert "None: the pool was saved without its texts." in (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
+
+
+def test_an_environment_that_has_changed_shows_no_examples(tmp_path: Path) -> None:
+    evaluate_pool(maze_pool(tasks="0" * 32), tmp_path / "out")
+    assert "makes other instances now" in (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
+
+
+def test_torch_is_not_needed(tmp_path: Path) -> None:
+    path = saved(tmp_path, maze_pool())
+    script = (
+        "import sys; from vpo_agent.command import main; "
+        f"sys.exit(main(['eval', {str(path)!r}]) or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "pool_eval" / "eval.json").is_file()
+
+
+def test_the_numbers_are_the_same_every_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        evaluate_pool(maze_pool(), tmp_path / name, examples=0)
+    for file in (tmp_path / "a").iterdir():
+        if file.suffix != ".npz":
+            assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+
+@pytest.mark.parametrize(
+    ("pool", "options", "message"),
+    [
+        ({}, ["--k", "13"], "k=13 needs as many answers to each prompt, but the pool holds 12"),
+        ({}, ["--k", "0"], "--k must be at least 1, got 0"),
+        ({}, ["--pairs", "gold,silver"], "unknown objective 'silver': choose among completion, gold, diamond"),
+        ({}, ["--temperature", "0.5"], "is a saved pool, sampled already: leave --temperature out"),
+        ({}, ["--checkpoint", "3"], "leave --checkpoint out"),
+        ({}, ["--threshold", "nan"], "the threshold of pass@k is a finite number, got nan"),
+        ({"env": "vpo/EUREQA-v0", "env_kwargs": {}}, [], "it is from another environment, or from another version"),
+        ({"num_answers": 2}, [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pool: dict[str, Any], options: list[str], message: str
+) -> None:
+    path = saved(tmp_path, maze_pool(**pool))
+    assert main(["eval", str(path), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["pool.npz"], "nothing half-written"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"text", b"PK\x03\x04"])
+def test_what_is_no_pool_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None) -> None:
+    path = tmp_path / "pool.npz"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["eval", str(path)]) == 2
+    assert f"cannot read the pool of answers {str(path)!r}" in capsys.readouterr().err
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, maze_pool())
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work", encoding="utf-8")
+    assert main(["eval", str(path), "--out", str(mine)]) == 2
+    assert "holds something else than such a report" in capsys.readouterr().err
+    assert [file.name for file in mine.iterdir()] == ["thesis.txt"]
+
+
+def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("vpo_agent.report.evaluation.draw_answers", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        evaluate_pool(maze_pool(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_number_of_a_table_is_finite() -> None:
+    for pool in (random_pool(), random_pool(rollouts=1, answers=1), random_pool(fronts=False), maze_pool()):
+        for name, values in summarise(pool).values.items():
+            assert all(math.isfinite(value) for value in values), name
+            assert values.shape == (len(pool.indices),)

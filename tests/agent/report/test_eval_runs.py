@@ -1,0 +1,126 @@
+"""``vpo eval`` on runs and models: it samples what the trainer would, from the checkpoint that was named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+
+from vpo_agent.command import main
+from vpo_agent.config import TrainConfig
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.trainer import Trainer
+
+SMALL = ["--prompts", "4", "--k", "6", "--examples", "1"]
+
+
+@pytest.fixture
+def run(letters_config: Callable[..., TrainConfig]) -> Path:
+    """A finished run of three steps, with its checkpoints after steps 2 and 3."""
+    trainer = Trainer(letters_config(checkpoint_every=2))
+    trainer.train()
+    trainer.evaluate("after")
+    return trainer.folder.path
+
+
+def test_the_newest_checkpoint_gives_the_runs_own_pool_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run), *SMALL]) == 0
+    assert "after 3 steps" in capsys.readouterr().out
+    own, again = Pool.load(run / "pool_after.npz"), Pool.load(run / "eval_test_step_000003" / "pool.npz")
+    np.testing.assert_array_equal(again.rewards, own.rewards)
+    assert again.responses == own.responses
+    assert again.source == own.source
+
+
+def test_a_checkpoint_and_the_initial_model_are_named(run: Path) -> None:
+    pools = {}
+    for name, step in (("2", 2), ("initial", 0)):
+        assert main(["eval", str(run), "--checkpoint", name, *SMALL]) == 0
+        pools[name] = Pool.load(run / f"eval_test_step_{step:06d}" / "pool.npz")
+        assert pools[name].source["step"] == step
+    assert pools["2"].responses != pools["initial"].responses
+
+
+def test_options_change_what_is_sampled(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--split", "validation", "--temperature", "0.5", "--num-answers", "1", "--seed", "9", "--out", str(out)]
+    assert main(["eval", str(run), "--env-kwargs", '{"data_seed": 3}', *options, *SMALL]) == 0
+    pool = Pool.load(out / "pool.npz")
+    assert pool.rewards.shape == (4, 6, 1, 2)
+    assert pool.source["env_kwargs"] == {"data_seed": 3}
+    known = {name: pool.source[name] for name in ("split", "temperature", "num_answers", "seed")}
+    assert known == {"split": "validation", "temperature": 0.5, "num_answers": 1, "seed": 9}
+
+
+def test_fewer_responses_at_a_time_are_asked_for_where_the_memory_is_small(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = LMPolicy.sample
+
+    def in_small_memory(self: LMPolicy, prompts: list[str], *, rollouts: int, **settings: Any) -> Any:
+        if len(prompts) * rollouts > 4:
+            raise torch.OutOfMemoryError
+        return sample(self, prompts, rollouts=rollouts, **settings)
+
+    monkeypatch.setattr(LMPolicy, "sample", in_small_memory)
+    assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "out")]) == 2
+    assert "lower --sample-batch below 8" in capsys.readouterr().err
+    assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "out"), "--sample-batch", "4"]) == 0
+    own, again = Pool.load(run / "pool_after.npz"), Pool.load(tmp_path / "out" / "pool.npz")
+    assert again.responses == own.responses
+
+
+def test_a_model_is_asked_in_the_environment_that_is_named(
+    letters_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    options = ["--num-answers", "3", "--max-new-tokens", "14", "--device", "cpu", "--out", str(out), *SMALL]
+    assert main(["eval", str(letters_model), "--env", toys.LETTERS_ID, *options]) == 0
+    assert f"4 test prompts of {toys.LETTERS_ID}; 2 rollouts of 3 answers to each" in capsys.readouterr().out
+    assert Pool.load(out / "pool.npz").source["model"] == str(letters_model)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--checkpoint", "7"], "has no checkpoint '7': it has 2, 3 and initial"),
+        (["--checkpoint", "last"], "has no checkpoint 'last'"),
+        (["--env", "vpo/Maze-v0"], "is a run and knows its environment"),
+        (["--pairs", "left,middle"], "unknown objective 'middle': choose among left, right"),
+        (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
+        (["--env-kwargs", '{"split": "train"}'], "give --split"),
+        (["--env-kwargs", '{"colour": "red"}'], "bad arguments for test/Letters-v0"),
+        (["--temperature", "0"], "--temperature must be above 0"),
+        (["--sample-batch", "0"], "--sample-batch must be at least 1"),
+        (["--prompts", "1"], "--prompts must be at least 2"),
+        (["--max-new-tokens", "4000"], "lower max_new_tokens"),
+    ],
+)
+def test_what_cannot_be_sampled_is_said_in_a_sentence(
+    run: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    before = sorted(file.name for file in run.iterdir())
+    assert main(["eval", str(run), *SMALL, *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert sorted(file.name for file in run.iterdir()) == before
+
+
+def test_a_run_without_checkpoints_says_so(
+    letters_config: Callable[..., TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(letters_config())
+    assert main(["eval", str(trainer.folder.path), *SMALL]) == 2
+    assert "has no checkpoint yet: give --checkpoint initial" in capsys.readouterr().err
+
+
+def test_a_name_that_is_nothing_is_refused_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "runs/nothing"]) == 2
+    assert "is no run, no pool and no folder here" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from vpo_agent.report.plots import BestAtKCurve, plot_best_at_k, plot_learning_curves
+
+KS = np.array([1, 2, 3, 5, 10, 30])
+
+
+def run_rows(steps: int) -> list[dict[str, object]]:
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, object]] = []
+    for step in range(1, steps + 1):
+        noise = rng.normal(0, 0.03, 3)
+        rows.append(
+            {
+                "kind": "train",
+                "step": step,
+                "set_score": 0.4 + noise[0],
+                "completion": 0.6 + noise[1],
+                "diversity": 1.2 + noise[2],
+                "response_tokens": 60.0,
+                "entropy": 1.0,
+            }
+        )
+        if step % 5 == 0:
+            rows.append({"kind": "eval", "step": step, "best@1": 0.3, "expected_utility": 0.5 + step / 1000})
+    return rows
+
+
+def curve(offset: float) -> BestAtKCurve:
+    mean = offset + 0.1 * np.log(KS)
+    return BestAtKCurve(KS, mean, mean - 0.02, mean + 0.02)
+
+
+def pixels(path: Path) -> NDArray[np.uint8]:
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    with Image.open(path) as image:
+        image.load()
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"))
+
+
+def has_color(picture: NDArray[np.uint8], hexadecimal: str) -> bool:
+    color = np.array([int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5)])
+    return bool((np.abs(picture.astype(int) - color).max(axis=-1) <= 2).sum() > 100)
+
+
+def test_learning_curves_are_a_wide_light_png(tmp_path: Path) -> None:
+    path = plot_learning_curves(run_rows(60), tmp_path / "curves.png")
+    picture = pixels(path)
+    height, width, _ = picture.shape
+    assert width == 1800
+    assert 900 <= height <= 1400
+    assert picture.mean() > 235
+    assert has_color(picture, "#0072b2")
+    assert has_color(picture, "#d55e00")
+    assert path.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 8])
+def test_short_runs_are_drawn(steps: int, tmp_path: Path) -> None:
+    assert has_color(pixels(plot_learning_curves(run_rows(steps), tmp_path / "curves.png")), "#0072b2")
+
+
+def test_rows_read_from_json_with_gaps_are_drawn(tmp_path: Path) -> None:
+    lines = [
+        '{"kind": "train", "step": 1, "set_score": NaN, "completion": null}',
+        '{"kind": "train", "step": 2, "set_score": 0.5}',
+        '{"kind": "train", "set_score": 0.5}',
+        '{"kind": "eval", "step": 2, "expected_utility": 0.4, "note": "early"}',
+        '{"kind": "checkpoint", "step": 2}',
+        "{}",
+    ]
+    assert pixels(plot_learning_curves([json.loads(line) for line in lines], tmp_path / "curves.png")).shape[1] == 1800
+
+
+def test_panels_without_values_are_left_out(tmp_path: Path) -> None:
+    one = plot_learning_curves([{"kind": "eval", "step": 1, "expected_utility": 0.5}], tmp_path / "one.png")
+    four = plot_learning_curves(run_rows(10), tmp_path / "four.png")
+    assert pixels(one).shape[0] < 0.7 * pixels(four).shape[0]
+
+
+def test_the_later_row_of_a_step_counts(tmp_path: Path) -> None:
+    rows = run_rows(12)
+    redone = [*rows[:-1], {**rows[-1], "set_score": 5.0}, rows[-1]]
+    once = plot_learning_curves(rows, tmp_path / "once.png").read_bytes()
+    assert plot_learning_curves(redone, tmp_path / "twice.png").read_bytes() == once
+
+
+def test_order_of_rows_does_not_matter(tmp_path: Path) -> None:
+    rows = run_rows(12)
+    forward = plot_learning_curves(rows, tmp_path / "forward.png").read_bytes()
+    assert plot_learning_curves(rows[::-1], tmp_path / "backward.png").read_bytes() == forward
+
+
+def test_no_metrics_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="list is empty"):
+        plot_learning_curves([], tmp_path / "curves.png")
+    with pytest.raises(ValueError, match="none of the 1 metrics rows has a step and one of set_score"):
+        plot_learning_curves([{"kind": "train", "step": 1, "entropy": 1.0}], tmp_path / "curves.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_best_at_k_is_a_wide_light_png_with_both_curves(tmp_path: Path) -> None:
+    path = plot_best_at_k({"before": curve(0.2), "after": curve(0.4)}, tmp_path / "best.png", optimum=0.9)
+    picture = pixels(path)
+    assert picture.shape[1] == 1800
+    assert picture.mean() > 230
+    assert has_color(picture, "#56606b")
+    assert has_color(picture, "#0072b2")
+
+
+def test_the_optimum_is_drawn_where_it_is_known(tmp_path: Path) -> None:
+    without = pixels(plot_best_at_k({"before": curve(0.2)}, tmp_path / "without.png"))
+    with_line = pixels(plot_best_at_k({"before": curve(0.2)}, tmp_path / "with.png", optimum=0.4))
+    darkest_row_with, darkest_row_without = [
+        int((picture.max(axis=-1) < 70).sum(axis=1).max()) for picture in (with_line, without)
+    ]
+    assert darkest_row_with > 700
+    assert darkest_row_with > darkest_row_without + 500
+
+
+def test_curves_of_one_k_of_every_k_and_of_plain_lists_are_drawn(tmp_path: Path) -> None:
+    every = np.arange(1, 129)
+    level = np.full(128, 0.5)
+    curves = {
+        "one": BestAtKCurve(KS[:1], *[np.array([0.5])] * 3),
+        "every": BestAtKCurve(every, level, level, level),
+        "lists": BestAtKCurve([1, 2], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3]),  # type: ignore[arg-type]  # lists serve too
+    }
+    assert pixels(plot_best_at_k(curves, tmp_path / "best.png")).shape[1] == 1800
+    assert pixels(plot_best_at_k({"one": curves["one"]}, tmp_path / "one.png", optimum=0.5)).shape[1] == 1800
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (BestAtKCurve(KS, np.zeros(2), np.zeros(2), np.zeros(2)), "of one length"),
+        (BestAtKCurve(KS[:0], np.zeros(0), np.zeros(0), np.zeros(0)), "of one length, at least 1"),
+        (BestAtKCurve(KS[:2] - 1, np.zeros(2), np.zeros(2), np.zeros(2)), "rising from 1"),
+        (BestAtKCurve(KS[1::-1], np.zeros(2), np.zeros(2), np.zeros(2)), "rising from 1"),
+        (BestAtKCurve(KS[:1], np.array([np.nan]), np.zeros(1), np.zeros(1)), "not finite"),
+    ],
+)
+def test_a_malformed_curve_is_an_error_that_names_it(bad: BestAtKCurve, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"curve 'after'.*{message}"):
+        plot_best_at_k({"before": curve(0.2), "after": bad}, tmp_path / "best.png")
+
+
+def test_other_bad_arguments_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mapping is empty"):
+        plot_best_at_k({}, tmp_path / "best.png")
+    with pytest.raises(ValueError, match="optimum must be a finite number; got nan"):
+        plot_best_at_k({"before": curve(0.2)}, tmp_path / "best.png", optimum=float("nan"))
+    with pytest.raises(ValueError, match=r"best\.pdf.*end it in \.png"):
+        plot_best_at_k({"before": curve(0.2)}, tmp_path / "best.pdf")
+
+
+def test_files_are_replaced_whole_in_folders_made_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "reports" / "new" / "best.png"
+    plot_best_at_k({"before": curve(0.2)}, str(path))
+    first = path.read_bytes()
+    plot_best_at_k({"before": curve(0.3)}, path)
+    assert path.read_bytes() != first
+    assert [entry.name for entry in path.parent.iterdir()] == ["best.png"]
+
+
+def test_a_failed_write_leaves_the_old_picture_and_no_litter(tmp_path: Path) -> None:
+    folder = tmp_path / "best.png"
+    folder.mkdir()
+    with pytest.raises(OSError, match=r"best\.png"):
+        plot_best_at_k({"before": curve(0.2)}, folder)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["best.png"]
+
+
+def test_the_same_data_give_the_same_bytes_under_any_style_and_in_threads(tmp_path: Path) -> None:
+    def draw(name: str) -> bytes:
+        return plot_best_at_k({"before": curve(0.2)}, tmp_path / f"{name}.png", optimum=0.6).read_bytes()
+
+    plain = draw("plain")
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(draw, "abcdefgh")) == {plain}
+    with mpl.rc_context(
+        {"figure.facecolor": "black", "axes.facecolor": "black", "text.color": "white", "axes.edgecolor": "white"}
+    ):
+        assert draw("dark") == plain
+
+
+def test_plotting_never_loads_pyplot() -> None:
+    code = "import sys, vpo_agent.report.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,120 @@
+"""From tasks to reward matrices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
+from vpo_envs import Status
+from vpo_envs.text import split_answers
+
+
+@pytest.fixture(scope="module")
+def policy(letters_model: Path) -> LMPolicy:
+    return LMPolicy.from_pretrained(letters_model, device="cpu")
+
+
+def collected(policy: LMPolicy, *, num_answers: int = 3, tasks: int = 5, **changes: Any) -> Rollouts:
+    env = toys.LettersEnv(num_answers=num_answers)
+    settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "seed": (7,)}
+    return collect(env, policy, [env.task(index) for index in range(tasks)], **{**settings, **changes})
+
+
+@pytest.mark.parametrize("num_answers", [1, 3])
+def test_each_reward_is_that_of_the_answer_in_the_response(policy: LMPolicy, num_answers: int) -> None:
+    rollouts = collected(policy, num_answers=num_answers)
+    assert rollouts.rewards.shape == (5, 4, num_answers, 2)
+    assert rollouts.rewards.max() > 0
+    for row, text in enumerate(rollouts.samples.texts):
+        prompt, rollout = divmod(row, 4)
+        seen: list[str] = []
+        for position, answer in enumerate(split_answers(text, num_answers)):
+            letter = (answer or "").strip()
+            expected = toys.LETTERS.get(letter, (0, 0)) if letter not in seen else (0, 0)
+            np.testing.assert_allclose(rollouts.rewards[prompt, rollout, position], expected, rtol=1e-6)
+            seen.append(letter)
+
+
+@pytest.mark.parametrize("sample_batch", [1, 4, 9, 12, 1000])
+def test_how_a_batch_is_split_changes_nothing(policy: LMPolicy, sample_batch: int) -> None:
+    whole, split = collected(policy), collected(policy, sample_batch=sample_batch)
+    assert whole.samples.texts == split.samples.texts
+    assert torch.equal(whole.samples.ids[whole.samples.mask], split.samples.ids[split.samples.mask])
+    torch.testing.assert_close(whole.samples.log_probs, split.samples.log_probs, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(whole.rewards, split.rewards)
+    np.testing.assert_array_equal(whole.status, split.status)
+
+
+def test_no_more_responses_are_in_flight_than_allowed(policy: LMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    forward = policy.model.forward
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        sizes.append(len(kwargs["input_ids"]))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(policy.model, "forward", watched)
+    collected(policy, sample_batch=9)
+    assert max(sizes) == 8
+
+
+def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(policy: LMPolicy) -> None:
+    class Watching:
+        """Notes how long the prompts of each call are."""
+
+        def __init__(self) -> None:
+            self.lengths: list[list[int]] = []
+
+        def sample(self, prompts: list[str], **settings: Any) -> Samples:
+            self.lengths.append([len(prompt) for prompt in prompts])
+            return policy.sample(prompts, **settings)
+
+    env, settings = toys.LettersEnv(num_answers=2), {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0}
+    tasks = [env.task(index) for index in range(5)]
+    watching = Watching()
+    split, whole = (
+        collect(env, sampler, tasks, seed=(7,), sample_batch=most, **settings)
+        for sampler, most in ((watching, 9), (policy, 100))
+    )
+    lengths = [len(env.prompt(task, 2)) for task in tasks]
+    assert lengths != sorted(lengths)
+    assert watching.lengths == [sorted(lengths)[:2], sorted(lengths)[2:4], sorted(lengths)[4:]]
+    assert split.samples.texts == whole.samples.texts
+    assert torch.equal(split.samples.prompt_mask, whole.samples.prompt_mask)
+    np.testing.assert_array_equal(split.rewards, whole.rewards)
+
+
+def test_a_rollout_whose_scorer_failed_is_marked(policy: LMPolicy, tmp_path: Path) -> None:
+    broken = LMPolicy.from_pretrained(toys.save_letters_model(tmp_path, letters="abc" + toys.BROKEN), device="cpu")
+    rollouts = collected(broken)
+    assert (rollouts.status == Status.INVALID).any()
+    for row, text in enumerate(rollouts.samples.texts):
+        answers = [(answer or "").strip() for answer in split_answers(text, 3)]
+        assert rollouts.valid[divmod(row, 4)] == (toys.BROKEN not in answers)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "message"),
+    [
+        ("vpo/Labyrinth-v0", {}, r"unknown environment 'vpo/Labyrinth-v0'.*vpo/Maze-v0"),
+        ("nowhere:Maze-v0", {}, r"unknown environment 'nowhere:Maze-v0'"),
+        ("vpo/Maze-v0", {"colour": "red"}, r"bad arguments for vpo/Maze-v0: .*colour"),
+        ("vpo/Maze-v0", {"preset": "huge"}, r"unknown maze preset 'huge': choose one of"),
+        ("CartPole-v1", {}, r"CartPole-v1 is a \w+, not a text environment"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_named(env_id: str, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_text_env(env_id, **kwargs)
+
+
+def test_the_environment_comes_without_wrappers() -> None:
+    assert type(make_text_env("vpo/Maze-v0", num_answers=2)).__name__ == "MazeEnv"

@@ -1,0 +1,88 @@
+"""Which tokens belong to which answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toys
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.spans import token_credit
+from vpo_envs.text import answer_spans, split_answers
+
+TOKENIZER = toys.bpe_tokenizer()
+
+
+def samples_of(*responses: str, tokenizer: Any = TOKENIZER) -> Samples:
+    rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in responses]
+    longest = max(map(len, rows))
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+        mask[i, : len(row)] = True
+    prompts = torch.ones(1, 1, dtype=torch.long)
+    texts = [tokenizer.decode(row) for row in rows]
+    return Samples(
+        prompts, prompts.bool(), ids, mask, torch.zeros(ids.shape), texts, torch.zeros(len(rows), dtype=torch.bool), 1.0
+    )
+
+
+def credited_text(response: str, answers: int) -> list[str]:
+    """The text of the tokens that get the credit of each answer."""
+    samples = samples_of(response)
+    credit = torch.arange(1.0, answers + 1)[None]
+    spread = token_credit(TOKENIZER, samples, credit)[0]
+    return [TOKENIZER.decode(samples.ids[0][spread == s].tolist()) for s in range(1, answers + 1)]
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (
+            "so. <answer_1>a</answer_1> then <answer_2>the maze</answer_2>",
+            ["<answer_1>a</answer_1>", "<answer_2>the maze</answer_2>"],
+        ),
+        (
+            "<answer_1>ä – é 🙂</answer_1><answer_2></answer_2>!",
+            ["<answer_1>ä – é 🙂</answer_1>", "<answer_2></answer_2>"],
+        ),
+        ("<answer_2>late</answer_2> <answer_1>draft", ["", "<answer_2>late</answer_2>"]),
+        ("<answer_1>draft</answer_1> no, <answer_1>b</answer_1>", ["<answer_1>b</answer_1>", ""]),
+        ("no answer at all", ["", ""]),
+    ],
+)
+def test_the_tokens_of_an_answer_are_those_of_its_text(response: str, expected: list[str]) -> None:
+    for credited, wanted in zip(credited_text(response, 2), expected, strict=True):
+        # A token at either end may hold a blank or a neighbour's character too.
+        assert wanted in credited
+        assert len(credited) - len(wanted) <= 2
+
+
+def test_padding_and_other_tokens_get_nothing() -> None:
+    samples = samples_of("<answer>a</answer>", "well then, what of this: <answer>the maze and the answer</answer>")
+    spread = token_credit(TOKENIZER, samples, torch.tensor([[1.0], [-2.0]]))
+    assert not spread[~samples.mask].any()
+    assert (spread[0][samples.mask[0]] == 1).all()
+    assert (spread[1][:5] == 0).all()
+    assert set(spread[1].tolist()) == {0.0, -2.0}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(["<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>", "a", " ", "é"]), max_size=12)
+)
+def test_spans_and_answers_agree(pieces: list[str]) -> None:
+    response = "".join(pieces)
+    for span, answer in zip(answer_spans(response, 2), split_answers(response, 2), strict=True):
+        if span is None or answer is None:
+            assert span is answer
+        else:
+            block = response[slice(*span)]
+            assert block.startswith("<answer_")
+            assert block.endswith(">")
+            assert answer in block

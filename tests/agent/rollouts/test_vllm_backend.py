@@ -1,0 +1,204 @@
+"""The vLLM backend against a strict stand-in, and against vLLM itself where that is installed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fake_vllm
+import pytest
+import torch
+import toys
+
+from vpo_agent.config import TrainConfig
+from vpo_agent.errors import BackendFailed
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.backends import open_sampler
+from vpo_agent.rollouts.backends.vllm_engine import checkpoint_weights
+from vpo_agent.trainer import Trainer, read_metrics
+
+MakeConfig = Callable[..., TrainConfig]
+PROMPTS = ["a", "the maze and the answer", "mm"]
+INSTALLED = find_spec("vllm") is not None
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[fake_vllm.LLM]]:
+    """The stand-in in the place of vLLM."""
+    module: Any = ModuleType("vllm")
+    module.__spec__ = ModuleSpec("vllm", None)
+    module.LLM, module.SamplingParams = fake_vllm.LLM, fake_vllm.SamplingParams
+    monkeypatch.setitem(sys.modules, "vllm", module)
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    fake_vllm.LLM.made.clear()
+    yield fake_vllm.LLM
+    fake_vllm.LLM.made.clear()
+
+
+def make_policy(folder: Path, **settings: Any) -> LMPolicy:
+    return LMPolicy.from_pretrained(folder, device="cpu", **settings)
+
+
+def sample(policy: LMPolicy, folder: Path, prompts: list[str] = PROMPTS, **changes: Any) -> Samples:
+    settings: dict[str, Any] = {"rollouts": 3, "num_answers": 1, "max_new_tokens": 8, "temperature": 0.7}
+    sampler = open_sampler("vllm", policy, model=str(folder), gpu_memory_utilization=0.3)
+    return sampler.sample(prompts, **{**settings, "seed": (4,), **changes})
+
+
+def rows_of(samples: Samples) -> list[list[int]]:
+    return [row[mask].tolist() for row, mask in zip(samples.ids, samples.mask, strict=True)]
+
+
+def assert_log_probs_are_those_of(policy: LMPolicy, samples: Samples) -> None:
+    for row, expected in enumerate(toys.plain_log_probs(policy, samples)):
+        torch.testing.assert_close(samples.log_probs[row, : len(expected)], expected, rtol=0, atol=1e-4)
+
+
+def test_samples_are_those_of_a_plain_forward_pass_over_their_own_prompt(vllm: Any, bpe_model: Path) -> None:
+    policy = make_policy(bpe_model)
+    state = torch.get_rng_state()
+    samples = sample(policy, bpe_model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert samples.rollouts_per_prompt == 3
+    assert_log_probs_are_those_of(policy, samples)
+    assert samples.texts == policy.tokenizer.batch_decode(rows_of(samples), skip_special_tokens=True)
+
+
+def test_the_engine_is_asked_for_what_our_own_loop_does(vllm: Any, bpe_model: Path) -> None:
+    policy = make_policy(bpe_model)
+    samples = sample(policy, bpe_model)
+    (engine,) = vllm.made
+    assert engine.settings == {
+        "dtype": "float32",
+        "gpu_memory_utilization": 0.3,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+    }
+    assert engine.awake == set()
+    assert len(engine.requests) == 9
+    for row, (prompt, params) in enumerate(engine.requests):
+        assert prompt == samples.prompt_ids[row // 3][samples.prompt_mask[row // 3]].tolist()
+        assert (params.stop, params.include_stop_str_in_output) == (["</answer>"], True)
+        assert (params.temperature, params.top_p, params.top_k, params.max_tokens) == (0.7, 1.0, 0, 8)
+        assert params.stop_token_ids == policy.ending_ids
+        assert params.logprobs == 0
+    assert len({params.seed for _, params in engine.requests}) == 9
+
+
+def test_a_row_depends_on_the_seed_and_its_place_alone(vllm: Any, bpe_model: Path) -> None:
+    policy = make_policy(bpe_model)
+    whole = rows_of(sample(policy, bpe_model))
+    assert whole == rows_of(sample(policy, bpe_model))
+    assert whole[3:] == rows_of(sample(policy, bpe_model, PROMPTS[1:], places=range(1, 3)))
+    assert whole != rows_of(sample(policy, bpe_model, seed=(5,)))
+
+
+def test_a_response_ends_with_the_closing_tag(vllm: Any, letters_model: Path) -> None:
+    policy = make_policy(letters_model)
+    samples = sample(policy, letters_model, ["pick 3 for 1 2"], rollouts=8, num_answers=3, max_new_tokens=20)
+    ended = [text for text, cut in zip(samples.texts, samples.truncated, strict=True) if not cut]
+    assert ended
+    assert all(text.rstrip().endswith("</answer_3>") for text in ended)
+
+
+def test_each_call_samples_from_the_weights_of_now(vllm: Any, bpe_model: Path) -> None:
+    policy = make_policy(bpe_model)
+    sampler = open_sampler("vllm", policy, model=str(bpe_model))
+    settings: dict[str, Any] = {"rollouts": 2, "num_answers": 1, "max_new_tokens": 6}
+    sampler.sample(PROMPTS, **settings)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.3)
+    assert_log_probs_are_those_of(policy, sampler.sample(PROMPTS, **settings))
+
+
+def test_adapters_are_handed_over_in_the_weights_they_belong_to(vllm: Any, bpe_model: Path) -> None:
+    pytest.importorskip("peft")
+    policy = make_policy(bpe_model, lora_rank=4)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    samples = sample(policy, bpe_model)
+    assert_log_probs_are_those_of(policy, samples)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.model.state_dict().items())
+    with policy.model.disable_adapter():
+        base = torch.cat(toys.plain_log_probs(policy, samples))
+    assert float((base - samples.log_probs[samples.mask]).abs().max()) > 0.1
+    merged = dict(policy.model.merge_and_unload().named_parameters())
+    handed = dict(checkpoint_weights(make_policy(bpe_model).causal_lm))
+    assert merged.keys() == handed.keys()
+
+
+def test_a_run_with_vllm_trains_on_what_it_samples(vllm: Any, letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config(backend="vllm", steps=2))
+    trainer.train()
+    rows = read_metrics(trainer.folder.metrics)
+    assert len(rows) == 2
+    for row in rows:
+        assert row["grad_norm"] > 0
+        assert 0 <= row["log_prob_gap"] <= row["log_prob_gap_max"] < 1e-4
+
+
+def test_an_engine_that_does_not_start_is_named(vllm: Any, bpe_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no device here\nand much more")
+
+    monkeypatch.setattr(vllm, "__init__", broken)
+    with pytest.raises(ValueError, match=r"^vLLM does not start \(no device here\): take --backend native$"):
+        sample(make_policy(bpe_model), bpe_model)
+
+
+def test_an_engine_without_log_probabilities_is_named(
+    vllm: Any, bpe_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = vllm.generate
+
+    def without(self: Any, *args: Any, **settings: Any) -> Any:
+        outputs = generate(self, *args, **settings)
+        outputs[4].outputs[0].logprobs = None
+        return outputs
+
+    monkeypatch.setattr(vllm, "generate", without)
+    with pytest.raises(BackendFailed, match=r"no tokens or log-probabilities"):
+        sample(make_policy(bpe_model), bpe_model)
+    assert vllm.made[-1].awake == set()
+
+
+# --- vLLM itself ---
+
+
+@pytest.mark.skipif(not INSTALLED, reason="vLLM is not installed")
+def test_vllm_has_what_the_stand_in_has() -> None:
+    from vllm import LLM, SamplingParams
+
+    fields = inspect.signature(fake_vllm.SamplingParams).parameters
+    assert fields.keys() <= inspect.signature(SamplingParams).parameters.keys()
+    for method in ("generate", "sleep", "wake_up", "collective_rpc", "reset_prefix_cache"):
+        ours = inspect.signature(getattr(fake_vllm.LLM, method)).parameters
+        assert ours.keys() <= inspect.signature(getattr(LLM, method)).parameters.keys(), method
+
+
+@pytest.mark.skipif(not (INSTALLED and torch.cuda.is_available()), reason="needs vLLM and a GPU")
+def test_vllm_samples_from_the_weights_of_now() -> None:
+    from envs_data import bundled_model_path
+
+    folder = bundled_model_path("tiny-maze")
+    policy = LMPolicy.from_pretrained(folder, device="cuda", dtype="bfloat16")
+    sampler = open_sampler("vllm", policy, model=str(folder), gpu_memory_utilization=0.3)
+    settings: dict[str, Any] = {"rollouts": 4, "num_answers": 1, "max_new_tokens": 40}
+    for scale in (1.0, 0.8):
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                parameter.mul_(scale)
+            samples = sampler.sample(["a maze", "another"], **settings)
+            gap = (policy.log_probs(samples)[0] - samples.log_probs).abs()[samples.mask]
+        assert float(gap.mean()) < 0.05

@@ -1,0 +1,171 @@
+"""The folder of a run: when it may be used, and what stands in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # has no types
+
+from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.runs.run_folder import RunFolder
+
+
+def config(runs: Path, **changes: Any) -> TrainConfig:
+    return make_config({"runs_dir": str(runs), "name": "mine", **changes})
+
+
+def opened(runs: Path, *, resume: bool = False, overwrite: bool = False, **changes: Any) -> RunFolder:
+    return RunFolder.open(config(runs, **changes), resume=resume, overwrite=overwrite)
+
+
+def finished(runs: Path) -> RunFolder:
+    folder = opened(runs)
+    folder.start(0)
+    with folder.writer(0) as log:
+        for step in (1, 2, 3):
+            log.write({"kind": "train", "step": step, "loss": step / 2})
+            log.write({"kind": "eval", "step": step, "regret": 0.5})
+    return folder
+
+
+def test_opening_writes_nothing(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_leaves_its_config_and_metrics(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    assert json.loads((folder.path / "config.json").read_text()) == json.loads(config(tmp_path).model_dump_json())
+    rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    assert rows[0] == {"kind": "train", "step": 1, "loss": 0.5}
+    assert len(rows) == 6
+
+
+def test_a_name_is_made_where_none_is_given(tmp_path: Path) -> None:
+    folder = opened(tmp_path, name=None, method="grpo", seed=4)
+    assert folder.path.name.startswith("maze-grpo-seed4-")
+
+
+def test_a_used_folder_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path)
+    with pytest.raises(ValueError, match=r"mine' already holds a run: give --resume .* --overwrite .* another --name"):
+        opened(tmp_path)
+
+
+def test_overwriting_deletes_the_run_only_when_the_new_one_starts(tmp_path: Path) -> None:
+    old = finished(tmp_path)
+    folder = opened(tmp_path, overwrite=True, seed=5)
+    assert len(old.metrics.read_text().splitlines()) == 6
+    folder.start(0)
+    assert folder.metrics.read_text() == ""
+    assert json.loads((folder.path / "config.json").read_text())["seed"] == 5
+    assert not (folder.path / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match="is not the folder of a run, so it is not touched"):
+        opened(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "precious"
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(ValueError, match="is a file, not a folder"):
+        opened(tmp_path, overwrite=True)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot write the run folder"):
+        opened(tmp_path / "file").start(0)
+
+
+def test_resuming_needs_a_name_and_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="resume needs the name of the run: give --name"):
+        opened(tmp_path, resume=True, name=None)
+    with pytest.raises(ValueError, match=r"there is no run to resume in '.*mine'"):
+        opened(tmp_path, resume=True)
+
+
+def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path)
+    with pytest.raises(ValueError, match=r"has learning_rate=1e-06, not 0.1: resume it with its own settings"):
+        opened(tmp_path, resume=True, learning_rate=0.1)
+    opened(tmp_path, resume=True, steps=999, checkpoint_every=3, microbatch_prompts=1)
+
+
+def test_a_run_whose_name_was_made_can_be_resumed_by_it(tmp_path: Path) -> None:
+    folder = opened(tmp_path, name=None)
+    folder.start(0)
+    assert opened(tmp_path, name=folder.path.name, resume=True).path == folder.path
+
+
+def test_resuming_drops_the_rows_that_come_again(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    with folder.metrics.open("a") as file:
+        file.write('{"kind": "train", "st')
+    folder.start(2)
+    rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    assert [(row["kind"], row["step"]) for row in rows] == [("train", 1), ("eval", 1), ("train", 2), ("eval", 2)]
+
+
+def test_tensorboard_shows_each_step_once_after_a_resume(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    folder.start(1)
+    with folder.writer(1) as log:
+        for step in (2, 3):
+            log.write({"kind": "train", "step": step, "loss": 10.0 * step})
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 0.5), (2, 20.0), (3, 30.0)]
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
+    folder = opened(tmp_path)
+    folder.start(0)
+    with folder.writer(0) as log:
+        log.write({"kind": "train", "step": 1, "loss": float("nan"), "grad_norm": float("inf"), "kl": 0.5})
+    row = json.loads(folder.metrics.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert row == {"kind": "train", "step": 1, "loss": None, "grad_norm": None, "kl": 0.5}
+
+
+def test_what_a_clock_says_is_apart(tmp_path: Path) -> None:
+    folder = opened(tmp_path)
+    folder.start(0)
+    with folder.writer(0) as log:
+        log.write({"kind": "train", "step": 1, "loss": 0.5, "seconds_update": 1.5, "tokens_per_second": 9.0})
+        log.write({"kind": "eval", "step": 1, "regret": 0.5})
+    metrics, timings = (
+        [json.loads(line) for line in path.read_text().splitlines()] for path in (folder.metrics, folder.timings)
+    )
+    assert metrics == [{"kind": "train", "step": 1, "loss": 0.5}, {"kind": "eval", "step": 1, "regret": 0.5}]
+    assert timings == [{"kind": "train", "step": 1, "seconds_update": 1.5, "tokens_per_second": 9.0}]
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    assert events.Scalars("train/seconds_update")[0].value == 1.5
+    folder.start(0)
+    assert folder.timings.read_text() == ""
+
+
+def test_rows_after_one_that_a_power_failure_tore_are_dropped(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    rows = folder.metrics.read_bytes().splitlines(keepends=True)
+    folder.metrics.write_bytes(b"".join(rows[:2]) + b"\0\0\0\n" + rows[3])
+    folder.start(3)
+    assert folder.metrics.read_bytes() == b"".join(rows[:2])
+
+
+def test_a_setting_that_is_newer_than_the_run_had_its_default(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    saved = json.loads((folder.path / "config.json").read_text())
+    del saved["adam_beta2"]
+    (folder.path / "config.json").write_text(json.dumps(saved))
+    opened(tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"has adam_beta2=0.999, not 0.9"):
+        opened(tmp_path, resume=True, adam_beta2=0.9)

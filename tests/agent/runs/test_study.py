@@ -1,0 +1,133 @@
+"""Studies: what a file states is what runs, once, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from vpo_agent.command import main
+from vpo_agent.runs.study import check_finished, read_study, runs_of
+
+TINY = """
+name = "tiny"
+seeds = [0, 1]
+baseline = "vpo"
+[settings]
+env_kwargs = { preset = "embedded", prompt_style = "compact" }
+steps = 1
+prompts_per_step = 2
+rollouts_per_prompt = 2
+max_new_tokens = 6
+kl_coef = 0.0
+eval_prompts = 2
+eval_answers = 3
+[[arms]]
+label = "vpo"
+settings = { method = "vpo" }
+[[arms]]
+label = "grpo"
+seeds = [0]
+settings = { method = "grpo" }
+"""
+
+
+def write(folder: Path, text: str = TINY) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_runs_come_seed_by_seed_with_the_settings_of_their_arm(tmp_path: Path) -> None:
+    runs = runs_of(read_study(write(tmp_path)), tmp_path)
+    assert [(run.label, run.seed) for run in runs] == [("vpo", 0), ("grpo", 0), ("vpo", 1)]
+    assert [run.config.method for run in runs] == ["vpo", "grpo", "vpo"]
+    assert [run.config.seed for run in runs] == [0, 0, 1]
+    assert {run.config.steps for run in runs} == {1}
+    assert [run.folder for run in runs] == [
+        tmp_path / "tiny" / name for name in ("vpo-seed0", "grpo-seed0", "vpo-seed1")
+    ]
+
+
+def test_other_seeds_and_fewer_arms_can_be_asked_for(tmp_path: Path) -> None:
+    runs = runs_of(read_study(write(tmp_path)), tmp_path, seeds=[7, 8], labels=["grpo"])
+    assert [(run.label, run.seed) for run in runs] == [("grpo", 7), ("grpo", 8)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> None:
+    study = read_study(path)
+    assert study.name == path.stem
+    runs = runs_of(study, tmp_path)
+    assert len({run.folder for run in runs}) == len(runs)
+    for name in ("steps", "learning_rate", "temperature", "eval_prompts", "eval_answers"):
+        assert len({getattr(run.config, name) for run in runs}) == 1, f"{name} is meant to be the same for all arms"
+    assert {run.config.prompts_per_step * run.config.rollouts_per_prompt for run in runs} == {128}
+
+
+def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["study", str(write(tmp_path)), "--runs-dir", str(tmp_path), "--seeds", "3", "--processes", "2"]
+    assert main(command) == 0, capsys.readouterr().err
+    first = capsys.readouterr().out
+    assert "started vpo, seed 3" in first
+    assert "started grpo, seed 3" in first
+    results = [tmp_path / "tiny" / f"{name}-seed3" / "results.json" for name in ("vpo", "grpo")]
+    finished = [path.stat().st_mtime_ns for path in results]
+    assert main(command) == 0
+    assert "started" not in capsys.readouterr().out
+    assert [path.stat().st_mtime_ns for path in results] == finished
+
+
+def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, TINY.replace("steps = 1\n", 'steps = 1\nmodel = "no/such/model"\n'))
+    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
+    told = capsys.readouterr()
+    assert "FAILED: grpo, seed 0" in told.out
+    log = (tmp_path / "tiny" / "grpo-seed0.log").read_text(encoding="utf-8")
+    assert "cannot load the model 'no/such/model'" in log
+
+
+def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_path: Path) -> None:
+    runs = runs_of(read_study(write(tmp_path)), tmp_path)
+    runs[0].folder.mkdir(parents=True)
+    made = json.loads(runs[0].config.model_dump_json()) | {"learning_rate": 0.5}
+    (runs[0].folder / "config.json").write_text(json.dumps(made), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"has learning_rate=0\.5, but the study states 1e-06"):
+        check_finished(runs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "tiny"', "", "name: field required"),
+        ('name = "tiny"', 'name = "../up"', "name: string should match pattern"),
+        ("seeds = [0, 1]", "seeds = []", "seeds: list should have at least 1 item"),
+        ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's arms: vpo, grpo"),
+        ('label = "grpo"', 'label = "vpo"', "two arms called 'vpo'"),
+        ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*no estimator is called 'ppo'"),
+        ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
+        ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean 'steps'"),
+        ("[settings]", "[settings", "not valid TOML"),
+    ],
+)
+def test_a_bad_study_file_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    path = write(tmp_path, TINY.replace(old, new))
+    assert main(["study", str(path), "--runs-dir", str(tmp_path / "runs")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line), line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_study_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", str(tmp_path / "none.toml")]) == 2
+    assert "cannot read the study" in capsys.readouterr().err
+
+
+def test_an_unknown_arm_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", str(write(tmp_path)), "--arms", "ppo", "--runs-dir", str(tmp_path)]) == 2
+    assert "has no arm 'ppo': it has vpo, grpo" in capsys.readouterr().err

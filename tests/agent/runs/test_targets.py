@@ -1,0 +1,87 @@
+"""What a command's target stands for: runs, checkpoints, model folders, bundled and Hub names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from envs_data import bundled_model_path
+from vpo_agent.runs.targets import find_model, load_policy, target_name
+
+
+@pytest.fixture
+def run(bpe_model: Path, tmp_path: Path) -> Path:
+    """A run folder with two checkpoints of which the newer is the model, and an unfinished one."""
+    folder = tmp_path / "runs" / "mine"
+    for step in ("step_000050", "step_000100"):
+        shutil.copytree(bpe_model, folder / "checkpoints" / step)
+        (folder / "checkpoints" / step / "state.json").write_text("{}")
+    (folder / "checkpoints" / ".writing_step_000150").mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_a_run_stands_for_its_newest_whole_checkpoint(run: Path) -> None:
+    assert find_model(str(run)) == str(run / "checkpoints" / "step_000100")
+
+
+def test_an_older_checkpoint_can_be_chosen(run: Path) -> None:
+    assert find_model(str(run), 50) == str(run / "checkpoints" / "step_000050")
+
+
+def test_the_policy_of_a_run_has_the_weights_of_its_checkpoint(run: Path, bpe_model: Path) -> None:
+    policy, original = load_policy(str(run), device="cpu"), load_policy(str(bpe_model), device="cpu")
+    for name, parameter in original.model.state_dict().items():
+        assert torch.equal(parameter, policy.model.state_dict()[name])
+
+
+def test_bundled_models_and_names_on_the_hub_are_known_by_name(bpe_model: Path) -> None:
+    assert find_model("tiny-maze") == str(bundled_model_path("tiny-maze"))
+    assert find_model("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+    assert find_model(str(bpe_model)) == str(bpe_model)
+
+
+def test_targets_have_short_names(run: Path) -> None:
+    assert target_name(str(run)) == "mine"
+    assert target_name(str(run / "checkpoints" / "step_000050")) == "mine/step_000050"
+    assert target_name("tiny-maze") == "tiny-maze"
+    assert target_name("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+
+
+@pytest.mark.parametrize(
+    ("target", "checkpoint", "message"),
+    [
+        ("runs/nowhere", None, "there is no run or model in 'runs/nowhere': give a run folder"),
+        ("", None, "there is no run or model in ''"),
+        ("{tmp}/a/b", None, "there is no run or model in"),
+        ("tiny-maze", 3, "'tiny-maze' is not the folder of a run, so it has no checkpoint 3"),
+        ("{run}", 70, "has no checkpoint 70: those it keeps are 50, 100"),
+        ("{tmp}", None, "neither a run .* nor a model"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    run: Path, tmp_path: Path, target: str, checkpoint: int | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_model(target.format(run=run, tmp=tmp_path), checkpoint)
+
+
+def test_a_run_without_a_checkpoint_is_said(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match="has no checkpoint yet"):
+        find_model(str(tmp_path))
+
+
+def test_a_run_inside_trl_stands_for_its_model(bpe_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    shutil.copytree(bpe_model, tmp_path / "model")
+    # As long as its step is not written, the model may be half written.
+    with pytest.raises(ValueError, match="has no checkpoint yet"):
+        find_model(str(tmp_path))
+    (tmp_path / "model" / "state.json").write_text('{"step": 7}')
+    assert find_model(str(tmp_path)) == find_model(str(tmp_path), 7) == str(tmp_path / "model")
+    with pytest.raises(ValueError, match="has no checkpoint 3: those it keeps are 7"):
+        find_model(str(tmp_path), 3)

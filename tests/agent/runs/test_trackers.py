@@ -1,0 +1,135 @@
+"""Trackers: imported only where a run asks for one, told everything, and going on with the same run after a resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import TESTS
+
+from vpo_agent.config import TrainConfig
+from vpo_agent.runs.run_folder import RunFolder
+from vpo_agent.trainer import Trainer, read_metrics
+
+MakeConfig = Callable[..., TrainConfig]
+
+# Their calls, by the signatures of wandb 0.31 and trackio 0.23. Both bring dozens of packages, and trackio asks for an
+# older Hub client than the one that the project is tested with, so the tests do not install them.
+WANDB = """
+import json, os
+def _note(*entry):
+    with open(os.environ["TOLD"], "a") as file:
+        file.write(json.dumps(entry) + "\\n")
+class Run:
+    def log(self, data, step=None, commit=None):
+        _note("log", data, step)
+    def finish(self, exit_code=None, quiet=None):
+        _note("finish", exit_code)
+def init(entity=None, project=None, dir=None, id=None, name=None, notes=None, tags=None, config=None, resume=None):
+    _note("init", project, dir, id, name, config, resume)
+    return Run()
+"""
+TRACKIO = """
+import json, os
+def _note(*entry):
+    with open(os.environ["TOLD"], "a") as file:
+        file.write(json.dumps(entry) + "\\n")
+class Run:
+    def log(self, metrics, step=None):
+        _note("log", metrics, step)
+    def finish(self):
+        _note("finish", 0)
+def init(project, name=None, group=None, space_id=None, config=None, resume="never"):
+    _note("init", project, None, name, name, config, resume)
+    return Run()
+"""
+
+
+@pytest.fixture(params=["wandb", "trackio"])
+def tracker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A stand-in for a tracker that writes down what it is told."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    (folder / f"{request.param}.py").write_text({"wandb": WANDB, "trackio": TRACKIO}[request.param])
+    monkeypatch.delitem(sys.modules, request.param, raising=False)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("TOLD", str(tmp_path / "told.jsonl"))
+    yield request.param
+    sys.modules.pop(request.param, None)
+
+
+def told(tmp_path: Path) -> list[Any]:
+    return [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+
+
+def test_a_tracker_gets_every_number_of_metrics_and_timings(
+    letters_config: MakeConfig, tmp_path: Path, tracker: str
+) -> None:
+    trainer = Trainer(letters_config(tracker=tracker, steps=2, eval_every=1))
+    trainer.train()
+    first, *logs, last = told(tmp_path)
+    assert first[:2] == ["init", "vpo-gym"]
+    assert first[5]["learning_rate"] == 1e-2
+    assert "runs_dir" not in first[5]
+    assert last == ["finish", 0]
+    written = [*read_metrics(trainer.folder.metrics), *read_metrics(trainer.folder.timings)]
+    expected = {
+        (row["step"], f"{row['kind']}/{name}", value)
+        for row in written
+        for name, value in row.items()
+        if name not in ("kind", "step") and value is not None
+    }
+    assert {(step, name, value) for _, row, step in logs for name, value in row.items()} == expected
+    assert any("seconds_update" in name for _, name, _ in expected)
+
+
+def test_a_resumed_run_goes_on_as_the_same_run(letters_config: MakeConfig, tmp_path: Path, tracker: str) -> None:
+    Trainer(letters_config(tracker=tracker, steps=1)).train()
+    Trainer(letters_config(tracker=tracker, steps=2), resume=True).train()
+    first, second = (entry for entry in told(tmp_path) if entry[0] == "init")
+    assert first[3] == second[3]
+    assert second[6] == "allow"
+    Trainer(letters_config(tracker=tracker, steps=1), overwrite=True).train()
+    assert [entry for entry in told(tmp_path) if entry[0] == "init"][-1][3] != first[3]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_that_is_not_installed_is_known_before_anything_is_made(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    config = letters_config(tracker=name)
+    with pytest.raises(ValueError, match=rf"tracker={name} needs the package {name}: pip install 'vpo-gym\[{name}\]'"):
+        RunFolder.open(config, resume=False, overwrite=False)
+    assert not config.runs_dir.exists()
+
+
+def test_a_run_without_a_tracker_imports_none(tracker: str, letters_config: MakeConfig, tmp_path: Path) -> None:
+    Trainer(letters_config(steps=1)).train()
+    assert tracker not in sys.modules
+    assert not (tmp_path / "told.jsonl").exists()
+
+
+def test_weights_and_biases_offline_keeps_the_run_on_this_machine(letters_config: MakeConfig, tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="needs the wandb extra, whose many packages the dev extra leaves out")
+    config = letters_config(tracker="wandb", steps=2)
+    script = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+import torch, toys
+torch.set_num_threads(1)
+toys.register_letters()
+from vpo_agent.config import TrainConfig
+from vpo_agent.trainer import Trainer
+Trainer(TrainConfig.model_validate_json({config.model_dump_json()!r})).train()
+"""
+    environment = {**os.environ, "WANDB_MODE": "offline", "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=300)
+    (stored,) = (config.runs_dir / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+    assert b"train/set_score" in stored.read_bytes()

@@ -1,0 +1,480 @@
+"""Search: what is varied, what is counted, what is found, and what is said where it cannot be done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from paths import ROOT
+from PIL import Image
+from toys import LETTERS, LETTERS_ID, LettersEnv, bpe_tokenizer, letters_tokenizer, tiny_model
+
+from vpo_agent.command import main
+from vpo_agent.pareto.evaluate import Pool
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.search import (
+    InstanceSearch,
+    SearchJob,
+    SearchResult,
+    best_of_n,
+    best_of_pool,
+    evolve,
+    hard_instances,
+    run_search,
+)
+from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.evolution import Archive
+from vpo_agent.search.records import NOT_SAMPLED
+from vpo_agent.search.runner import SearchTarget, per_instance
+from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
+from vpo_envs import Objective, Status
+from vpo_envs.text import answer_tags, format_answers
+
+MAZE = {"preset": "embedded", "prompt_style": "compact", "split": "test"}
+
+
+@pytest.fixture(scope="module")
+def letters(letters_model: Path) -> LMPolicy:
+    return LMPolicy.from_pretrained(letters_model, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def tiny_maze() -> LMPolicy:
+    from vpo_agent.runs.targets import load_policy
+
+    return load_policy("tiny-maze", device="cpu")
+
+
+def letters_env(num_answers: int) -> LettersEnv:
+    return LettersEnv(split="test", num_answers=num_answers)
+
+
+# ------------------------------------------------------------------------------------------ finishing what is begun
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma2"])
+def test_begun_rows_are_sampled_as_plain_forward_passes_say(family: str) -> None:
+    """Every token is the one that its uniform number picks from the distribution of an unpadded, uncached pass."""
+    tokenizer = bpe_tokenizer()
+    model = tiny_model(family, tokenizer)
+    policy = LMPolicy(model, tokenizer)
+    prompts = ["the maze", "an answer to the maze and more"]
+    beginnings = [[], [40, 41, 42], [50], [60, 61, 62, 63, 64]]
+    which = [0, 1, 1, 0]
+    keys = [(7, row) for row in range(4)]
+    finished = Continuer(policy, prompts, max_new_tokens=9, temperature=1.3).finish(
+        which, beginnings, ["</answer>"] * 4, keys
+    )
+    for prompt, beginning, key, new in zip(which, beginnings, keys, finished, strict=True):
+        assert len(beginning) + len(new) <= 9
+        uniforms = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(9, np.float32)
+        row = tokenizer(prompts[prompt])["input_ids"] + beginning
+        for token, uniform in zip(new, uniforms, strict=False):
+            with torch.no_grad():
+                chances = torch.softmax(model(input_ids=torch.tensor([row])).logits[0, -1].float() / 1.3, -1)
+            # The number falls into the token's own stretch of the cumulative distribution, up to rounding.
+            high = float(chances[: token + 1].sum())
+            assert high - float(chances[token]) - 1e-4 <= uniform <= high + 1e-4
+            row.append(token)
+
+
+def test_a_row_is_the_same_whichever_others_are_in_flight(letters: LMPolicy) -> None:
+    env = letters_env(3)
+    prompts = [env.prompt(env.task(index), 3) for index in range(4)]
+    together = Continuer(letters, prompts, max_new_tokens=14)
+    rows = [0, 1, 2, 3, 1, 1]
+    keys = [(5, number) for number in range(6)]
+    begun = [[] for _ in rows]
+    closing = ["</answer_3>"] * 6
+    whole = together.finish(rows, begun, closing, keys)
+    parted = Continuer(letters, prompts, max_new_tokens=14, most_rows=2).finish(rows, begun, closing, keys)
+    alone = Continuer(letters, [prompts[1]], max_new_tokens=14).finish([0], [[]], closing[:1], keys[4:5])
+    assert whole == parted
+    assert alone == [whole[4]]
+    assert len({tuple(row) for row in whole}) > 1
+
+
+def test_a_row_ends_at_its_own_tag(letters: LMPolicy) -> None:
+    env = letters_env(3)
+    continuer = Continuer(letters, [env.prompt(env.task(0), 3)], max_new_tokens=14)
+    tags = [closing for _, closing in answer_tags(3)]
+    finished = continuer.finish([0, 0, 0], [[]] * 3, tags, [(1,), (2,), (3,)])
+    for tag, tokens in zip(tags, finished, strict=True):
+        assert letters.tokenizer.decode(tokens).endswith(tag)
+        assert letters.tokenizer.decode(tokens).count(tag) == 1
+
+
+def test_a_beginning_that_fills_the_response_is_an_error(letters: LMPolicy) -> None:
+    continuer = Continuer(letters, ["pick 1 for 3"], max_new_tokens=4)
+    with pytest.raises(ValueError, match="begins with 4 tokens, which leaves none of max_new_tokens=4"):
+        continuer.finish([0], [[5, 5, 5, 5]], ["</answer>"], [(0,)])
+
+
+# ------------------------------------------------------------------------------------------ prefixes
+
+
+@pytest.mark.parametrize("make", [bpe_tokenizer, letters_tokenizer])
+def test_answers_are_found_with_their_tokens(make: object) -> None:
+    tokenizer = make()  # type: ignore[operator]  # one of two functions
+    text = format_answers([" a ", None, " c "], 3)
+    tokens = tokenizer(f"a {text} b", add_special_tokens=False)["input_ids"]
+    first, second, third = read_answers(tokenizer, tokens, 3)
+    assert second is None
+    assert first is not None
+    assert third is not None
+    for answer, letter, tag in ((first, "a", "1"), (third, "c", "3")):
+        assert answer.text.strip() == letter
+        assert tokenizer.decode(answer.response).rstrip().endswith(f"</answer_{tag}>")
+        assert tokenizer.decode(before(answer)).rstrip().endswith(f"<answer_{tag}>")
+        assert letter in tokenizer.decode(answer.response[answer.start : answer.stop])
+    assert "<answer_1>" in tokenizer.decode(before(third))
+
+
+def test_a_prefix_keeps_the_answers_before_and_never_the_whole_answer() -> None:
+    tokenizer = bpe_tokenizer()
+    tokens = tokenizer("<answer_1>the maze</answer_1>\n<answer_2>an answer to the maze</answer_2>")["input_ids"]
+    answer = read_answers(tokenizer, tokens, 2)[1]
+    assert answer is not None
+    rng = np.random.default_rng(0)
+    prefixes = [tokenizer.decode(random_prefix(answer, rng)) for _ in range(200)]
+    head = "<answer_1>the maze</answer_1>\n<answer_2>"
+    assert all(prefix.startswith(head) for prefix in prefixes)
+    kept = {prefix.removeprefix(head) for prefix in prefixes}
+    assert "" in kept
+    assert len(kept) == answer.stop - answer.start
+    assert all("an answer to the maze".startswith(part) and part != "an answer to the maze" for part in kept)
+
+
+def test_the_rewrite_prompt_shows_the_answer_and_the_active_scores() -> None:
+    text = rewrite_prompt("Do it.", "UP", ["left", "right"], np.array([0.25, 1.0]), np.array([True, False]))
+    assert text.startswith("Do it.")
+    assert "<answer>UP</answer>" in text
+    assert "- left: 0.25" in text
+    assert "right" not in text
+
+
+# ------------------------------------------------------------------------------------------ best-of-n
+
+
+def pool_of(rewards: np.ndarray, fronts: tuple[np.ndarray, ...] | None = None) -> Pool:
+    n, _, _, d = rewards.shape
+    return Pool(
+        rewards.astype(np.float32),
+        np.zeros(rewards.shape[:3], dtype=np.int8),
+        np.ones((n, d), dtype=bool),
+        np.full((n, d), 1 / d),
+        np.arange(10, 10 + n),
+        tuple("abcd"[:d]),
+        fronts,
+    )
+
+
+def test_the_best_of_a_pool_is_the_mean_over_all_subsets() -> None:
+    pool = pool_of(np.random.default_rng(3).random((2, 3, 2, 2)))
+    scalar = pool.rewards.reshape(2, 6, 2).astype(float).mean(axis=-1)
+    curve = best_of_pool(pool, 6)
+    for k in range(1, 7):
+        brute = [np.mean([row[list(chosen)].max() for chosen in combinations(range(6), k)]) for row in scalar]
+        np.testing.assert_allclose(curve[:, k - 1], brute, rtol=1e-6)
+
+
+def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
+    for m in (1, 3):
+        env = letters_env(m)
+        result = best_of_n(env, letters, [4, 9], budget=10, max_new_tokens=14)
+        for one in result.instances:
+            assert one.rewards.shape == (10, 2)
+            assert (one.status != NOT_SAMPLED).all()
+            for reward, status in zip(one.rewards, one.status, strict=True):
+                if status == Status.OK:
+                    assert any(np.allclose(reward, vector) for vector in LETTERS.values())
+            assert one.best()[-1] == pytest.approx((one.rewards @ one.weights).max())
+        # A letter in its tags is three tokens; hardly any answer is missing.
+        assert result.tokens()[:, -1].min() >= 20
+
+
+# ------------------------------------------------------------------------------------------ evolution
+
+
+def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze: LMPolicy) -> None:
+    for m in (1, 3):
+        env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=m)
+        result = evolve(env, tiny_maze, [0, 3], budget=20, start=7, offspring=4, max_new_tokens=100)
+        assert [int((one.status != NOT_SAMPLED).sum()) for one in result.instances] == [20, 20]
+        assert all((np.diff(one.best()) >= 0).all() for one in result.instances)
+        scored = [
+            env.score_answers(env.task(one.index), [one.best_answer])[0][0] @ one.weights for one in result.instances
+        ]
+        np.testing.assert_allclose(scored, result.best()[:, -1], rtol=1e-6)
+
+
+def test_the_start_of_a_search_is_best_of_n(tiny_maze: LMPolicy) -> None:
+    env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=3)
+    sampled = best_of_n(env, tiny_maze, [5], budget=6, seed=2, max_new_tokens=100)
+    evolved = evolve(env, tiny_maze, [5], budget=8, start=6, seed=2, max_new_tokens=100)
+    np.testing.assert_array_equal(sampled.instances[0].rewards, evolved.instances[0].rewards[:6])
+
+
+def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze: LMPolicy) -> None:
+    env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=1)
+    settings = {"budget": 16, "start": 4, "max_new_tokens": 50}
+    alone = evolve(env, tiny_maze, [2], seed=1, **settings)  # type: ignore[arg-type]
+    beside = evolve(env, tiny_maze, [7, 2], seed=1, **settings)  # type: ignore[arg-type]
+    other = evolve(env, tiny_maze, [2], seed=2, **settings)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(alone.instances[0].rewards, beside.instances[1].rewards)
+    np.testing.assert_array_equal(alone.instances[0].tokens, beside.instances[1].tokens)
+    assert not np.array_equal(alone.instances[0].tokens, other.instances[0].tokens)
+
+
+class StringsEnv(LettersEnv):
+    """Write six letters: each place that holds an a is worth a sixth. Independent samples hardly ever get them all."""
+
+    objectives = (Objective("share", "share of a", lambda outcome: outcome[0]),)
+
+    def parse(self, text: str) -> str:
+        return "".join(text.split())
+
+    def evaluate(self, task: object, answer: str) -> tuple[float, float]:
+        return sum(letter == "a" for letter in answer[:6]) / 6, 0.0
+
+    def outcome_front(self, task: object) -> list[tuple[tuple[float, float], str]]:
+        return [((1.0, 0.0), "aaaaaa")]
+
+
+@pytest.fixture(scope="module")
+def strings() -> LMPolicy:
+    """Writes six letters, each a or b with equal chances."""
+    from toys import teach
+
+    tokenizer = letters_tokenizer()
+    model = tiny_model("qwen3", tokenizer, scale=1.0, max_position_embeddings=64)
+    env, rng = StringsEnv(), np.random.default_rng(0)
+    pairs = [
+        (env.prompt(env.task(i), 1), f"<answer> {' '.join(rng.choice(list('ab'), size=6))} </answer> <eos>")
+        for i in range(128)
+    ]
+    teach(model, tokenizer, pairs, steps=80, rate=1e-2)
+    return LMPolicy(model.eval(), tokenizer)
+
+
+def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> None:
+    env = StringsEnv(split="test")
+    settings = {"budget": 40, "seed": 0, "max_new_tokens": 12}
+    sampled = best_of_n(env, strings, range(8), **settings)  # type: ignore[arg-type]
+    evolved = evolve(env, strings, range(8), start=10, **settings)  # type: ignore[arg-type]
+    assert evolved.best()[:, -1].mean() > sampled.best()[:, -1].mean() + 0.02
+    assert evolved.solved()[:, -1].sum() > sampled.solved()[:, -1].sum()
+    # What has reached the optimum samples no more, and stays solved.
+    done = [one for one in evolved.instances if one.solved_at() is not None]
+    assert done
+    for one in done:
+        assert one.best()[-1] == pytest.approx(1.0)
+    assert any((one.status == NOT_SAMPLED).any() for one in done)
+
+
+def test_the_rewrite_variation_runs_on_whole_prompts(strings: LMPolicy) -> None:
+    class Asking(StringsEnv):
+        def prompt(self, task: object, num_answers: int) -> str:
+            return "pick 1 for 3"
+
+    env = Asking(split="test")
+    result = evolve(env, strings, [0], budget=5, start=2, fresh=1.0, variation="rewrite", max_new_tokens=12)
+    assert result.method == "evolve (rewrite)"
+    assert int((result.instances[0].status != NOT_SAMPLED).sum()) == 5
+
+
+def test_the_parent_is_the_best_under_the_weights_drawn() -> None:
+    archive = Archive(np.array([0.5, 0.5]), np.array([True, True]))
+    vectors = {"a": (1.0, 0.0), "b": (0.0, 1.0), "c": (0.6, 0.6), "d": (0.1, 0.1)}
+    for name, vector in vectors.items():
+        archive.add(Answer(name, (1,), 1, 0, 1), np.array(vector, dtype=np.float32))
+    archive.add(Answer("c2", (1,), 1, 0, 1), np.array(vectors["c"], dtype=np.float32))
+    rng = np.random.default_rng(0)
+    drawn = [archive.parent(rng)[0].text for _ in range(400)]
+    assert set(drawn) == {"a", "b", "c2"}
+    # Under w uniform on the segment, c is best for w in [0.4, 0.6], a fifth; half of the draws have w* itself.
+    assert drawn.count("c2") / 400 == pytest.approx(0.6, abs=0.08)
+
+
+# ------------------------------------------------------------------------------------------ records and jobs
+
+
+def record(scalars: list[float], optimum: float | None = 1.0, index: int = 0) -> InstanceSearch:
+    return InstanceSearch(
+        index,
+        np.array([1.0]),
+        optimum,
+        np.array(scalars, dtype=np.float32)[:, None],
+        np.zeros(len(scalars), dtype=np.int8),
+        np.arange(len(scalars)),
+        "UP",
+    )
+
+
+def test_solved_means_within_the_tolerance_of_the_optimum() -> None:
+    assert record([0.2, 0.981, 0.5]).solved_at() == 2
+    assert record([0.2, 0.979, 0.5]).solved_at() is None
+    assert record([0.2, 0.979, 0.5]).solved_at(tolerance=0.03) == 2
+    assert record([1.0], optimum=None).solved_at() is None
+    result = SearchResult("evolve", ("a",), (record([0.1, 0.99]), record([0.1, 0.2])))
+    assert result.solved().tolist() == [[False, True], [False, False]]
+
+
+def test_an_answer_without_a_score_is_no_progress() -> None:
+    one = record([0.3, 0.9])
+    one.status[1] = Status.INVALID
+    assert one.best().tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
+
+
+def test_records_survive_both_files(tmp_path: Path) -> None:
+    one = record([1 / 3, 0.7])
+    again = InstanceSearch.from_json(one.to_json())
+    np.testing.assert_array_equal(one.rewards, again.rewards)
+    result = SearchResult("evolve (prefix)", ("a",), (one, record([0.1, 0.2], optimum=None, index=3)))
+    result.save(tmp_path / "search.npz")
+    loaded = SearchResult.load(tmp_path / "search.npz")
+    assert loaded.method == result.method
+    assert [row.to_json() for row in loaded.instances] == [row.to_json() for row in result.instances]
+    (tmp_path / "broken.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="cannot read the search"):
+        SearchResult.load(tmp_path / "broken.npz")
+
+
+def test_hard_instances_are_those_that_no_pool_solves() -> None:
+    rewards = np.zeros((2, 3, 4, 1, 1))
+    rewards[0, 0, 0] = rewards[1, 1, 3] = 0.99
+    rewards[:, 2] = 0.9
+    fronts = tuple(np.array([[1.0]]) for _ in range(3))
+    pools = [pool_of(values, fronts) for values in rewards]
+    assert hard_instances(pools, k=4) == [12]
+    # The best of 2 of 4 answers is expected to be the good one only half of the time.
+    assert hard_instances(pools, k=2) == [10, 11, 12]
+    assert hard_instances(pools, k=4, tolerance=0.11) == []
+    with pytest.raises(ValueError, match="at least one pool"):
+        hard_instances([])
+    with pytest.raises(ValueError, match="no exact fronts"):
+        hard_instances([pool_of(rewards[0])])
+    with pytest.raises(ValueError, match="different instances"):
+        hard_instances([pools[0], pool_of(rewards[0][:2], fronts[:2])])
+
+
+def job_on_letters(**changes: object) -> SearchJob:
+    settings = {"env": LETTERS_ID, "indices": (0, 1, 2), "method": "evolve", "iterations": 8, "start": 3}
+    return SearchJob(**{**settings, "max_new_tokens": 14, **changes})  # type: ignore[arg-type]
+
+
+def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
+    loads: list[str] = []
+
+    def load(name: str) -> LMPolicy:
+        loads.append(name)
+        return letters
+
+    targets = [SearchTarget(name, m, lambda name=name: load(name)) for name, m in (("one", 1), ("three", 3))]
+    out = tmp_path / "search"
+    whole = run_search(job_on_letters(), targets, out, say=lambda text: None)
+    assert loads == ["one", "three"]
+    for name in ("one", "three"):
+        lines = (out / f"{name}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
+        assert SearchResult.load(out / f"{name}.npz").best().shape == (3, 8)
+    assert "| three | evolve (prefix) | 8 |" in (out / "results.md").read_text()
+    with Image.open(out / "solved.png") as picture:
+        assert picture.width > 1000
+
+    # It stopped in the middle of the second line of the second policy.
+    log = out / "three.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[0] + lines[1][:40])
+    again = run_search(job_on_letters(), targets, out, say=lambda text: None)
+    assert loads == ["one", "three", "three"]
+    assert [row.to_json() for row in again["three"].instances] == [row.to_json() for row in whole["three"].instances]
+    with pytest.raises(ValueError, match="holds a search with seed=0, not 1: give another --out"):
+        run_search(job_on_letters(seed=1), targets, out)
+
+
+def test_the_table_shows_best_and_cost_against_the_budget() -> None:
+    rows = per_instance(SearchResult("evolve", ("a",), (record([0.2, 0.5, 0.99, 0.99], index=8),))).splitlines()
+    head, cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in (rows[0], rows[2]))
+    shown = dict(zip(head, cells, strict=True))
+    assert shown == {
+        "instance": "8",
+        "best of 1": "0.200",
+        "best of 3": "0.990",
+        "best of 4": "0.990",
+        "optimum": "1.000",
+        "solved after": "3",
+        # The answers cost 0, 1, 2 and 3 tokens.
+        "its tokens": "3",
+        "all tokens": "6",
+    }
+
+
+def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is not the folder of a search, so it is not touched"):
+        run_search(job_on_letters(), [SearchTarget("a", 1, lambda: letters)], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["tiny-maze", "--method", "anneal"], "unknown method 'anneal': choose one of best-of-n, evolve, openevolve"),
+        (["runs/none"], "there is no run or model in 'runs/none'"),
+        (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
+        (["tiny-maze", "--indices", "3,-1"], "-1"),
+        (["tiny-maze", "--indices", "3,x"], "whole numbers apart by commas, got '3,x'"),
+        (["tiny-maze", "--indices", "3,3"], "named twice"),
+        (["tiny-maze", "--prompts", "0"], "--prompts must be at least 1"),
+        (["tiny-maze", "--prompts", "2", "--indices", "1"], "exclude each other"),
+        (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
+        (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
+        (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
+        (["tiny-maze", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
+        ([], "give the policies to search with"),
+        (["--api-base", "http://127.0.0.1:9/v1", "--method", "openevolve"], "--env"),
+        (["--api-base", "http://127.0.0.1:9/v1", "--env", "vpo/Code-v0"], "--api-base is for --method openevolve"),
+        (
+            ["--api-base", "http://127.0.0.1:9/v1", "--env", "vpo/Code-v0", "--method", "openevolve"],
+            "cannot reach the endpoint 'http://127.0.0.1:9/v1'",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_said_in_one_line(
+    argv: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert main(["search", *argv]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "evolve_maze.py"
+    command = [sys.executable, str(example), "--instances", "2", "--answers", "12"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| tiny-maze, evolve | evolve (prefix) | 12 |" in done.stdout
+    assert "| tiny-maze, best-of-n | best-of-n | 12 |" in done.stdout
+    assert "tiny-maze: evolution is ahead on" in done.stdout
+    assert (tmp_path / "searches" / "evolve_maze" / "solved.png").stat().st_size > 0
+
+
+def test_an_index_outside_a_data_set_is_an_error() -> None:
+    env = letters_env(1)
+    env.rows = (env.task(0), env.task(1))  # type: ignore[attr-defined]  # as an environment with a data set has them
+    from vpo_agent.search.instances import task_of
+
+    with pytest.raises(ValueError, match="instance 2 is outside the split 'test', which has 0 to 1"):
+        task_of(env, 2)

@@ -1,0 +1,580 @@
+"""The training loop: it learns, goes on exactly where it was stopped, and survives what is not finite."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+from processes import heed_interrupts
+
+from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.errors import TrainingDiverged
+from vpo_agent.estimators import Advantages, available_estimators, register_estimator, registry
+from vpo_agent.estimators.reward_groups import RewardGroups
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.rollouts.collect import collect
+from vpo_agent.runs.checkpoints import checkpoints
+from vpo_agent.trainer import Trainer, read_metrics
+
+MakeConfig = Callable[..., TrainConfig]
+
+
+class Crash(Exception):
+    """Stands for whatever ends a process."""
+
+
+def stop_at(trainer: Trainer, step: int, error: type[BaseException]) -> None:
+    """Make the trainer meet an error as it begins the step after ``step``."""
+    task = trainer.env.task
+
+    def failing(index: int) -> Any:
+        if trainer.step >= step:
+            raise error
+        return task(index)
+
+    trainer.env.task = failing  # type: ignore[method-assign]
+
+
+def rows_of(trainer: Trainer) -> list[dict[str, Any]]:
+    return read_metrics(trainer.folder.metrics)
+
+
+def assert_same_run(first: Trainer, second: Trainer) -> None:
+    ours, theirs = first.policy.model.state_dict(), second.policy.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert torch.equal(value, theirs[name]), name
+    for name, value in first.optimizer.state().items():
+        assert torch.equal(value, second.optimizer.state()[name]), name
+    assert first.folder.metrics.read_bytes() == second.folder.metrics.read_bytes()
+
+
+# --- learning ---
+
+
+def test_a_step_of_vpo_makes_better_rollouts_more_likely(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config(learning_rate=3e-3, rollouts_per_prompt=8))
+    tasks = [trainer.env.task(index) for index in range(4)]
+    settings: dict[str, Any] = {"rollouts": 8, "max_new_tokens": 14, "temperature": 1.0}
+    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
+    advantages = trainer._estimate(rollouts, trainer._weights(rollouts.tasks)).advantages
+    before = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach()
+    trainer.train_step()
+    change = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach() - before
+    weights = advantages.flatten()
+    assert float((change * weights).sum()) > 0
+    assert change[weights > 0].mean() > change[weights < 0].mean()
+
+
+@pytest.mark.parametrize("method", ["vpo", "grpo"])
+def test_training_raises_the_score_it_trains_on(letters_config: MakeConfig, method: str) -> None:
+    trainer = Trainer(
+        letters_config(method=method, steps=12, prompts_per_step=8, rollouts_per_prompt=8, learning_rate=3e-3)
+    )
+    trainer.train()
+    scores = [row["set_score"] for row in rows_of(trainer)]
+    assert np.mean(scores[-3:]) > np.mean(scores[:3]) + 0.05
+
+
+def weights_after_two_steps(config: TrainConfig) -> torch.Tensor:
+    trainer = Trainer(config)
+    trainer.train()
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.policy.model.parameters()])
+
+
+def test_credit_reaches_the_tokens(letters_config: MakeConfig) -> None:
+    plain = weights_after_two_steps(letters_config(steps=2, name="plain"))
+    without, given = (
+        weights_after_two_steps(
+            letters_config(steps=2, method="vpo_credit", method_options={"coefficient": c}, name=f"credit{c}")
+        )
+        for c in (0.0, 1.0)
+    )
+    assert torch.equal(plain, without)
+    assert not torch.equal(plain, given)
+
+
+def test_goal_conditioned_prompts_state_the_weights_that_score_them(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(letters_config(method="goal_conditioned", steps=1, prompts_per_step=3))
+    prompts: list[str] = []
+    sample = trainer.policy.sample
+
+    def seen(texts: list[str], **settings: Any) -> Any:
+        prompts.extend(texts)
+        return sample(texts, **settings)
+
+    monkeypatch.setattr(trainer.policy, "sample", seen)
+    weights = trainer._weights([trainer.env.task(index) for index in range(3)])
+    assert weights is not None
+    assert weights.shape == (3, 1, 2)
+    row = trainer.train_step()
+    assert len(prompts) == 3
+    for prompt, (left, right) in zip(prompts, weights[:, 0].tolist(), strict=True):
+        assert f"- left: {round(100 * left)} %" in prompt
+        assert f"- right: {round(100 * right)} %" in prompt
+        assert round(100 * left) + round(100 * right) == 100
+    assert 0 <= row["set_score"] <= 1
+    pool = trainer.evaluate("after")
+    goals = {prompt.split("pick")[0] for prompt in prompts[3:]}
+    assert len(goals) > pool.rewards.shape[1], "each rollout is meant to have a goal of its own"
+
+
+# --- every method ---
+
+
+@pytest.mark.parametrize("method", available_estimators())
+def test_every_method_takes_steps_on_the_maze(method: str, tmp_path: Path) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    toys.tiny_model("llama", tokenizer, max_position_embeddings=1024).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    config = make_config(
+        {
+            "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+            "model": str(tmp_path / "model"),
+            "method": method,
+            "steps": 2,
+            "prompts_per_step": 2,
+            "rollouts_per_prompt": 4,
+            "max_new_tokens": 6,
+            "kl_coef": 0.01,
+            "device": "cpu",
+            "runs_dir": str(tmp_path / "runs"),
+        }
+    )
+    trainer = Trainer(config)
+    trainer.train()
+    rows = read_metrics(trainer.folder.metrics)
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert all(isinstance(value, str) or math.isfinite(value) for value in row.values())
+        assert row["groups_without_signal"] == 2, "no answer of random weights is a route"
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", available_estimators())
+def test_every_method_moves_the_weights_where_rewards_differ(letters_config: MakeConfig, method: str) -> None:
+    trainer = Trainer(letters_config(method=method, steps=1))
+    before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
+    row = trainer.train_step()
+    assert row["groups_without_signal"] < 4
+    assert row["grad_norm"] > 0
+    assert any(not torch.equal(value, before[name]) for name, value in trainer.policy.model.state_dict().items())
+
+
+# --- stopping and going on ---
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "validation and mini-batches": {"eval_every": 2, "minibatch_prompts": 2, "warmup_steps": 3},
+    "kl": {"kl_coef": 0.05},
+    "bfloat16": {"dtype": "bfloat16"},
+    "adapters": {"lora_rank": 2, "kl_coef": 0.05},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_crashed_goes_on_to_the_same_end(letters_config: MakeConfig, kind: str) -> None:
+    settings = {"steps": 6, "checkpoint_every": 2, **KINDS[kind]}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    first = Trainer(letters_config(name="halves", **settings))
+    stop_at(first, 5, Crash)
+    with pytest.raises(Crash):
+        first.train()
+    assert [path.name for path in checkpoints(first.folder.checkpoints)] == ["step_000002", "step_000004"]
+    second = Trainer(letters_config(name="halves", **settings), resume=True)
+    assert second.step == 4
+    second.train()
+    assert_same_run(whole, second)
+    if "lora_rank" in settings:
+        assert all(row["kl"] > 0 for row in rows_of(second)[1:])
+
+
+def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_end(letters_config: MakeConfig) -> None:
+    settings = {"steps": 3, "checkpoint_every": 1, "eval_every": 1}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    config = letters_config(name="killed", **settings)
+    script = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
+import torch, toys
+torch.set_num_threads(1)
+toys.register_letters()
+from vpo_agent.config import TrainConfig
+from vpo_agent.trainer import Trainer
+trainer = Trainer(TrainConfig.model_validate_json({config.model_dump_json()!r}))
+task = trainer.env.task
+trainer.env.task = lambda index: os.kill(os.getpid(), signal.SIGKILL) if trainer.step == 2 else task(index)
+trainer.train()
+"""
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    again = Trainer(config, resume=True)
+    assert again.step == 2
+    again.train()
+    assert_same_run(whole, again)
+
+
+def test_a_run_that_crashed_while_validating_lacks_no_row_in_the_end(letters_config: MakeConfig) -> None:
+    settings = {"steps": 4, "checkpoint_every": 1, "eval_every": 2}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    first = Trainer(letters_config(name="halves", **settings))
+
+    task = first._validation_env.task
+
+    def failing(index: int) -> Any:
+        if first.step:
+            raise Crash
+        return task(index)
+
+    first._validation_env.task = failing  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        first.train()
+    second = Trainer(letters_config(name="halves", **settings), resume=True)
+    second.train()
+    assert_same_run(whole, second)
+
+
+def test_a_run_goes_on_from_a_checkpoint_from_before_settings_were_in_it(letters_config: MakeConfig) -> None:
+    settings = {"steps": 2, "checkpoint_every": 1, "rollouts_per_prompt": 3}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    first = Trainer(letters_config(name="halves", **settings))
+    stop_at(first, 1, Crash)
+    with pytest.raises(Crash):
+        first.train()
+    (saved,) = checkpoints(first.folder.checkpoints)
+    (saved / "manifest.json").unlink()
+    state = json.loads((saved / "state.json").read_text())
+    (saved / "state.json").write_text(json.dumps({name: state[name] for name in ("step", "skipped_steps")}))
+    second = Trainer(letters_config(name="halves", **settings), resume=True)
+    second.train()
+    assert_same_run(whole, second)
+
+
+def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Trainer(letters_config(name="whole", eval_every=2))
+    whole.train()
+    assert [row["step"] for row in rows_of(whole) if row["kind"] == "eval"] == [0, 2]
+    first = Trainer(letters_config(name="early", eval_every=2))
+    stop_at(first, 1, Crash)
+    with pytest.raises(Crash):
+        first.train()
+    assert "starts again" not in capsys.readouterr().err
+    second = Trainer(letters_config(name="early", eval_every=2), resume=True)
+    assert second.step == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "starts again" in line]
+    assert line.startswith(f"the run in {str(second.folder.path)!r} has no checkpoint yet: it starts again from step 0")
+    second.train()
+    assert_same_run(whole, second)
+
+
+def test_a_run_that_was_interrupted_keeps_its_last_whole_step(letters_config: MakeConfig) -> None:
+    settings = {"steps": 4, "eval_every": 2}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    first = Trainer(letters_config(name="stopped", **settings))
+    stop_at(first, 3, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    second = Trainer(letters_config(name="stopped", **settings), resume=True)
+    assert second.step == 3
+    second.train()
+    assert_same_run(whole, second)
+
+
+def test_an_interrupt_in_the_middle_of_an_update_saves_nothing(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(letters_config(steps=4))
+    step = trainer.optimizer.step
+
+    def interrupted(*arguments: float) -> float:
+        if trainer.step == 2:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    monkeypatch.setattr(trainer.optimizer, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert checkpoints(trainer.folder.checkpoints) == []
+
+
+INTERRUPT = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+import torch, toys
+torch.set_num_threads(1)
+toys.register_letters()
+from vpo_agent.config import TrainConfig
+from vpo_agent.trainer import Trainer
+
+if {ignored}:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+former = signal.getsignal(signal.SIGINT)
+trainer = Trainer(TrainConfig.model_validate_json({config!r}))
+step = trainer.optimizer.step
+def interrupted(*arguments):
+    for _ in range({times} if trainer.step == 2 else 0):
+        os.kill(os.getpid(), signal.SIGINT)
+    return step(*arguments)
+trainer.optimizer.step = interrupted
+try:
+    trainer.train()
+except KeyboardInterrupt:
+    print("stopped at", trainer.step)
+assert signal.getsignal(signal.SIGINT) is former
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "ignored", "stopped", "saved"),
+    [
+        (1, False, "stopped at 3\n", ["step_000003"]),
+        (2, False, "stopped at 2\n", []),
+        (1, True, "", ["step_000006"]),
+    ],
+    ids=["once", "twice", "ignored, as in the background of a shell"],
+)
+def test_ctrl_c_in_an_update_waits_for_the_whole_step(
+    letters_config: MakeConfig, times: int, ignored: bool, stopped: str, saved: list[str]
+) -> None:
+    settings = {"steps": 6, "eval_every": 3}
+    config = letters_config(name="stopped", **settings)
+    script = INTERRUPT.format(
+        tests=str(Path(toys.__file__).parent), config=config.model_dump_json(), times=times, ignored=ignored
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, preexec_fn=heed_interrupts
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == stopped
+    assert ("stopping after this step; Ctrl-C again stops at once" in done.stderr) == (not ignored)
+    assert [path.name for path in checkpoints(config.runs_dir / "stopped" / "checkpoints")] == saved
+    if stopped and saved:
+        whole = Trainer(letters_config(name="whole", **settings))
+        whole.train()
+        again = Trainer(config, resume=True)
+        again.train()
+        assert_same_run(whole, again)
+
+
+def test_a_trainer_in_another_thread_leaves_ctrl_c_alone(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config())
+    former = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(trainer.train).result()
+    assert trainer.step == 3
+    assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_a_finished_run_has_nothing_left_to_train(letters_config: MakeConfig) -> None:
+    first = Trainer(letters_config())
+    first.train()
+    second = Trainer(letters_config(), resume=True)
+    second.train()
+    assert_same_run(first, second)
+
+
+def test_a_finished_run_can_be_made_longer(letters_config: MakeConfig) -> None:
+    whole = Trainer(letters_config(name="whole", steps=5))
+    whole.train()
+    Trainer(letters_config(steps=2)).train()
+    longer = Trainer(letters_config(steps=5), resume=True)
+    longer.train()
+    assert_same_run(whole, longer)
+
+
+def test_a_run_cannot_be_resumed_to_fewer_steps_than_it_has_done(letters_config: MakeConfig) -> None:
+    Trainer(letters_config()).train()
+    kept = (letters_config().runs_dir / "run" / "config.json").read_bytes()
+    with pytest.raises(
+        ValueError, match=r"step_000003' has done 3 steps, more than the 2 of --steps: give --steps 3 or"
+    ):
+        Trainer(letters_config(steps=2), resume=True)
+    assert (letters_config().runs_dir / "run" / "config.json").read_bytes() == kept
+
+
+def test_a_whole_checkpoint_is_a_model_like_any_other(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config())
+    trainer.train()
+    (last,) = checkpoints(trainer.folder.checkpoints)
+    again = LMPolicy.from_pretrained(last, device="cpu")
+    for name, value in trainer.policy.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name])
+
+
+# --- what is not finite ---
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that this test may add to."""
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+
+
+def register_failing(bad_steps: set[int]) -> None:
+    """An estimator that gives NaN at these steps; ``probe`` is the trainer's own trial of it."""
+    calls = {"step": 0}
+
+    @register_estimator("failing", answers="set", needs_weights=False)
+    def failing(groups: RewardGroups) -> Advantages:
+        """The scalar reward, or NaN."""
+        scores = groups.scalar_scores().mean(-1)
+        bad = calls["step"] in bad_steps
+        calls["step"] += 1
+        return Advantages(torch.full_like(scores, torch.nan) if bad else scores - scores.mean(), scores)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_step_that_is_not_finite_is_skipped_counted_and_shown(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register_failing({1, 2, 4, 5})
+    trainer = Trainer(letters_config(method="failing", steps=6, minibatch_prompts=2))
+    states = []
+    train_step = trainer.train_step
+
+    def watched() -> dict[str, Any]:
+        row = train_step()
+        states.append(torch.cat([p.detach().flatten().clone() for p in trainer.policy.model.parameters()]))
+        return row
+
+    trainer.train_step = watched  # type: ignore[method-assign]
+    trainer.train()
+    rows = rows_of(trainer)
+    assert [row["skipped_steps"] for row in rows] == [1, 2, 2, 3, 4, 4]
+    assert [row["loss"] is None for row in rows] == [True, True, False, True, True, False]
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[1], states[2])
+    assert torch.equal(states[2], states[4])
+    shown = capsys.readouterr()
+    assert "step 4: skipped, its loss or gradient is not finite" in shown.out + shown.err
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_three_in_a_row_end_the_run_with_the_last_good_checkpoint_kept(letters_config: MakeConfig) -> None:
+    register_failing({3, 4, 5})
+    trainer = Trainer(letters_config(method="failing", steps=9, checkpoint_every=1, keep_checkpoints=1))
+    with pytest.raises(TrainingDiverged, match=r"3 steps in a row .* up to step 5: lower --learning-rate") as caught:
+        trainer.train()
+    (last,) = checkpoints(trainer.folder.checkpoints)
+    assert last.name == "step_000002"
+    assert str(trainer.folder.checkpoints) in str(caught.value)
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.01])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_weights_that_are_not_finite_end_the_run(letters_config: MakeConfig, bad: float, kl_coef: float) -> None:
+    trainer = Trainer(letters_config(steps=9, checkpoint_every=1, kl_coef=kl_coef))
+    train_step = trainer.train_step
+
+    def poisoned() -> dict[str, Any]:
+        if trainer.step == 2:
+            with torch.no_grad():
+                trainer.policy.model.get_input_embeddings().weight.fill_(bad)
+        return train_step()
+
+    trainer.train_step = poisoned  # type: ignore[method-assign]
+    with pytest.raises(TrainingDiverged):
+        trainer.train()
+    last = checkpoints(trainer.folder.checkpoints)[-1]
+    assert last.name == "step_000002"
+    kept = LMPolicy.from_pretrained(last, device="cpu")
+    assert all(bool(torch.isfinite(parameter).all()) for parameter in kept.model.parameters())
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_checkpoint_that_fell_due_at_a_bad_step_is_made_up_for(letters_config: MakeConfig) -> None:
+    register_failing({2})
+    trainer = Trainer(letters_config(method="failing", steps=5, checkpoint_every=2, keep_checkpoints=9))
+    trainer.train()
+    assert [path.name for path in checkpoints(trainer.folder.checkpoints)] == [
+        "step_000003",
+        "step_000004",
+        "step_000005",
+    ]
+
+
+# --- rollouts without a score ---
+
+
+def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: MakeConfig, tmp_path: Path) -> None:
+    model = toys.save_letters_model(tmp_path / "broken", letters="ab" + toys.BROKEN)
+    trainer = Trainer(letters_config(model=str(model), steps=1, rollouts_per_prompt=12, num_answers=1))
+    tasks = [trainer.env.task(index) for index in range(4)]
+    settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
+    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
+    assert 0 < rollouts.valid.sum() < rollouts.valid.size
+    advantages, scores, _ = trainer._estimate(rollouts, trainer._weights(rollouts.tasks))
+    assert (advantages.numpy()[~rollouts.valid] == 0).all()
+    for prompt in range(4):
+        kept = advantages.numpy()[prompt][rollouts.valid[prompt]]
+        assert kept.mean() == pytest.approx(0, abs=1e-6)
+    row = trainer.train_step()
+    assert row["invalid_rollouts"] == (~rollouts.valid).sum()
+    assert row["set_score"] == pytest.approx(scores.numpy()[rollouts.valid].mean())
+    assert row["left"] == pytest.approx(rollouts.rewards[rollouts.valid][..., 0].mean(), rel=1e-5)
+
+
+# --- before anything starts ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": "vpo/Labyrinth-v0"}, "unknown environment 'vpo/Labyrinth-v0'"),
+        ({"model": "no/such/model"}, "cannot load the model 'no/such/model'"),
+        ({"device": "abacus"}, "unknown device 'abacus'"),
+        ({"dtype": "float8"}, "unknown dtype 'float8'"),
+        ({"scalar_weights": [1.0, 1.0, 1.0]}, r"need 2 values, one per objective \(left, right\); got 3"),
+        ({"scalar_weights": [1.0, -1.0]}, "objective weights must be finite and not negative; got -1"),
+        ({"scalar_weights": [0.0, 0.0]}, "objective weights need a positive value"),
+        ({"method": "max_at_k", "method_options": {"k": 99}}, "k of max_at_k must lie between 2 and 6"),
+        ({"method_options": {"k": 2}}, "vpo takes scalarization, augmentation; got 'k'"),
+        ({"max_new_tokens": 1000}, "do not fit into the 64 positions"),
+        ({"env_kwargs": {"colour": "red"}}, "bad arguments for test/Letters-v0"),
+    ],
+)
+def test_bad_settings_are_known_before_a_run_is_deleted_or_made(
+    letters_config: MakeConfig, changes: dict[str, Any], message: str
+) -> None:
+    precious = letters_config().runs_dir / "run" / "config.json"
+    precious.parent.mkdir(parents=True)
+    precious.write_text(letters_config().model_dump_json())
+    with pytest.raises(ValueError, match=message):
+        Trainer(letters_config(**changes), overwrite=True)
+    assert precious.exists()
+    with pytest.raises(ValueError, match=message):
+        Trainer(letters_config(**changes, name="fresh"))
+    assert not (letters_config().runs_dir / "fresh").exists()
+
+
+def test_the_seed_keys_the_samples_and_not_the_tasks(letters_config: MakeConfig) -> None:
+    runs = [Trainer(letters_config(name=f"seed{seed}", seed=seed)) for seed in (0, 1)]
+    assert runs[0].env.task(3) == runs[1].env.task(3)
+    assert runs[0].train_step()["loss"] != runs[1].train_step()["loss"]
+
+
+def test_the_scalar_weights_of_the_settings_are_those_of_the_report(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config(scalar_weights=[3.0, 1.0]))
+    pool = trainer.evaluate("before")
+    np.testing.assert_allclose(pool.scalar_weights, [[0.75, 0.25]] * 4)
+    assert json.loads((trainer.folder.path / "config.json").read_text())["scalar_weights"] == [3.0, 1.0]

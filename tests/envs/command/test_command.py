@@ -1,0 +1,184 @@
+"""The console command: what it prints, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from paths import ROOT
+
+import vpo_envs
+from vpo_envs.command import main
+from vpo_envs.command.play import read_block
+from vpo_envs.command.show import cut, show_objectives, text_env_ids
+from vpo_envs.text import answer_tags
+
+VECTOR = re.compile(r"^(ok|unparsable \(.+\)): (.+)$", flags=re.MULTILINE)
+PROCESSES = 60
+"""Seconds that a process may take."""
+
+
+def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *argv: str) -> str:
+    """What ``vpo play vpo/Maze-v0`` prints for what is typed."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert main(["play", "vpo/Maze-v0", "--seed", "3", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_runs_in_a_process_of_its_own_with_piped_input() -> None:
+    command = [sys.executable, "-m", "vpo_envs.command", "play", "vpo/Maze-v0", "--seed", "3"]
+    done = subprocess.run(command, cwd=ROOT, input="DOWN\n", capture_output=True, encoding="utf-8", timeout=PROCESSES)
+    assert done.returncode == 0, done.stderr
+    assert "answer 1: ok: completion 0" in done.stdout
+
+
+def test_the_command_leaves_torch_alone() -> None:
+    script = "import sys; from vpo_agent.command import main; main(['envs']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESSES)
+    assert done.returncode == 0, done.stderr
+    assert "vpo/Maze-v0" in done.stdout
+
+
+def test_the_package_installs_the_command() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"]["vpo"] == "vpo_agent.command:main"
+
+
+def test_each_environment_is_listed_on_a_line_with_its_objectives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs"]) == 0
+    lines = dict(re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines())
+    assert set(lines) == {*text_env_ids(), "vpo/MazeSteps-v0"}
+    assert lines["vpo/Maze-v0"] == "completion, gold, diamond, avoid_lava"
+    assert lines["vpo/MazeSteps-v0"] == "completion, gold, diamond, avoid_lava (one action a step, not text)"
+
+
+@pytest.mark.parametrize("env_id", ["vpo/Maze-v0", "vpo/MuSiQue-v0", "vpo/EUREQA-v0", "vpo/Tools-v0"])
+@pytest.mark.parametrize("index", [0, 7])
+def test_the_good_answer_earns_more_than_the_poor_one(
+    env_id: str, index: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["envs", env_id, "--index", str(index)]) == 0
+    (good_status, good), (_, poor) = VECTOR.findall(capsys.readouterr().out)
+    assert good_status == "ok"
+    values = [[float(entry.split()[-1]) for entry in vector.split(", ")] for vector in (good, poor)]
+    assert sum(values[0]) > sum(values[1])
+
+
+def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "vpo/Tools-v0", "--env-kwargs", '{"mode": "conflict"}']) == 0
+    assert "request_1" in capsys.readouterr().out
+
+
+def test_untagged_answers_are_scored_and_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = play(monkeypatch, capsys, "DOWN,\nDOWN\n\nnowhere\n", "--num-answers", "2")
+    assert re.search(r"^answer 1: ok: completion 0", out, flags=re.MULTILINE)
+    assert re.search(r"^answer 2: unparsable \('nowhere' is not one of", out, flags=re.MULTILINE)
+    assert "route 1: no exit in 2 of 27 steps" in out
+
+
+def test_an_answer_of_the_front_earns_what_the_front_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = vpo_envs.MazeEnv()
+    env.reset(seed=3)
+    answers = [point.answer for point in env.front(env.current_task)]
+    out = play(monkeypatch, capsys, "\n\n".join(answers), "--num-answers", str(len(answers)))
+    earned = re.findall(r"^answer \d: ok: (.+)$", out, flags=re.MULTILINE)
+    front = re.findall(r"^  (completion .+)$", out, flags=re.MULTILINE)
+    assert earned == front
+    assert len(earned) == len(answers)
+
+
+@pytest.mark.parametrize("kwargs", ["{}", '{"answers_as_steps": true}'])
+def test_answers_in_tags_are_taken_as_they_are(
+    kwargs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = "<answer_1>U</answer_1>\n\n<answer_2>\nU\n\n</answer_2>\n"
+    out = play(monkeypatch, capsys, typed, "--num-answers", "2", "--env-kwargs", kwargs)
+    assert "answer 1: ok" in out
+    assert "answer 2: duplicate" in out
+
+
+def test_one_block_may_hold_all_the_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = "<answer_1>U</answer_1>\n<answer_2>D</answer_2>\n"
+    out = play(monkeypatch, capsys, typed, "--num-answers", "2")
+    assert "Answer 2 of 2" not in out
+    assert "answer 2: ok" in out
+
+
+def test_nothing_typed_is_an_answer_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "answer 1: missing" in play(monkeypatch, capsys, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "block"),
+    [
+        ("a\nb\n\nc\n", "a\nb"),
+        ("```python\na\n\nb\n```\n\nc\n", "```python\na\n\nb\n```"),
+        ("<answer>a\n\nb</answer>\n\nc\n", "<answer>a\n\nb</answer>"),
+        ("a", "a"),
+    ],
+)
+def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block: str) -> None:
+    assert read_block(io.StringIO(typed), answer_tags(1)) == block
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["envs", "vpo/Labyrinth-v0"], "unknown environment 'vpo/Labyrinth-v0': "),
+        (["envs", "nothing"], "unknown environment 'nothing': choose one of vpo/Code-v0, "),
+        (["play", "vpo/maze-v0"], "unknown environment 'vpo/maze-v0': did you mean vpo/Maze-v0? choose one of"),
+        (["envs", "Tools-v0"], "unknown environment 'Tools-v0': did you mean vpo/Tools-v0? choose one of"),
+        (["envs", "Labyrinth"], "unknown environment"),
+        (["envs", "a b:c/d"], "unknown environment"),
+        (["envs", "vpo/MazeSteps-v0"], "does not answer in text"),
+        (["envs", "vpo/Maze-v0", "--index", "-1"], "index"),
+        (["envs", "--env-kwargs", '{"mode": "paper"}'], "needs the id"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", "{"], "must be a JSON object"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", "[1]"], "must be a JSON object"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes preset"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown maze preset 'huge'"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"data_seed": "x"}'], "cannot be made"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"num_answers": 1.5}'], "whole number"),
+        (["play", "vpo/Maze-v0", "--num-answers", "0"], "at least 1"),
+        (["play", "vpo/Maze-v0", "--seed", "-1"], "at least 0"),
+        (["play", "vpo/MuSiQue-v0", "--env-kwargs", '{"source": "no/such.jsonl"}'], "cannot be made"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_names_that_count_up_are_drawn_together() -> None:
+    names = ["hop_1", "hop_2", "hop_3", "f1", "entity_A", "entity_B"]
+    assert show_objectives(names) == "hop_1 to hop_3, f1, entity_A, entity_B"
+
+
+@pytest.mark.parametrize("text", ["line\n" * 1000, "x" * 5000, "x" * 5000 + "\n", "short"])
+def test_a_long_text_is_cut_in_its_middle(text: str) -> None:
+    short = cut(text, 100)
+    if len(text) <= 100:
+        assert short == text
+        return
+    head, left_out, tail = re.fullmatch(r"(.*)\n\[… ([\d,]+) characters …\]\n(.*)", short, flags=re.DOTALL).groups()
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + len(tail) + int(left_out.replace(",", "")) == len(text)
+    assert len(head) + len(tail) <= 100

@@ -1,0 +1,479 @@
+"""The sandbox runs programs as the interpreter would, holds its limits, and says when it cannot be set up."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paths import ROOT
+
+from vpo_envs.sandbox import (
+    HOLDS,
+    PROMISES,
+    Claim,
+    Limits,
+    Program,
+    RunResult,
+    Sandbox,
+    SandboxUnavailable,
+    Tier,
+    choose_tier,
+    not_held,
+    run_program,
+    same_output,
+)
+from vpo_envs.sandbox import interpreters as interpreters_module
+from vpo_envs.sandbox.preflight import canaries
+from vpo_envs.sandbox.seccomp import MACHINES, candidate_filter
+from vpo_envs.sandbox.tiers import user_changer
+from vpo_envs.sandbox.zygote import plain
+
+SHORT = Limits(seconds=0.5, memory_mb=256)
+
+
+@cache
+def missing(tier: Tier) -> str:
+    """Why a tier cannot be had on this machine; empty where it can."""
+    try:
+        choose_tier(tier.value, allow_unsafe=True)
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""
+
+
+def need(tier: Tier) -> None:
+    if missing(tier):
+        pytest.skip(missing(tier))
+
+
+@pytest.fixture(scope="module")
+def tier() -> Tier:
+    return choose_tier()
+
+
+def call(source: str, *arguments: Any, tier: Tier, limits: Limits = Limits()) -> RunResult:  # noqa: B008 - frozen
+    return run_program(Program(source, "call", (json.dumps(arguments),), "f"), tier, limits)[0]
+
+
+def program(source: str, *inputs: str, tier: Tier, limits: Limits = Limits()) -> list[RunResult]:  # noqa: B008
+    return run_program(Program(source, "stdin", inputs), tier, limits)
+
+
+# --- tiers ---
+
+
+def test_the_tier_in_use_is_said(tier: Tier, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nsandbox tests run in tier {tier}; on this machine: ", end="")
+        print(", ".join(f"{each} {'no' if missing(each) else 'yes'}" for each in Tier), end=" ")
+    assert tier is not Tier.D
+
+
+@pytest.mark.parametrize("each", list(Tier))
+def test_every_tier_holds_its_canaries(each: Tier) -> None:
+    need(each)
+    assert canaries(each) == []
+
+
+def test_canaries_get_through_where_nothing_holds_them() -> None:
+    need(Tier.D)
+    held = {"environment", "descriptors", "memory"}
+    tried = [name for name in PROMISES if name not in ("time", "output")]
+    broken = {text.split(" ")[0] for text in canaries(Tier.D, tried)}
+    assert broken == set(tried) - held
+
+
+def test_each_tier_holds_no_more_than_the_better_one() -> None:
+    for better, worse in zip(list(Tier), list(Tier)[1:], strict=False):
+        assert set(HOLDS[worse]) <= set(HOLDS[better])
+    assert not_held(Tier.A) == []
+    assert len(not_held(Tier.D)) == len(PROMISES) - len(HOLDS[Tier.D])
+
+
+def test_the_table_in_the_security_document_is_what_the_tiers_hold() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip("`"): (cells[1], cells[2:])
+        for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+        if len(cells) == 6 and cells[0].startswith("`")
+    }
+    assert {name: phrase for name, (phrase, _) in rows.items()} == PROMISES
+    for i, each in enumerate(Tier):
+        assert tuple(name for name in PROMISES if rows[name][1][i] == "yes") == tuple(
+            name for name in PROMISES if name in HOLDS[each]
+        )
+        assert all(marks[i] in ("yes", "no") for _, marks in rows.values())
+
+
+def test_without_bubblewrap_the_next_tier_is_used() -> None:
+    code = """
+from vpo_envs.sandbox import *
+try:
+    print(choose_tier())
+except SandboxUnavailable:
+    print("none")
+try:
+    choose_tier("A")
+except SandboxUnavailable as error:
+    print(error)
+"""
+    environment = {**os.environ, "VPO_SANDBOX_BWRAP": "/nowhere/bwrap"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    chosen, reason = done.stdout.splitlines()
+    assert chosen == next((tier.value for tier in (Tier.B, Tier.C) if not missing(tier)), "none")
+    assert reason.endswith("(A: VPO_SANDBOX_BWRAP=/nowhere/bwrap is no program)")
+
+
+@pytest.mark.parametrize("changer", ["setpriv", "popen"])
+def test_root_starts_each_sandbox_as_a_user_of_its_own(changer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(Tier.D)
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a process as another user")
+    if changer == "popen":
+        monkeypatch.setattr("vpo_envs.sandbox.tiers.user_changer", lambda: None)
+    elif user_changer() is None:
+        pytest.skip("setpriv is not installed")
+    source = "import os\ndef f():\n    return [*os.getresuid(), *os.getresgid(), *os.getgroups()]"
+    seen = [json.loads(call(source, tier=Tier.D).result)[1:] for _ in range(2)]
+    for ids in seen:
+        assert len(ids) == 6
+        assert len(set(ids)) == 1
+        assert ids[0] != 0
+    assert seen[0] != seen[1] or seen[0][0] == 65534
+
+
+def test_the_preflight_logs_the_tier_and_what_it_does_not_guarantee(caplog: pytest.LogCaptureFixture) -> None:
+    need(Tier.C)
+    from vpo_envs.sandbox import preflight
+
+    with caplog.at_level(logging.INFO, "vpo_envs.sandbox"):
+        assert preflight._try(Tier.C) == ""
+    assert "sandbox tier C passed its preflight" in caplog.text
+    assert "cannot ask whether a file exists" in caplog.text
+
+
+def test_tier_d_is_refused_unless_it_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="allow_unsafe=True"):
+        choose_tier("D")
+    with pytest.raises(ValueError, match="unknown sandbox tier 'E'"):
+        choose_tier("E")  # type: ignore[arg-type]  # the error is about just that
+    assert choose_tier("D", allow_unsafe=True) is Tier.D
+
+
+@pytest.mark.parametrize("each", list(Tier))
+def test_every_tier_gives_the_same_runs(each: Tier) -> None:
+    need(each)
+    source = "import sys\nfor line in sys.stdin:\n    print(sum(map(int, line.split())))\n"
+    runs = program(source, "1 2\n3 4\n", "", "x\n", tier=each)
+    assert [run.stdout for run in runs] == [b"3\n7\n", b"", b""]
+    assert [(run.ending, run.code) for run in runs] == [("exited", 0), ("exited", 0), ("exited", 1)]
+    assert b"invalid literal" in runs[2].stderr
+
+
+# --- as the interpreter would ---
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "out"),
+    [
+        ("print(input())", 0, b"one\n"),
+        ("import sys\nprint(sys.stdin.read().split())", 0, b"['one', 'two']\n"),
+        ("import sys\nprint(sys.stdin.buffer.readline())", 0, b"b'one\\n'\n"),
+        ("print(open(0).read(), end='')", 0, b"one\ntwo\n"),
+        ("import os\nos.write(1, os.read(0, 4))", 0, b"one\n"),
+        ("import sys\ndef main():\n    print(input())\nsys.exit(main())", 0, b"one\n"),
+        ("import sys\nif __name__ == '__main__':\n    print('main')\n    sys.exit(0)", 0, b"main\n"),
+        ("import sys\nprint('before')\nsys.exit(3)", 3, b"before\n"),
+        ("import sys\nprint('before')\nsys.exit('message')", 1, b"before\n"),
+        ("raise SystemExit", 0, b""),
+        ("print('before')\n1 / 0", 1, b"before\n"),
+        ("def f(:", 1, b""),
+        ("import atexit\natexit.register(lambda: print('last'))\nprint('first')", 0, b"first\nlast\n"),
+        ("import threading\nthreading.Thread(target=lambda: print(input())).start()", 0, b"one\n"),
+        ("import os\nprint('lost')\nos._exit(0)", 0, b""),
+        ("import os\nos.abort()", -11, b""),
+        ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\nprint(A(1))", 0, b"A(x=1)\n"),
+        ("import sys\nsys.setrecursionlimit(30000)\nf = lambda n: n and f(n - 1)\nprint(f(20000))", 0, b"0\n"),
+        ("import asyncio\nasync def f():\n    return 5\nprint(asyncio.run(f()))", 0, b"5\n"),
+        ("import decimal, fractions, statistics, zlib, hashlib, datetime\nprint(hashlib.md5().name)", 0, b"md5\n"),
+        ("print('\\u00e9\\U0001f600')", 0, "é😀\n".encode()),
+        ("import sys\nprint(sys.argv, __file__ if '__file__' in globals() else '')", 0, b"['answer.py'] \n"),
+    ],
+)
+def test_programs_run_as_the_interpreter_would_run_them(source: str, code: int, out: bytes, tier: Tier) -> None:
+    run = program(source, "one\ntwo\n", tier=tier)[0]
+    assert (run.ending, run.stdout) == ("exited", out), run.stderr
+    assert run.code == code or (code < 0 and run.code < 0)
+
+
+def test_large_inputs_and_outputs_pass_through(tier: Tier) -> None:
+    text = "0123456789" * 100_000
+    assert program("import sys\nsys.stdout.write(sys.stdin.read())", text, tier=tier)[0].stdout == text.encode()
+    assert program("pass", text, tier=tier)[0].ending == "exited"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(a, b):\n    return a + b",
+        "class Solution:\n    def f(self, a: List[int], b: List[int]) -> List[int]:\n        return a + b",
+        "from __future__ import annotations\nf = lambda a, b: [*a, *b]",
+        "print('noise')\nimport operator\nf = operator.add\nif __name__ == '__main__':\n    raise ValueError",
+    ],
+)
+def test_functions_are_found_as_they_are_written(source: str, tier: Tier) -> None:
+    run = call(source, [1], [2, 3], tier=tier)
+    assert Claim(run.result).equals([1, 2, 3], as_json=True), run.stderr
+
+
+def test_what_one_test_changes_no_other_test_sees(tier: Tier) -> None:
+    source = (
+        "import builtins\nseen = []\ndef f(x):\n    seen.append(x)\n    builtins.len = lambda _: 99\n    return seen"
+    )
+    runs = run_program(Program(source, "call", ("[1]", "[2]"), "f"), tier, Limits())
+    assert [run.result for run in runs] == [b'["l",1]', b'["l",2]']
+
+
+def test_setup_runs_between_the_answer_and_an_expression(tier: Tier) -> None:
+    asked = Program(
+        "class Node:\n    pass", "expression", ("root.x", "[root.x] * 2"), setup="root = Node()\nroot.x = 5"
+    )
+    assert [run.result for run in run_program(asked, tier, Limits())] == [b"5", b'["l",5,5]']
+
+
+def test_equal_runs_are_equal_also_where_code_draws_or_hashes(tier: Tier) -> None:
+    source = "import random\ndef f():\n    return [random.random(), list({'a', 'b', 'c', 'd', 'e'}), hash('text')]"
+    assert len({call(source, tier=tier).result for _ in range(3)}) == 1
+
+
+# --- limits ---
+
+
+def test_every_test_is_run_also_after_one_that_fails(tier: Tier) -> None:
+    source = """
+import os, sys, time
+task = input()
+if task == "sleep": time.sleep(60)
+if task == "loop":
+    while True: pass
+if task == "eat": bytearray(1 << 30)
+if task == "crash": os.abort()
+if task == "flood":
+    while True: print("x" * 1000)
+print("fine")
+"""
+    asked = ("fine", "sleep", "crash", "fine", "flood", "eat", "loop", "fine")
+    runs = program(source, *asked, tier=tier, limits=SHORT)
+    endings = ["exited", "timed_out", "exited", "exited", "output_limit", "exited", "timed_out", "exited"]
+    assert [run.ending for run in runs] == endings
+    assert [run.stdout == b"fine\n" for run in runs] == [name == "fine" for name in asked]
+    assert b"MemoryError" in runs[5].stderr
+    assert runs[2].code < 0
+
+
+def test_output_just_below_its_limit_is_kept_and_more_is_not(tier: Tier) -> None:
+    limits = Limits(output_bytes=1000)
+    sizes = ["998", "999", "1000", "50000"]
+    runs = program("print('x' * int(input()))", *sizes, tier=tier, limits=limits)
+    assert [run.ending for run in runs] == ["exited", "exited", "output_limit", "output_limit"]
+    assert all(len(run.stdout) <= 1000 for run in runs)
+
+
+def test_many_candidates_run_at_one_time(tier: Tier) -> None:
+    results: dict[int, bytes] = {}
+
+    def work(number: int) -> None:
+        results[number] = call("def f(x):\n    return x * x", number, tier=tier).result
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: str(number * number).encode() for number in range(8)}
+
+
+def test_no_descriptor_is_left_open(tier: Tier) -> None:
+    call("def f():\n    return 1", tier=tier)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        call("def f():\n    return 1", tier=tier)
+        call("def f():\n    while True: pass", tier=tier, limits=Limits(seconds=0.05))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+# --- setting up ---
+
+
+def test_a_python_that_no_one_can_reach_makes_the_sandbox_unavailable(tmp_path: Path) -> None:
+    code = (
+        "from vpo_envs.sandbox import *\ntry:\n    choose_tier()\nexcept SandboxUnavailable as error:\n    print(error)"
+    )
+    environment = {**os.environ, "VPO_SANDBOX_PYTHON": str(tmp_path / "python")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "no sandbox for model-written code can be set up here" in done.stdout
+    assert "VPO_SANDBOX_PYTHON" in done.stdout
+
+
+def test_a_python_out_of_reach_is_copied(monkeypatch: pytest.MonkeyPatch, tier: Tier) -> None:
+    executable = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    copied = interpreters_module.staged_copy(executable)
+    assert copied is not None
+    assert copied.version == sys.version.split()[0]
+    monkeypatch.setattr("vpo_envs.sandbox.tiers.interpreter", lambda as_other_user: copied)
+    run = call("import sys, zlib\ndef f():\n    return sys.executable", tier=tier)
+    assert json.loads(run.result) == copied.executable
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
+def test_the_filter_is_an_allow_list(machine: str) -> None:
+    calls = MACHINES[machine].calls
+    for forbidden in ("ptrace", "mount", "unshare", "bpf", "memfd_create", "connect", "unlinkat", "io_uring_setup"):
+        assert forbidden not in calls
+    code = candidate_filter(machine)
+    assert code is not None
+    assert len(code) % 8 == 0
+    assert len(code) // 8 < 4096
+    assert candidate_filter("pdp11") is None
+
+
+def test_system_call_numbers_are_those_of_the_kernel_headers() -> None:
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+    if not header.exists():
+        pytest.skip("the kernel's headers for x86-64 are not installed")
+    words = [line.split() for line in header.read_text().splitlines() if line.startswith("#define __NR_")]
+    numbers = {name.removeprefix("__NR_"): int(number) for _, name, number in words}
+    assert {name: numbers[name] for name in MACHINES["x86_64"].calls} == MACHINES["x86_64"].calls
+
+
+# --- comparing values ---
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+KEYS = st.integers(-5, 5) | st.text(max_size=3)
+RICH = st.recursive(
+    KEYS | st.none() | st.binary(max_size=4) | st.complex_numbers(max_magnitude=10, allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.sets(KEYS, max_size=4)
+        | st.dictionaries(KEYS, inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+def claim(value: object) -> Claim:
+    return Claim(json.dumps(plain(value)).encode())
+
+
+@given(PLAIN)
+def test_json_values_equal_themselves(value: object) -> None:
+    assert claim(value).equals(value, as_json=True)
+    assert claim(value).equals(json.loads(json.dumps(value)), as_json=True)
+
+
+@given(RICH)
+def test_python_values_equal_themselves_after_a_literal(value: object) -> None:
+    assert claim(value).equals(ast.literal_eval(repr(value)), as_json=False)
+
+
+@given(RICH, RICH)
+def test_python_values_differ_where_python_says_so(left: object, right: object) -> None:
+    if left != right and not any(isinstance(part, complex) for part in (left, right)):
+        assert not claim(left).equals(right, as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "as_json", "equal"),
+    [
+        ((1, 2), [1, 2], True, True),
+        ((1, 2), [1, 2], False, False),
+        (True, 1, True, False),
+        (True, 1, False, True),
+        (1, True, True, False),
+        (2.0, 2, True, True),
+        (0.1 + 0.2, 0.3, True, True),
+        (0.3001, 0.3, True, False),
+        (float("nan"), 1.0, True, False),
+        (float("nan"), float("nan"), False, True),
+        (float("inf"), float("inf"), False, True),
+        (10**400, float("inf"), False, False),
+        (10**400, 1.5, True, False),
+        ({1: 2}, {"1": 2}, True, True),
+        ({1: 2}, {"1": 2}, False, False),
+        ({1, 2}, {2, 1}, False, True),
+        ({1, 2}, {2, 3}, False, False),
+        ([1, [2, ("x", None)]], [1, [2, ["x", None]]], True, True),
+        (b"ab", b"ab", False, True),
+        ("1", 1, True, False),
+        ([], [[]], True, False),
+        (1 + 2j, 1 + 2j, False, True),
+    ],
+)
+def test_values_compare_by_type(value: object, expected: object, as_json: bool, equal: bool) -> None:
+    assert claim(value).equals(expected, as_json=as_json) is equal
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [b"", b"{", b"NaN", b"[" * 100_000, b'["l"', b"\xff", b"1" * 5000, b"[" * 50_000 + b"]" * 50_000],
+)
+def test_bytes_that_are_no_value_are_an_error(forged: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason is
+        Claim(forged)
+
+
+@pytest.mark.parametrize(
+    "forged", [b'["d",1]', b'["d",[1]]', b'["f","x"]', b'["f",1]', b"[[],1]", b'{"a":1}', b'["c","0x1p0"]']
+)
+def test_malformed_trees_equal_nothing(forged: bytes) -> None:
+    for expected in ({}, {1: 2}, 1.0, [1], 1j, [], None):
+        assert not Claim(forged).equals(expected, as_json=False)
+
+
+def test_a_claim_larger_than_expected_costs_nothing() -> None:
+    big = json.dumps(["s", *[i * ((1 << 61) - 1) for i in range(100_000)]]).encode()
+    start = time.process_time()
+    assert not Claim(big).equals({1, 2, 3}, as_json=False)
+    assert time.process_time() - start < 1.0
+
+
+@pytest.mark.parametrize(
+    ("written", "expected", "same"),
+    [
+        (b"1 2\n", "1 2", True),
+        (b"1 2  \n\n\n", "1 2\n", True),
+        (b"1 2\r\n3\r\n", "1 2\n3", True),
+        (b" 1 2\n", "1 2\n", False),
+        (b"1\n\n2\n", "1\n2\n", False),
+        (b"1  2\n", "1 2\n", False),
+        (b"", "", True),
+        (b"\xff", "?", False),
+        (b"1.0\n", "1", False),
+    ],
+)
+def test_output_compares_line_by_line(written: bytes, expected: str, same: bool) -> None:
+    assert same_output(written, expected) is same
+
+
+def test_a_sandbox_reports_its_tier(tier: Tier) -> None:
+    ran = Sandbox().run(Program("print(1)", "stdin", ("",)))
+    assert ran.tier is tier
+    assert isinstance(ran.runs, Sequence)

@@ -1,0 +1,620 @@
+"""The code environment: prompts, parsing, verdicts, statuses, and rows of published data sets."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REALDATA
+
+from envs_data.readers import BadRow
+from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Status, UnknownFront, Unparsable
+from vpo_envs.scoring.scorers import Scorer, ScoringJob
+from vpo_envs.tasks.code.assertions import read_assertion, signature
+from vpo_envs.tasks.code.rows import read_code_row
+from vpo_envs.tasks.code.scoring import run_tests
+from vpo_envs.tasks.code.task import MAX_TESTS, spread
+from vpo_envs.tasks.code.text import MAX_SOURCE_CHARS, read_source
+from vpo_envs.text import format_answers, split_answers
+
+ADD = CodeTask(
+    title="Add",
+    statement="Add two numbers.",
+    kind="call",
+    entry="add",
+    tests=tuple(CodeTest(input=f"[{a}, {b}]", output=str(a + b)) for a, b in ((1, 2), (0, 0), (-1, 1), (10, 5))),
+    solution="def add(a, b): return a + b",
+)
+ECHO = CodeTask(title="Echo", statement="Echo.", kind="stdin", tests=(CodeTest(input="a\n", output="a\n"),))
+
+
+@pytest.fixture(scope="module")
+def env() -> CodeEnv:
+    return CodeEnv(time_limit=2.0)
+
+
+def scores(env: CodeEnv, task: CodeTask, *answers: str) -> tuple[list[list[float]], list[str]]:
+    batch = env.score_batch([task], [format_answers(answers)], len(answers))
+    active = env.active(task)
+    return batch.rewards[0][:, active].tolist(), [Status(status).name for status in batch.status[0]]
+
+
+# --- scoring ---
+
+
+@pytest.mark.parametrize(
+    ("source", "vector"),
+    [
+        ("def add(a, b): return a + b", [1, 1, 1, 1]),
+        ("class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b", [1, 1, 1, 1]),
+        ("def add(a, b): return a - b", [0, 1, 0, 0]),
+        ("def add(a, b):\n    if a == 1: raise ValueError\n    return a + b", [0, 1, 1, 1]),
+        ("def add(a, b):\n    while not a: pass\n    return a + b", [1, 0, 1, 1]),
+        ("def add(a, b): return float(a + b)", [1, 1, 1, 1]),
+        ("def add(a, b): return str(a + b)", [0, 0, 0, 0]),
+        ("def plus(a, b): return a + b", [0, 0, 0, 0]),
+        ("def add(a, b: return", [0, 0, 0, 0]),
+        ("print(3)", [0, 0, 0, 0]),
+    ],
+)
+def test_each_test_is_one_objective(source: str, vector: list[float], env: CodeEnv) -> None:
+    assert scores(env, ADD, source) == ([vector], ["OK"])
+
+
+def test_objectives_beyond_the_tests_are_inactive(env: CodeEnv) -> None:
+    assert env.reward_dim == 16
+    assert env.active(ADD).tolist() == [True] * 4 + [False] * 12
+    assert env.fixed_weights(ADD).tolist() == [0.25] * 4 + [0.0] * 12
+    reward = env.score_batch([ADD], ["<answer>def add(a, b): return a + b</answer>"]).rewards[0, 0]
+    assert reward.tolist() == [1.0] * 4 + [0.0] * 12
+    assert env.optimum(ADD) == 1.0
+
+
+def test_statuses_of_a_set(env: CodeEnv) -> None:
+    good = "def add(a, b): return a + b"
+    response = f"<answer_1>{good}</answer_1><answer_2>```\n{good}\n```</answer_2><answer_4> </answer_4>"
+    batch = env.score_batch([ADD], [response], 4)
+    assert [Status(s).name for s in batch.status[0]] == ["OK", "DUPLICATE", "MISSING", "UNPARSABLE"]
+    assert batch.rewards[0, 1:].sum() == 0
+
+
+def test_two_programs_with_equal_vectors_are_no_duplicates(env: CodeEnv) -> None:
+    vectors, statuses = scores(env, ADD, "def add(a, b): return a + b", "def add(a, b): return b + a")
+    assert statuses == ["OK", "OK"]
+    assert vectors[0] == vectors[1] == [1.0] * 4
+
+
+def test_an_answer_out_of_time_everywhere_says_so() -> None:
+    env = CodeEnv(time_limit=0.2)
+    assert scores(env, ADD, "while True: pass") == ([[0.0] * 4], ["TIMED_OUT"])
+
+
+def test_a_sandbox_that_cannot_be_set_up_makes_the_answer_invalid() -> None:
+    code = """
+from vpo_envs import CodeEnv
+env = CodeEnv()
+task = env.task(0)
+batch = env.score_batch([task], [f"<answer>{task.solution}</answer>"])
+print(batch.status.tolist(), batch.rewards.sum())
+"""
+    environment = {**os.environ, "VPO_SANDBOX_PYTHON": "/nowhere/python3"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"[[{int(Status.INVALID)}]] 0.0"
+    assert "no sandbox for model-written code can be set up here" in done.stderr
+
+
+def test_an_input_shared_by_tests_is_run_once(env: CodeEnv) -> None:
+    tests = (CodeTest(input="[]", output="1"), CodeTest(input="[]", output="2"))
+    task = CodeTask(title="", statement="Either.", kind="call", entry="f", tests=tests)
+    # In a sandbox with its own process numbers, the number says which test it is.
+    source = "import os, time\ndef f(): return 1 + (os.getpid() + int(time.time() * 1000)) % 2"
+    for _ in range(3):
+        assert sum(scores(env, task, source)[0][0]) == 1.0
+
+
+def test_candidates_run_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_there = threading.Barrier(4, timeout=60)
+
+    def run_with_the_others(*arguments: Any) -> CodeOutcome:
+        all_there.wait()
+        return run_tests(*arguments)
+
+    monkeypatch.setattr("vpo_envs.tasks.code.env.run_tests", run_with_the_others)
+    answers = [f"<answer>def add(a, b): return a + b  # {i}</answer>" for i in range(4)]
+    assert CodeEnv(workers=4).score_batch([ADD] * 4, answers).rewards.sum() == 16
+
+
+def test_threads_that_score_share_an_environment_and_its_places() -> None:
+    env = CodeEnv(workers=1)
+    sleeper = "import time\ndef add(a, b):\n    time.sleep(0.05)\n    return a + b  # "
+    jobs = [ScoringJob(ADD, [f"{sleeper}{i}", "def add(a, b): return a - b"], set()) for i in range(3)]
+    scorer = Scorer(env, "threads", 3)
+    start = time.monotonic()
+    scored = scorer.collect(jobs, scorer.submit(jobs))
+    took = time.monotonic() - start
+    scorer.close()
+    assert [[sum(vector) for vector in each.vectors] for each in scored] == [[4.0, 1.0]] * 3
+    assert took >= 3 * 4 * 0.05  # one at a time
+
+
+def test_batch_and_episode_agree(env: CodeEnv) -> None:
+    gym_env = gym.make("vpo/Code-v0", num_answers=2, time_limit=2.0)
+    _, info = gym_env.reset(seed=3)
+    task = gym_env.unwrapped.current_task  # type: ignore[attr-defined]  # a text environment has it
+    response = format_answers([task.solution, "print('no')"])
+    _, reward, terminated, truncated, after = gym_env.step(response)
+    batch = env.score_batch([task], [response], 2)
+    assert np.array_equal(after["reward_matrix"], batch.rewards[0])
+    assert np.array_equal(reward, batch.rewards[0].sum(axis=0))
+    assert (terminated, truncated) == (True, False)
+    assert after["outcomes"][0]["tier"] in "ABC"
+    assert set(after["outcomes"][0]["verdicts"]) == {"passed"}
+    assert info["active_objectives"].sum() == len(task.tests)
+
+
+def test_steps_give_the_same_return() -> None:
+    env = CodeEnv(num_answers=2, answers_as_steps=True)
+    env.reset(options={"task": ADD})
+    first = env.step("<answer_1>def add(a, b): return a - b</answer_1>")
+    second = env.step("<answer_2>def add(a, b): return a + b</answer_2>")
+    assert (first[2], second[2]) == (False, True)
+    assert (first[1] + second[1])[:4].tolist() == [1, 2, 1, 1]
+
+
+def test_the_front_is_known_where_a_solution_is(env: CodeEnv) -> None:
+    (point,) = env.front(ADD)
+    assert point.vector == (1.0,) * 4 + (0.0,) * 12
+    with pytest.raises(UnknownFront, match="'Echo' comes without a solution"):
+        env.front(ECHO)
+    with pytest.raises(UnknownFront, match="does not pass"):
+        env.front(ADD.model_copy(update={"solution": "def add(a, b): return 3"}))
+
+
+# --- parsing and prompts ---
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("x = 1", "x = 1"),
+        ("\n\n  x = 1\n", "  x = 1"),
+        ("```python\nx = 1\n```", "x = 1"),
+        ("```\nx = 1\n```\n", "x = 1"),
+        ("Here it is:\n```py\nx = 1\n```\nDone.", "x = 1"),
+        ("```python\nx = 1\n```\nBetter:\n```python\nx = 2\n```", "x = 2"),
+        ("~~~\nx = 1\n~~~", "x = 1"),
+        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''"),
+        ("x = '```'", "x = '```'"),
+    ],
+)
+def test_programs_are_read_fenced_or_not(text: str, source: str) -> None:
+    assert read_source(text) == source
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "```python\n```", "x" * (MAX_SOURCE_CHARS + 1)])
+def test_what_holds_no_program_is_unparsable(text: str) -> None:
+    with pytest.raises(Unparsable):
+        read_source(text)
+
+
+def test_hostile_fences_are_read_in_linear_time() -> None:
+    start = time.process_time()
+    for piece in ("```", "```\n", "~~~\n`", " ```", "``````\n"):
+        try:
+            read_source(piece * 200_000)
+        except Unparsable:
+            continue
+    assert time.process_time() - start < 2.0
+
+
+def test_prompts_show_examples_and_never_the_other_tests() -> None:
+    env = CodeEnv()
+    for index in range(12):
+        task = env.task(index)
+        prompt = env.prompt(task, 3)
+        assert task.statement.strip() in prompt
+        assert prompt.count("Example ") >= task.shown
+        for tag in ("<answer_1>", "</answer_3>"):
+            assert tag in prompt
+        hidden = [test.input for test in task.tests[task.shown :] if len(test.input) > 12]
+        assert not any(text.strip() in prompt for text in hidden)
+
+
+@settings(max_examples=1000)
+@given(st.text(st.sampled_from("`~\n xpy<>/answer_12"), max_size=60) | st.text(max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(Unparsable):
+        assert read_source(text).strip()
+
+
+HOSTILE = [
+    *("<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>", "<answer>", "</answer>", "```", "```python\n", "\n"),
+    *(
+        "def add(a, b):",
+        " return a + b",
+        "import os",
+        "\0",
+        "\ud800",
+        "é",
+        "🙂",
+        "%s",
+        "1e999",
+        "exit()",
+        "'" * 3,
+        "(" * 9,
+    ),
+]
+
+
+def test_ten_thousand_hostile_responses_are_scored(env: CodeEnv) -> None:
+    """All are split and read, twice and alike; since 10,000 programs would take the sandbox a quarter of an hour, those
+    in one of two hundred responses are also run."""
+    draw = random.Random(5)
+    responses = ["".join(draw.choices(HOSTILE, k=draw.randrange(1, 30))) for _ in range(10_000)]
+
+    def read(text: str | None) -> str | None:
+        try:
+            return None if text is None else env.parse(text)
+        except Unparsable:
+            return None
+
+    for response in responses:
+        once, again = ([read(text) for text in [response, *split_answers(response, 2)]] for _ in range(2))
+        assert once == again
+        assert all(source is None or source.strip() for source in once)
+    sample = [*responses[::200], "", "<answer_1></answer_1>" * 50_000, "\0" * 100_000]
+    first = env.score_batch([ADD] * len(sample), sample, 2)
+    assert first.rewards.shape == (len(sample), 2, 16)
+    assert ((first.rewards >= 0) & (first.rewards <= 1)).all()
+    second = env.score_batch([ADD] * len(sample), sample, 2)
+    assert np.array_equal(first.rewards, second.rewards)
+    assert np.array_equal(first.status, second.status)
+
+
+def test_lazy_answers_earn_nothing(env: CodeEnv) -> None:
+    """Echo of the prompt, stuffed tags, all the shown outputs, copied statement: 0 like an honest empty attempt."""
+    prompt = env.prompt(ADD, 1)
+    for lazy in (
+        prompt,
+        "pass",
+        "\n".join(test.output for test in ADD.tests),
+        ADD.statement,
+        "def add(*a): return list(range(99))",
+    ):
+        assert scores(env, ADD, lazy)[0] == [[0.0] * 4]
+    stuffed = "<answer>" * 50 + "def add(a, b): pass" + "</answer>" * 50
+    assert env.score_batch([ADD], [stuffed]).rewards.sum() == 0
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"difficulty": "impossible"}, "unknown difficulty 'impossible'"),
+        ({"time_limit": 0}, "time_limit must be above 0"),
+        ({"memory_mb": 1}, "memory_mb must be at least 64"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"mode": "both"}, "unknown mode 'both'"),
+        ({"mode": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
+        ({"source": "nowhere.jsonl"}, "no such file"),
+        ({"sandbox": "D"}, "allow_unsafe=True"),
+        ({"sandbox": "Z"}, "unknown sandbox tier 'Z'"),
+    ],
+)
+def test_bad_settings_are_one_clear_error(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        CodeEnv(**arguments)
+
+
+def test_difficulty_keeps_to_its_problems() -> None:
+    env = CodeEnv(difficulty="hard")
+    assert {env.task(i).difficulty for i in range(20)} == {"hard"}
+
+
+# --- rows of data sets ---
+
+
+def livecodebench(**changes: Any) -> dict[str, Any]:
+    tests = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
+    row = {
+        "question_title": "Next",
+        "question_content": "Print the next number.",
+        "platform": "none",
+        "question_id": "1",
+        "contest_id": "1",
+        "contest_date": "2024-01-01",
+        "starter_code": "",
+        "difficulty": "easy",
+        "public_test_cases": json.dumps(tests),
+        "private_test_cases": json.dumps([{"input": "5\n", "output": "6\n", "testtype": "stdin"}]),
+        "metadata": "{}",
+    }
+    return {**row, **changes}
+
+
+def packed(value: object) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
+
+
+def test_livecodebench_programs_are_read(env: CodeEnv) -> None:
+    task = read_code_row(livecodebench())
+    assert task.kind == "stdin"
+    assert [test.input for test in task.tests] == ["1\n", "5\n"]
+    assert scores(env, task, "print(int(input()) + 1)") == ([[1.0, 1.0]], ["OK"])
+
+
+def test_livecodebench_functions_are_read_from_a_pickle_of_text(env: CodeEnv) -> None:
+    tests = [{"input": "[1, 2]\n3", "output": "[4, 5]", "testtype": "functional"}]
+    task = read_code_row(
+        livecodebench(
+            public_test_cases="[]",
+            private_test_cases=packed(json.dumps(tests)),
+            metadata='{"func_name": "shift"}',
+            starter_code="class Solution:\n    def shift(self, xs: List[int], k: int) -> List[int]:\n        ",
+        )
+    )
+    assert (task.kind, task.entry, task.tests[0].input) == ("call", "shift", "[[1, 2], 3]")
+    answer = task.starter_code + "return [x + k for x in xs]"
+    assert scores(env, task, answer) == ([[1.0]], ["OK"])
+    assert "class Solution" in env.prompt(task, 1)
+
+
+def public(**test: Any) -> dict[str, str]:
+    return {"public_test_cases": json.dumps([test])}
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return os.system, ("touch red-team-was-here",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "reason"),
+    [
+        ({"private_test_cases": packed(Bomb())}, "private_test_cases", "only plain text is admitted"),
+        ({"private_test_cases": packed(["a list"])}, "private_test_cases", "holds a list"),
+        ({"private_test_cases": packed(b"bytes")}, "private_test_cases", "only plain text is admitted"),
+        ({"private_test_cases": packed("not json")}, "private_test_cases", "not JSON"),
+        ({"private_test_cases": "!!!"}, "private_test_cases", "neither JSON nor base64"),
+        ({"private_test_cases": base64.b64encode(b"junk").decode()}, "private_test_cases", "neither JSON nor base64"),
+        ({"private_test_cases": packed("[]")[:12]}, "private_test_cases", "cut short|neither"),
+        ({"private_test_cases": base64.b64encode(zlib.compress(b"junk")).decode()}, "private_test_cases", "not one of"),
+        ({"public_test_cases": None}, "public_test_cases", "must be text"),
+        ({"public_test_cases": "{}"}, "public_test_cases", "must be a list"),
+        ({"public_test_cases": "[]", "private_test_cases": "[]"}, "private_test_cases", "no tests"),
+        ({"question_content": None}, "question_content", "must be text"),
+        (
+            {"public_test_cases": '[{"input": 1, "output": "", "testtype": "stdin"}]'},
+            "private_test_cases.1",
+            "must be text",
+        ),
+        (
+            {"public_test_cases": '[{"input": "", "output": "", "testtype": "x"}]'},
+            "private_test_cases.1",
+            "unknown kind",
+        ),
+        (
+            {"public_test_cases": '[{"input": "1", "output": "1", "testtype": "functional"}]'},
+            "private_test_cases",
+            "mixes",
+        ),
+        ({"public_test_cases": "[3]"}, "private_test_cases.1", "a test is an object"),
+        ({"metadata": "{"}, "metadata", "not JSON"),
+    ],
+)
+def test_bad_livecodebench_rows_name_the_field(
+    changes: dict[str, Any], field: str, reason: str, tmp_path: Path
+) -> None:
+    os.chdir(tmp_path)
+    with pytest.raises(BadRow, match=reason) as caught:
+        read_code_row(livecodebench(**changes))
+    assert caught.value.field == field
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_functional_tests_without_a_name_are_refused() -> None:
+    tests = json.dumps([{"input": "1", "output": "1", "testtype": "functional"}])
+    with pytest.raises(BadRow, match="need the name of a function"):
+        read_code_row(livecodebench(public_test_cases=tests, private_test_cases="[]"))
+
+
+def test_a_pickle_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vpo_envs.tasks.code.rows.MAX_UNPACKED", 1000)
+    with pytest.raises(BadRow, match="unpacks to more than 1000 bytes"):
+        read_code_row(livecodebench(private_test_cases=packed("x" * 100_000)))
+
+
+def test_many_tests_keep_a_spread_of_sizes() -> None:
+    tests = [{"input": "x" * size, "output": "", "testtype": "stdin"} for size in range(1, 101)]
+    huge = [{"input": "é" * 5000, "output": "", "testtype": "stdin"}]
+    task = read_code_row(livecodebench(public_test_cases=json.dumps(tests + huge), private_test_cases="[]"))
+    sizes = [len(test.input) for test in task.tests]
+    assert len(sizes) == MAX_TESTS
+    assert (min(sizes), max(sizes)) == (1, 100)  # the huge one is more than 8 KB, though fewer characters
+    assert max(np.diff(sizes)) <= 8
+    with pytest.raises(BadRow, match="every test is larger than 8192 bytes"):
+        read_code_row(livecodebench(public_test_cases=json.dumps(huge), private_test_cases="[]"))
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=60))
+def test_a_spread_holds_the_smallest_and_the_largest(sizes: list[int]) -> None:
+    kept = spread(sizes)
+    assert len(kept) == min(len(sizes), MAX_TESTS)
+    assert kept == sorted(set(kept))
+    assert {min(sizes), max(sizes)} <= {sizes[i] for i in kept}
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        json.dumps([{"input": "2 3", "output": "5", "testtype": "stdin", "metadata": {}}]),
+        json.dumps([{"type": "stdin_stdout", "input": "2 3\n", "output": "5\n"}]),
+        [{"type": "stdin_stdout", "input": "2 3\n", "output": "5\n"}],
+        json.dumps({"inputs": ["2 3\n"], "outputs": ["5\n"]}),
+        {"inputs": [["2 3"]], "outputs": [["5"]]},
+    ],
+)
+def test_deepcoder_programs_are_read(tests: object, env: CodeEnv) -> None:
+    task = read_code_row({"problem": "Add.", "starter_code": None, "tests": tests, "metadata": "{}"})
+    assert scores(env, task, "print(sum(map(int, input().split())))") == ([[1.0]], ["OK"])
+
+
+FUNCTIONAL = {"input": "2\n3", "output": "5", "testtype": "functional"}
+
+
+@pytest.mark.parametrize(
+    ("tests", "metadata"),
+    [
+        (
+            json.dumps([{"input": "2\n3", "output": "5", "testtype": "functional", "metadata": {"func_name": "add"}}]),
+            None,
+        ),
+        (json.dumps([{"input": "2\n3", "output": "5", "testtype": "functional"}]), '{"func_name": "add"}'),
+        (json.dumps({"fn_name": "add", "inputs": [[2, 3]], "outputs": [[5]]}), "{}"),
+        (json.dumps([{"type": "function_call", "fn_name": "add", "input": [2, 3], "output": [5]}]), ""),
+    ],
+)
+def test_deepcoder_functions_are_read(tests: str, metadata: str | None, env: CodeEnv) -> None:
+    task = read_code_row({"problem": "Add.", "starter_code": "", "tests": tests, "metadata": metadata})
+    assert scores(env, task, "def add(a, b): return a + b") == ([[1.0]], ["OK"])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"problem": "Add.", "tests": None}, "must be a list of tests"),
+        ({"problem": None, "tests": "[]"}, "must be text"),
+        ({"problem": "Add.", "tests": "[]"}, "no tests"),
+        ({"problem": "Add.", "tests": '{"inputs": ["1"], "outputs": []}'}, "1 inputs but 0 outputs"),
+        ({"question": "x"}, "unknown schema"),
+        ({}, "unknown schema"),
+        ({"text": "t", "code": "c", "test_list": None}, "no tests"),
+        ({"text": "t", "code": "c", "test_list": ["assert True == False is None"]}, "not a comparison|form"),
+        ({"text": "t", "code": "c", "test_list": [3]}, "must be text"),
+        ({"text": "t", "code": None, "test_list": []}, "must be text"),
+    ],
+)
+def test_bad_rows_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRow, match=reason):
+        read_code_row(row)
+
+
+def test_bad_rows_are_counted_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    lines = [
+        livecodebench(),
+        livecodebench(private_test_cases=packed(Bomb())),
+        {"what": 1},
+        ADD.model_dump(mode="json"),
+    ]
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    with pytest.raises(ValueError, match=r"rows\.jsonl\.gz, line 2, field 'private_test_cases': .*plain text"):
+        CodeEnv(source=str(path))
+    env = CodeEnv(source=str(path), on_bad_row="skip")
+    assert (len(env.rows), env.skipped_rows) == (2, 2)
+    assert env.task(3) == ADD
+
+
+@pytest.mark.parametrize(
+    ("line", "call", "expected"),
+    [
+        ("assert f(1) == 2", "f(1)", "2"),
+        ("assert f((1, 2)) == [1, (2,)]", "f((1, 2))", "[1, (2,)]"),
+        ("assert 2 == f(1)", "f(1)", "2"),
+        ("assert set(f(1)) == set([1, 2])", "set(f(1))", "{1, 2}"),
+        ("assert f(1) == set()", "f(1)", "set()"),
+        ("assert f(1) is None", "f(1)", "None"),
+        ("assert f(1)", "bool(f(1))", "True"),
+        ("assert not f(1)", "bool(f(1))", "False"),
+        ("assert math.isclose(f(1), 0.5)", "f(1)", "0.5"),
+        ("assert f(-1.5) == -2", "f(-1.5)", "-2"),
+        ("assert sorted(f(x=1)) == ['a']", "sorted(f(x=1))", "['a']"),
+    ],
+)
+def test_assertions_become_calls_and_values(line: str, call: str, expected: str) -> None:
+    assert read_assertion(line) == (call, expected)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "f(1) == 2", "assert f(1) == g(2)", "assert 1 == 1", "assert f(1) < 3", "assert f(1) == 2; x()"),
+        *("assert f(", "assert x", "assert f(1) == 2 == 2", "assert f(1) == __import__('os')"),
+        "assert isclose(f(1), 2, abs_tol=1)",
+    ],
+)
+def test_other_assertions_are_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_assertion(line)
+
+
+def test_a_signature_is_the_called_functions() -> None:
+    assert signature("def g(): pass\ndef f(a, *b, c=1): return a", "sorted(f(1))") == "def f(a, *b, c=1):"
+    assert signature("f = 3", "f(1)") == ""
+    assert signature("def f(", "f(1)") == ""
+
+
+# --- real rows ---
+
+
+def test_every_mbpp_solution_passes_all_its_tests() -> None:
+    path = REALDATA / "mbpp" / "mbpp_a.jsonl"
+    if not path.exists():
+        pytest.skip(f"no rows at {path}")
+    env = CodeEnv(source=str(path), time_limit=30.0)  # a machine under load needs it
+    tasks = env.rows  # all 487 take about 20 seconds on two cores
+    batch = env.score_batch(tasks, [f"<answer>\n{task.solution}\n</answer>" for task in tasks])
+    active = np.array([env.active(task) for task in tasks])
+    failed = [task.title for task, row, on in zip(tasks, batch.rewards[:, 0], active, strict=True) if not row[on].all()]
+    assert failed == []
+    assert (batch.status == Status.OK).all()
+
+
+QUIXBUGS = {
+    "gcd": "def gcd(a, b):\n    while b: a, b = b, a % b\n    return a",
+    "bitcount": "def bitcount(n): return bin(n).count('1')",
+    "bucketsort": "def bucketsort(items, k): return sorted(items)",
+    "flatten": "def flatten(x): return sum(map(flatten, x), []) if isinstance(x, list) else [x]",
+    "kth": "def kth(items, k): return sorted(items)[k]",
+    "mergesort": "def mergesort(items): return sorted(items)",
+    "sieve": "def sieve(n): return [p for p in range(2, n + 1) if all(p % q for q in range(2, p))]",
+    "max_sublist_sum": "def max_sublist_sum(a):\n    b = h = 0\n    for x in a:\n        h = max(0, h + x)\n"
+    "        b = max(b, h)\n    return b",
+    "pascal": "def pascal(n): return [[comb(r, c) for c in range(r + 1)] for r in range(n)]",
+    "to_base": "def to_base(n, b):\n    s = ''\n    while n:\n        n, d = divmod(n, b)\n"
+    "        s = '0123456789ABCDEFGHIJ'[d] + s\n    return s",
+}
+
+
+@pytest.mark.parametrize("name", QUIXBUGS)
+def test_quixbugs_cases_serve_as_tests(name: str, env: CodeEnv) -> None:
+    path = REALDATA / "quixbugs" / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"no cases at {path}")
+    cases = [json.loads(line) for line in path.read_text().splitlines() if line.strip()][:MAX_TESTS]
+    tests = tuple(
+        CodeTest(input=json.dumps(given if isinstance(given, list) else [given]), output=json.dumps(wanted))
+        for given, wanted in cases
+    )
+    task = CodeTask(title=name, statement=name, kind="call", entry=name, tests=tests)
+    assert scores(env, task, QUIXBUGS[name])[0] == [[1.0] * len(tests)]

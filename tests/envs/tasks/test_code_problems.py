@@ -1,0 +1,228 @@
+"""The bundled problems: references pass, wrong solutions get exactly their vectors, readings conflict."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from envs_data.code_problems import CodeProblem, load_problems
+from vpo_envs import CodeEnv
+from vpo_envs.tasks.code.generator import builtin_tasks, problem_task
+from vpo_envs.tasks.code.scoring import CodeOutcome
+
+PAPER = load_problems("paper")
+CONFLICT = load_problems("conflict")
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[tuple[str, str], CodeOutcome]:
+    """Every solution of every problem, run once."""
+    env = CodeEnv(time_limit=10.0)
+    pairs = [
+        (problem_task(problem), source.strip())
+        for problem in (*PAPER, *CONFLICT)
+        for source in (problem.reference, *problem.wrong, *problem.readings)
+        if source
+    ]
+    found = {}
+    for (task, source), outcome in zip(pairs, env.evaluate_many(pairs), strict=True):
+        assert isinstance(outcome, CodeOutcome), outcome
+        found[task.title, source] = outcome
+    return found
+
+
+def test_there_are_enough_of_each_difficulty() -> None:
+    counts = Counter(problem.difficulty for problem in PAPER)
+    assert sum(counts.values()) >= 60
+    assert set(counts) == {"easy", "medium", "hard"}
+    assert min(counts.values()) >= 20
+    assert len({problem.title for problem in (*PAPER, *CONFLICT)}) == len(PAPER) + len(CONFLICT)
+    assert {problem.kind for problem in PAPER} == {"call", "stdin"}
+    assert len(CONFLICT) >= 12
+
+
+@pytest.mark.parametrize("problem", PAPER, ids=lambda problem: problem.title)
+def test_a_problem_is_whole(problem: CodeProblem) -> None:
+    assert 6 <= len(problem.inputs) <= 16
+    assert len(set(problem.inputs)) == len(problem.inputs)
+    assert len(problem.outputs) == len(problem.inputs)
+    assert len({outputs[0] for outputs in problem.outputs}) >= 2
+    assert len(problem.wrong) == len(problem.wrong_passes) == 2
+    assert len(problem.statement.split()) >= 15
+    for marks in problem.wrong_passes:
+        assert re.fullmatch("[01]+", marks)
+        assert len(marks) == len(problem.inputs)
+        assert "0" in marks
+
+
+def test_every_reference_passes_every_test(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
+    failed = {problem.title for problem in PAPER if not all(outcomes[problem.title, problem.reference.strip()].passed)}
+    assert failed == set()
+
+
+def test_every_wrong_solution_gets_exactly_its_vector(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
+    for problem in PAPER:
+        for source, marks in zip(problem.wrong, problem.wrong_passes, strict=True):
+            passed = outcomes[problem.title, source.strip()].passed
+            assert "".join(map(str, map(int, passed))) == marks, problem.title
+
+
+def test_most_wrong_solutions_pass_something(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
+    marks = [marks for problem in PAPER for marks in problem.wrong_passes]
+    assert sum("1" in each for each in marks) >= 0.9 * len(marks)
+
+
+# Answers worked out by hand, or by a shorter way than the reference's.
+BY_HAND = {
+    ("Tram tickets", "[3, 5]"): 28,
+    ("Second best score", "[[2, 9, 9]]"): 2,
+    ("Digit ladder", "[19]"): 4,
+    ("Stairs of bricks", "[20]"): 5,
+    ("Leap years between", "[2021, 2030]"): 2,
+    ("Parking meter", "[100, 63]"): [20, 10, 5, 2],
+    ("Ferry queue", "[[4, 5, 4, 5], 9]"): 2,
+    ("Shortest cover", '["xyzzyx", "xx"]'): 6,
+    ("Balanced brackets with wildcards", '["?("]'): False,
+    ("Best day to sell honey", "[[1, 5, 2, 8], 1]"): 8,
+    ("Water in the yard", "[[4, 1, 2, 1, 3]]"): 5,
+    ("Knight on a small board", "[8, [0, 0], [7, 7]]"): 6,
+    ("Cheapest garlands", "[[[2, 3], [3, 4]], 4]"): 6,
+    ("Roman sums", '["XLIX", "I"]'): "L",
+    ("Tiling a corridor", "[6]"): 41,
+    ("Fewest coins back and forth", "[[1, 5, 10], 9]"): 2,
+    ("Castle walls", "[[6, 2, 5, 4, 5, 1, 6]]"): 12,
+    ("Weighing sand", "[[3, 5], 4]"): 6,
+    ("Secret sharing", "[[7, 11, 13], [6, 10, 12]]"): 1000,
+    ("Courier with a deadline", "[[[0, 4, 10], [1, 2, 6], [3, 5, 6]]]"): 12,
+}
+
+
+@pytest.mark.parametrize(("title", "given"), BY_HAND)
+def test_outputs_are_what_a_person_finds(title: str, given: str) -> None:
+    problem = next(problem for problem in PAPER if problem.title == title)
+    assert json.loads(problem.outputs[problem.inputs.index(given)][0]) == BY_HAND[title, given]
+
+
+def brute_pieces(text: str) -> int:
+    """Longest piece with equally many a, b and c, by trying every piece."""
+    ends = itertools.combinations(range(len(text) + 1), 2)
+    return max((j - i for i, j in ends if len({text[i:j].count(letter) for letter in "abc"}) == 1), default=0)
+
+
+def brute_wall(heights: list[int]) -> int:
+    ends = itertools.combinations(range(len(heights) + 1), 2)
+    return max((min(heights[i:j]) * (j - i) for i, j in ends), default=0)
+
+
+def brute_crossings(pegs: list[list[int]]) -> int:
+    return sum((a - c) * (b - d) < 0 for (a, b), (c, d) in itertools.combinations(pegs, 2))
+
+
+def brute_sum(first: list[int], second: list[int], k: int) -> int:
+    return sorted(a + b for a in first for b in second)[k - 1]
+
+
+def brute_cuts(text: str) -> int:
+    if text == text[::-1]:
+        return 0
+    return 1 + min(brute_cuts(text[i:]) for i in range(1, len(text)) if text[:i] == text[:i][::-1])
+
+
+def brute_earnings(jobs: list[list[int]]) -> int:
+    best = 0
+    for count in range(len(jobs) + 1):
+        for chosen in itertools.combinations(sorted(jobs), count):
+            if all(a[1] <= b[0] for a, b in itertools.pairwise(chosen)):
+                best = max(best, sum(job[2] for job in chosen))
+    return best
+
+
+def brute_taxis(groups: list[int], seats: int) -> int:
+    for taxis in range(len(groups) + 1):
+        loads = {(0,) * taxis}
+        for group in groups:
+            loads = {
+                tuple(sorted((*load[:i], load[i] + group, *load[i + 1 :])))
+                for load in loads
+                for i in range(taxis)
+                if load[i] + group <= seats
+            }
+        if loads:
+            return taxis
+    raise AssertionError("one taxi for each group is enough")
+
+
+def brute_visible(text: str) -> bool:
+    """Whether some reading of a text with ? is balanced, by trying all."""
+    for reading in itertools.product(*[("(", ")", "") if char == "?" else (char,) for char in text]):
+        depths = list(itertools.accumulate((1 if char == "(" else -1 for char in "".join(reading)), initial=0))
+        if min(depths) == 0 and depths[-1] == 0:
+            return True
+    return False
+
+
+BRUTE = {
+    "Longest fair stretch": brute_pieces,
+    "Castle walls": brute_wall,
+    "Kite strings": brute_crossings,
+    "Kth smallest sum": brute_sum,
+    "Palindrome cuts": brute_cuts,
+    "Courier with a deadline": brute_earnings,
+    "Shared taxi": brute_taxis,
+    "Balanced brackets with wildcards": brute_visible,
+}
+
+
+@pytest.mark.parametrize("title", BRUTE)
+def test_outputs_are_what_brute_force_finds(title: str) -> None:
+    problem = next(problem for problem in PAPER if problem.title == title)
+    for given, outputs in zip(problem.inputs, problem.outputs, strict=True):
+        assert json.loads(outputs[0]) == BRUTE[title](*json.loads(given)), given
+
+
+# --- readings ---
+
+
+@pytest.mark.parametrize("problem", CONFLICT, ids=lambda problem: problem.title)
+def test_three_readings_want_three_outputs_of_every_input(problem: CodeProblem) -> None:
+    assert len(problem.readings) == 3
+    assert all(len(set(outputs)) == 3 for outputs in problem.outputs)
+
+
+def test_each_reading_passes_its_own_tests_and_no_others(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
+    for problem in CONFLICT:
+        for i, source in enumerate(problem.readings):
+            wanted = tuple(j % 3 == i for j in range(3 * len(problem.inputs)))
+            assert outcomes[problem.title, source.strip()].passed == wanted, problem.title
+
+
+@pytest.mark.parametrize("problem", CONFLICT, ids=lambda problem: problem.title)
+def test_conflict_is_certified_on_each_problem(problem: CodeProblem) -> None:
+    env, task = CodeEnv(mode="conflict"), problem_task(problem)
+    front = np.array([point.vector for point in env.front(task)])
+    active = env.active(task)
+    assert len(front) == 3 ** len(problem.inputs)
+    assert not (front[:, active] == 1).all(axis=1).any()
+    weights = np.random.default_rng(0).dirichlet(np.ones(active.sum()), size=20_000)
+    utility = weights @ front[:, active].T
+    pure = [[float(j % 3 == i) for j in range(active.sum())] for i in range(3)]
+    best_three = (weights @ np.array(pure).T).max(axis=1).mean()
+    assert best_three - utility.mean(axis=0).max() >= 0.05
+
+
+# --- splits ---
+
+
+@pytest.mark.parametrize("mode", ["paper", "conflict"])
+def test_splits_share_no_problem_and_hold_all(mode: str) -> None:
+    parts = [builtin_tasks(split, mode) for split in ("train", "validation", "test")]  # type: ignore[arg-type]  # parametrized
+    titles = [task.title for part in parts for task in part]
+    assert len(set(titles)) == len(titles) == len(PAPER if mode == "paper" else CONFLICT)
+    if mode == "paper":
+        for part in parts:
+            assert {task.difficulty for task in part} == {"easy", "medium", "hard"}

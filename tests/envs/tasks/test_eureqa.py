@@ -1,0 +1,433 @@
+"""EUREQA: scores by hand, narratives solved again from their text, fronts by brute force, and what cheating earns."""
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+from itertools import combinations, product
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vpo_envs  # noqa: F401 - registers the environments
+from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
+from vpo_envs.generation import split_of_content
+from vpo_envs.tasks.eureqa.env import EUREQAEnv
+from vpo_envs.tasks.eureqa.generator import EUREQAConfig, conflicts
+from vpo_envs.tasks.eureqa.rows import read_published
+from vpo_envs.tasks.eureqa.task import EUREQAOutcome, EUREQATask
+from vpo_envs.tasks.eureqa.text import read_names, write_names
+from vpo_envs.text import format_answers
+
+ENVS = {mode: EUREQAEnv(mode=mode) for mode in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
+TASKS = {mode: [env.task(i) for i in range(150)] for mode, env in ENVS.items()}
+MODES = pytest.mark.parametrize("mode", list(ENVS))
+FIRST = ("Gabriel García Márquez", "The Beatles", "Tromsø", "Jean-Luc", "Oz")
+SECOND = ("Ada", "Bob", "Tromsø", "Dan", "Eve")
+
+
+def small_task(*worlds: tuple[str, ...]) -> EUREQATask:
+    masks = tuple(f"entity {letter}" for letter in "ABCDEF")
+    return EUREQATask.model_validate(
+        {"id": "x", "clues": ["A knows B."], "masks": masks, "leaf": "Rome", "worlds": worlds or (FIRST,)}
+    )
+
+
+def score(task: EUREQATask, answer: str, mode: str = "paper") -> list[float]:
+    return ENVS[mode].score_batch([task], [f"<answer>{answer}</answer>"]).rewards[0, 0].tolist()
+
+
+# --- scores by hand ---
+
+
+@pytest.mark.parametrize(
+    ("names", "vector"),
+    [
+        (FIRST, [1, 1, 1, 1, 1]),
+        (("gabriel_garcia_marquez", "beatles", "TROMSO", "jeanluc", " oz. "), [1, 1, 1, 1, 1]),
+        (("Gabriel", "Beatles, Tromsø", "Tromsø", "", "Rome"), [0, 0, 1, 0, 0]),
+        (("Oz", "Oz", "Oz", "Oz", "Oz"), [0, 0, 0, 0, 1]),
+        (("The Beatles", "Gabriel García Márquez", "", "", ""), [0, 0, 0, 0, 0]),
+    ],
+)
+def test_each_entity_scores_by_itself(names: tuple[str, ...], vector: list[int]) -> None:
+    assert score(small_task(), write_names(names)) == vector
+    assert ENVS["paper"].fixed_weights(small_task()) == pytest.approx([0.2] * 5)
+
+
+def test_agreement_with_each_world_is_a_share() -> None:
+    task = small_task(FIRST, SECOND)
+    assert score(task, write_names(FIRST), "conflict") == pytest.approx([1, 0.2, 0])
+    assert score(task, write_names(SECOND), "conflict") == pytest.approx([0.2, 1, 0])
+    assert score(task, write_names([*SECOND[:2], *FIRST[2:]]), "conflict") == pytest.approx([0.6, 0.6, 0])
+    assert ENVS["conflict"].active(task).tolist() == [True, True, False]
+    assert ENVS["conflict"].fixed_weights(task).tolist() == [0.5, 0.5, 0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Ada, Bob", write_names([""] * 5), write_names(["..."] * 5), "<entity_F>Ada</entity_F>"]
+)
+def test_an_answer_without_a_name_is_unparsable(text: str) -> None:
+    with pytest.raises(Unparsable, match="no entity is named"):
+        read_names(text)
+
+
+def test_tags_may_be_missing_or_come_in_any_order_and_the_last_counts() -> None:
+    text = "<entity_C>x</entity_C><entity_A>draft</entity_A> so <entity_A>Ada</entity_A>"
+    assert read_names(text) == ("ada", "", "x", "", "")
+
+
+def test_spelling_does_not_make_another_answer() -> None:
+    batch = EUREQAEnv(num_answers=2).score_batch(
+        [small_task()], [format_answers([write_names(FIRST), write_names([name.lower() for name in FIRST])])]
+    )
+    assert batch.status.tolist() == [[Status.OK, Status.DUPLICATE]]
+
+
+# --- generated narratives ---
+
+
+def solutions(task: EUREQATask) -> set[tuple[str, ...]]:
+    """Every way to name A to E that makes all clues facts: substitution by trial, from the texts alone."""
+    facts = {re.fullmatch(r"(\w+), a (\w+), (.+) (\w+)\.", fact).groups() for fact in task.facts}  # type: ignore[union-attr]
+    clues = sorted(
+        re.fullmatch(r"Entity (\w), a (\w+), (.+) entity (\w)\.", clue).groups()  # type: ignore[union-attr]
+        for clue in task.clues
+    )
+    assert [(clue[0], clue[3]) for clue in clues] == list(zip("ABCDE", "BCDEF", strict=True))
+    people = {fact[0] for fact in facts} | {fact[3] for fact in facts}
+
+    def extend(names: tuple[str, ...]) -> set[tuple[str, ...]]:
+        if len(names) == 5:
+            _, trade, relation, _ = clues[4]
+            return {names} if (names[-1], trade, relation, task.leaf) in facts else set()
+        if names:
+            _, trade, relation, _ = clues[len(names) - 1]
+            found = (p for p in people if (names[-1], trade, relation, p) in facts)
+        else:
+            found = (p for p in people)
+        return {solved for person in found for solved in extend((*names, person))}
+
+    return extend(())
+
+
+@MODES
+def test_clues_fit_exactly_the_worlds(mode: str) -> None:
+    for task in TASKS[mode]:
+        assert solutions(task) == set(task.worlds)
+        assert list(task.worlds) == sorted(task.worlds)
+        assert len(task.worlds) in ({1} if mode == "paper" else {2, 3})
+
+
+@MODES
+def test_a_clue_alone_fits_several_people(mode: str) -> None:
+    for task in TASKS[mode][:40]:
+        for clue in task.clues:
+            _, trade, relation = re.fullmatch(r"Entity (\w), a (\w+), (.+) entity \w\.", clue).groups()  # type: ignore[union-attr]
+            if not clue.startswith("Entity A"):
+                fitting = [f for f in task.facts if f", a {trade}, {relation} " in f]
+                assert len(fitting) >= 2
+
+
+def test_no_narrative_is_in_two_splits() -> None:
+    seen: dict[str, set[str]] = {}
+    for mode, seed in (("paper", 0), ("paper", 1), ("conflict", 0)):
+        for split in ("train", "validation", "test"):
+            env = EUREQAEnv(mode=mode, split=split, data_seed=seed)  # type: ignore[arg-type]  # loops over literals
+            for i in range(100):
+                task = env.task(i)
+                content = " ".join((task.leaf, *task.clues))
+                assert split_of_content(content) == split
+                seen.setdefault(split, set()).add(content)
+    assert all(not seen[one] & seen[other] for one, other in combinations(seen, 2))
+    assert all(len(contents) > 190 for contents in seen.values())
+
+
+def test_tasks_depend_on_index_alone_and_survive_json() -> None:
+    assert EUREQAEnv().task(7) == TASKS["paper"][7] != TASKS["paper"][8]
+    for task in (*TASKS["paper"][:10], *TASKS["conflict"][:10]):
+        assert EUREQATask.model_validate_json(task.model_dump_json()) == task
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EUREQAEnv(difficulty={"worlds": [2, 3]}), r"mode='paper' has one world, got worlds=\(2, 3\)"),
+        (
+            lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [1, 3]}),
+            "mode='conflict' has two worlds or three, got",
+        ),
+        (lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 4]}), "difficulty worlds=.*between 1 and 3"),
+        (lambda: EUREQAEnv(mode="conflict", difficulty={"shared": [0, 5]}), "difficulty shared=.*at most 4"),
+        (lambda: EUREQAEnv(difficulty={"noise": 2}), "difficulty noise=2: Extra inputs .*the knobs are worlds, shared"),
+        (
+            lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 2], "shared": [4, 4]}).task(0),
+            "no narrative found in 1000 tries",
+        ),
+        (lambda: EUREQAEnv(mode="conflict", source="a.jsonl"), "mode='conflict' of EUREQAEnv needs source='builtin'"),
+        (lambda: small_task((*FIRST[:4], "...")), "entity E has no name but '...'"),
+        (lambda: small_task((*FIRST[:4], "</entity_E>")), "the name of entity E cannot hold a tag"),
+        (lambda: small_task(FIRST, FIRST), "two worlds give every entity the same name"),
+    ],
+)
+def test_bad_input_is_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_prompt_shows_everything_and_names_the_wanted_tags() -> None:
+    task = TASKS["conflict"][0]
+    prompt = ENVS["conflict"].prompt(task, 3)
+    assert all(text in prompt for text in (*task.facts, *task.clues, f"Entity F is {task.leaf}."))
+    assert re.findall(r"<answer\w*>", prompt) == ["<answer_1>", "<answer_2>", "<answer_3>"]
+    assert re.findall(r"<answer\w*>", ENVS["paper"].prompt(task, 1)) == ["<answer>"]
+
+
+# --- fronts ---
+
+
+@MODES
+def test_front_answers_reach_their_vectors(mode: str) -> None:
+    env = ENVS[mode]
+    for task in TASKS[mode][:60]:
+        front = env.front(task)
+        batch = env.score_batch([task] * len(front), [f"<answer>{point.answer}</answer>" for point in front])
+        np.testing.assert_array_equal(
+            batch.rewards[:, 0], np.array([point.vector for point in front], dtype=np.float32)
+        )
+        if mode == "paper":
+            assert [point.vector for point in front] == [(1.0,) * 5]
+
+
+@MODES
+def test_the_front_is_that_of_all_answers(mode: str) -> None:
+    env = ENVS[mode]
+    for task in TASKS[mode][:5]:
+        named = [sorted({world[i] for world in task.worlds} | {task.leaf}) for i in range(5)]
+        answers = [f"<answer>{write_names(names)}</answer>" for names in product(*named)]
+        vectors = {tuple(vector) for vector in env.score_batch([task] * len(answers), answers).rewards[:, 0]}
+        best = {
+            v for v in vectors if not any(all(a >= b for a, b in zip(o, v, strict=True)) and o != v for o in vectors)
+        }
+        assert {tuple(np.float32(point.vector)) for point in env.front(task)} == best
+
+
+def test_conflicting_narratives_need_three_answers() -> None:
+    env = ENVS["conflict"]
+    for task in TASKS["conflict"][:40]:
+        active = env.active(task)
+        points = np.array([point.vector for point in env.front(task)])[:, active]
+        weights = np.random.default_rng(0).dirichlet(np.ones(active.sum()), 2000)
+        scores = weights @ points.T
+        one = scores.mean(axis=0).max()
+        three = max(scores[:, list(chosen)].max(axis=1).mean() for chosen in combinations(range(len(points)), 3))
+        assert len(points) >= 3
+        assert not (points == 1).all(axis=1).any()
+        assert three - one >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("worlds", "shared", "enough"),
+    [(1, 0, False), (2, 0, True), (2, 3, True), (2, 4, False), (3, 4, True), (3, 5, False)],
+)
+def test_which_worlds_conflict(worlds: int, shared: int, enough: bool) -> None:
+    assert conflicts(worlds, shared) is enough
+
+
+class Cautious(EUREQAEnv):
+    """Rewards wrong names too, which falls when an answer gets better."""
+
+    objectives = (
+        *EUREQAEnv.objectives,
+        Objective("cautious", "Few right names", lambda o: 1 - sum(o.agreement[0]) / 5),
+    )
+
+
+class Blind(EUREQAEnv):
+    """Sees no agreement."""
+
+    def feasible(self, outcome: EUREQAOutcome) -> bool:
+        return outcome.agreement[0][0]
+
+
+def test_the_front_follows_any_objectives_of_the_facts() -> None:
+    front = Cautious().front(small_task())
+    # Each name is worth its own objective or a fifth of caution: all 32 choices are on the front.
+    assert len(front) == 32
+    with pytest.raises(UnknownFront, match="Blind overrides evaluate or feasible"):
+        Blind().front(small_task())
+
+
+def test_a_name_that_is_called_unknown_does_not_spoil_the_front() -> None:
+    task = small_task(("unknown", *FIRST[1:]))
+    assert len(Cautious().front(task)) == 32
+
+
+def test_demonstrations_are_good_and_imperfect() -> None:
+    for mode, env in ENVS.items():
+        rng = np.random.default_rng(0)
+        shown = [env.demonstrations(task, rng, 3) for task in TASKS[mode][:100]]
+        batch = env.score_batch(TASKS[mode][:100], [format_answers(texts) for texts in shown], num_answers=3)
+        assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.DUPLICATE}
+        assert 0.2 < (batch.rewards.max(axis=2) == 1).mean() < 0.9
+        assert 0.2 < (batch.rewards == 1).all(axis=2).mean() < 0.8 if mode == "paper" else True
+
+
+# --- published rows ---
+
+ROW = {
+    "idx": 7,
+    "question": ["[A] painted [B].", "[B] knew [F]."],
+    "entity_masks": ["[A]", "[B]", "[C]", "[D]", "[E]", "[F]", "[G]"],
+    "entities": ["Frida_Kahlo", "Diego_Rivera", "Coyoacán", "The_Two_Fridas", "Mexico_City", "Leon_Trotsky", "More"],
+}
+
+
+def test_a_published_row_is_read(tmp_path: Any) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, "idx": "8", "question": "One [A] text."}))
+    env = EUREQAEnv(source=str(path))
+    task, other = env.rows
+    assert task.worlds == (("Frida Kahlo", "Diego Rivera", "Coyoacán", "The Two Fridas", "Mexico City"),)
+    assert (task.leaf, task.id, other.id, other.clues) == ("Leon Trotsky", "7", "8", ("One [A] text.",))
+    prompt = env.prompt(task, 1)
+    assert "[F] is Leon Trotsky." in prompt
+    assert "entity A is '[A]'" in prompt
+    assert "Kahlo" not in prompt
+    answer = write_names(["frida kahlo", "Diego Rivera", "Coyoacan", "two fridas", "mexico_city"])
+    assert score(task, answer) == [1.0] * 5
+    assert env.optimum(task) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"entities": None}, "field 'entities': Input should be a valid list"),
+        ({"entities": ROW["entities"][:5]}, "field 'entities': List should have at least 6 items"),  # type: ignore[index]
+        ({"entity_masks": []}, "field 'entity_masks': List should have at least 6 items"),
+        ({"question": 3}, "field 'question': Input should be a valid list"),
+        ({"question": []}, "field 'question': List should have at least 1 item"),
+        ({"question": [None]}, "field 'question.0': Input should be a valid string"),
+        ({"question": ["[A] met [F].", ""]}, "field 'question.1': String should have at least 1 character, got \"\""),
+        ({"question": ""}, "field 'question.0': String should have at least 1 character"),
+        ({"entity_masks": [*ROW["entity_masks"][:5], ""]}, "field 'entity_masks.5': String should have at least 1"),  # type: ignore[index]
+        ({"idx": None}, "field 'idx': Input should be a valid string, got null"),
+        ({"idx": True}, "field 'idx': Input should be a valid string, got true"),
+        ({"entities": [*ROW["entities"][:5], "_"]}, "field 'leaf': the leaf has no name but ''"),  # type: ignore[index]
+        ({"entities": ["_", *ROW["entities"][1:]]}, "field 'worlds': entity A has no name"),  # type: ignore[index]
+    ],
+)
+def test_a_bad_row_is_named_or_skipped(changes: dict[str, Any], message: str, tmp_path: Any) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([ROW, {**ROW, **changes}]))
+    with pytest.raises(ValueError, match=rf"rows\.json, row 2, {re.escape(message)}"):
+        EUREQAEnv(source=str(path))
+    env = EUREQAEnv(source=str(path), on_bad_row="skip")
+    assert (len(env.rows), env.skipped_rows) == (1, 1)
+
+
+def test_idx_and_entities_are_read_from_the_row_alone() -> None:
+    assert read_published({**ROW, "extra": 1}) == read_published(ROW)
+
+
+def test_the_sixth_entity_is_the_leaf_and_what_follows_is_not_read() -> None:
+    longer = read_published(ROW)
+    six = read_published({**ROW, "entities": ROW["entities"][:6], "entity_masks": ROW["entity_masks"][:6]})  # type: ignore[index]
+    assert longer == six
+    assert (six.leaf, six.masks[-1]) == ("Leon Trotsky", "[F]")
+    # Order is meaning: with two entities exchanged another one is the leaf, and nothing in the row tells.
+    names = ["Leon_Trotsky", *ROW["entities"][1:5], "Frida_Kahlo"]  # type: ignore[index]
+    assert read_published({**ROW, "entities": names}).leaf == "Frida Kahlo"
+
+
+# --- what cheating earns ---
+
+
+def scalar_of(make: Callable[[EUREQATask, str], str]) -> float:
+    """Mean of the paper's scalar that a way to respond earns on generated narratives."""
+    env, tasks = ENVS["paper"], TASKS["paper"]
+    return float(env.score_batch(tasks, [make(task, env.prompt(task, 1)) for task in tasks]).rewards.mean())
+
+
+def names_in(task: EUREQATask) -> list[str]:
+    return sorted({word for fact in task.facts for word in re.findall(r"^\w+|\w+(?=\.$)", fact)})
+
+
+def test_empty_echoed_stuffed_and_listed_responses_earn_nothing() -> None:
+    assert scalar_of(lambda task, prompt: "") == 0.0
+    assert scalar_of(lambda task, prompt: f"<answer>{write_names(['unknown'] * 5)}</answer>") == 0.0
+    assert scalar_of(lambda task, prompt: prompt) == 0.0
+    assert scalar_of(lambda task, prompt: f"<answer>{prompt}</answer>") == 0.0
+    # All names, or the whole context, in every tag: a name must match exactly.
+    assert scalar_of(lambda task, prompt: f"<answer>{write_names([' '.join(names_in(task))] * 5)}</answer>") == 0.0
+    assert scalar_of(lambda task, prompt: f"<answer>{write_names([prompt.replace('<', '')] * 5)}</answer>") == 0.0
+    assert scalar_of(lambda task, prompt: f"<answer>{write_names([task.leaf] * 5)}</answer>") == 0.0
+
+
+def test_one_name_everywhere_and_stuffed_tags_earn_one_guess() -> None:
+    # One of some thirty people in every tag is right in one entity of five, where it is one of the five: about 0.03.
+    same = scalar_of(lambda task, prompt: f"<answer>{write_names([names_in(task)[0]] * 5)}</answer>")
+    assert same < 0.06
+    # Only the last block of a tag counts, so naming everybody in blocks of their own is the same one guess.
+    stuffed = scalar_of(
+        lambda task, prompt: "<answer>" + "".join(write_names([name] * 5) for name in names_in(task)) + "</answer>"
+    )
+    assert stuffed < 0.06
+
+
+# --- robustness and speed ---
+
+PIECES = [
+    *(f"<{slash}entity_{letter}>" for letter in "ABCDEF" for slash in ("", "/")),
+    *("<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>", "<answer>", "</answer>", "<entity_", "entity_A>", "_"),
+    *("Oz", "the", "The The", "É", "e\u0301", "İ", "ß", "²", "\0", "\ud800", "🙂", "\u202e", "\u2003", "...", "", "%s"),
+]
+RESPONSES = st.lists(st.sampled_from(PIECES), max_size=25).map("".join) | st.text(st.characters(exclude_categories=()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.lists(RESPONSES, min_size=1, max_size=10))
+def test_no_response_raises_and_scores_are_bounded_and_repeatable(seed: int, responses: list[str]) -> None:
+    source = random.Random(seed)
+    # Hypothesis' own responses, and many more from the same pieces: over 10,000 in all.
+    responses = responses + ["".join(source.choices(PIECES, k=source.randint(0, 30))) for _ in range(50)]
+    mode = source.choice(["paper", "conflict"])
+    tasks = source.choices([*TASKS[mode], small_task(FIRST, SECOND)], k=len(responses))
+    first = ENVS[mode].score_batch(tasks, responses, num_answers=2)
+    again = ENVS[mode].score_batch(tasks, responses, num_answers=2)
+    assert ((first.rewards >= 0) & (first.rewards <= 1)).all()
+    np.testing.assert_array_equal(first.rewards, again.rewards)
+    np.testing.assert_array_equal(first.status, again.status)
+    assert (first.rewards[first.status != Status.OK] == 0).all()
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
+    body = (piece or "x") * (1_000_000 // len(piece or "x"))
+    start = time.process_time()
+    for response in (body, f"<answer>{body}</answer>", f"<answer><entity_A>{body}</entity_A></answer>"):
+        ENVS["paper"].score_batch([TASKS["paper"][0]], [response])
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 5.0
+
+
+def test_an_episode_through_gymnasium() -> None:
+    env = gym.make("vpo/EUREQA-v0", num_answers=2, mode="conflict")
+    _, info = env.reset(seed=3)
+    assert info["objectives"] == ("world_1", "world_2", "world_3")
+    worlds = info["task"]["worlds"]
+    _, reward, terminated, truncated, info = env.step(format_answers([write_names(world) for world in worlds[:2]]))
+    assert info["reward_matrix"].diagonal()[:2].tolist() == [1.0, 1.0]
+    assert reward.shape == (3,)  # type: ignore[attr-defined]  # an array, though Gymnasium says SupportsFloat
+    assert (terminated, truncated, info["status"]) == (True, False, ["ok", "ok"])
+    assert json.dumps(info["outcomes"])
+
+
+def test_the_default_configuration_is_that_of_the_paper() -> None:
+    assert ENVS["paper"].config == EUREQAConfig()
+    assert ENVS["paper"].objective_names == ("entity_A", "entity_B", "entity_C", "entity_D", "entity_E")

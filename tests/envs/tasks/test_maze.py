@@ -1,0 +1,366 @@
+"""The maze as a task: its instances, its rules, and the text that goes out and comes back."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from maze_oracle import Cell, brute_front, cells_with, distances, linear_vector, walk_plainly
+
+from vpo_envs import MazeEnv, MazeTask, Split, Status, Unparsable
+from vpo_envs.core import SPLITS
+from vpo_envs.tasks.maze import PRESETS, MazeConfig
+from vpo_envs.tasks.maze.demonstrations import random_routes
+from vpo_envs.tasks.maze.generator import split_of_layout
+from vpo_envs.tasks.maze.text import read_route, write_route
+from vpo_envs.text import answer_tags
+
+ROUTES = st.text("UDLR", min_size=1, max_size=40)
+SPELLINGS = {"U": ["U", "UP", "up", "Up", "u"], "D": ["D", "DOWN", "d"], "L": ["L", "left"], "R": ["R", "Right"]}
+SMALL = {"size": 5, "opened": (2, 12), "gold": (1, 2), "diamonds": (1, 2), "lava": (0, 2)}
+
+
+@lru_cache
+def mazes(preset: str, count: int, split: Split = "train", data_seed: int = 0) -> list[MazeTask]:
+    env = MazeEnv(preset=preset, split=split, data_seed=data_seed)
+    return [env.task(index) for index in range(count)]
+
+
+def zone_corners(task: MazeTask) -> tuple[Cell, Cell]:
+    """The corners of the gold and of the diamond zone, told by what lies nearer."""
+    last = task.size - 1
+    taken = cells_with(task.rows, "SE")
+    first, second = (corner for corner in ((0, 0), (0, last), (last, 0), (last, last)) if corner not in taken)
+    if total_distance(first, cells_with(task.rows, "G")) < total_distance(second, cells_with(task.rows, "G")):
+        return first, second
+    return second, first
+
+
+def manhattan(a: Cell, b: Cell) -> int:
+    return abs(a[0] - b[0]) + abs(a[1] - b[1])
+
+
+def total_distance(corner: Cell, cells: list[Cell]) -> int:
+    return sum(manhattan(corner, cell) for cell in cells)
+
+
+def legs(task: MazeTask) -> Iterator[tuple[int, int]]:
+    """Steps from start to each zone's corner without crossing the exit, and from there to the exit."""
+    (start,), (goal,) = cells_with(task.rows, "S"), cells_with(task.rows, "E")
+    before_exit = distances(task.rows, start, closed=[goal])
+    to_exit = distances(task.rows, goal)
+    for corner in zone_corners(task):
+        yield before_exit[corner], to_exit[corner]
+
+
+# --- geometry ---
+
+
+@pytest.mark.parametrize(("preset", "count"), [("paper", 300), ("embedded", 300), ("conflict", 20)])
+def test_start_and_exit_stand_on_opposite_corners(preset: str, count: int) -> None:
+    directions = set()
+    for task in mazes(preset, count):
+        (start,), (goal,) = cells_with(task.rows, "S"), cells_with(task.rows, "E")
+        last = task.size - 1
+        assert {start[0], goal[0]} == {start[1], goal[1]} == {0, last}
+        directions.add((start, goal))
+    assert len(directions) == 4
+
+
+@pytest.mark.parametrize(("preset", "count"), [("paper", 300), ("embedded", 300), ("conflict", 20)])
+def test_zones_hold_their_items_within_the_radius(preset: str, count: int) -> None:
+    config = PRESETS[preset]
+    counts = set()
+    for task in mazes(preset, count):
+        gold, diamonds = cells_with(task.rows, "G"), cells_with(task.rows, "D")
+        gold_corner, diamond_corner = zone_corners(task)
+        assert all(manhattan(gold_corner, cell) <= config.zone_radius for cell in gold)
+        assert all(manhattan(diamond_corner, cell) <= config.zone_radius for cell in diamonds)
+        assert config.gold[0] <= len(gold) <= config.gold[1]
+        assert config.diamonds[0] <= len(diamonds) <= config.diamonds[1]
+        assert config.lava[0] <= len(cells_with(task.rows, "L")) <= config.lava[1]
+        counts.add((len(gold), len(diamonds)))
+    assert len(counts) == (config.gold[1] - config.gold[0] + 1) * (config.diamonds[1] - config.diamonds[0] + 1)
+
+
+def test_the_paper_preset_has_the_papers_numbers() -> None:
+    tasks = mazes("paper", 300)
+    for task in tasks:
+        assert task.size == 9
+        assert cells_with(task.rows, "B") == [(4, 4)]
+        for symbol in "GDL":
+            assert 3 <= len(cells_with(task.rows, symbol)) <= 5
+        assert all(2 <= row <= 6 and 2 <= column <= 6 for row, column in cells_with(task.rows, "L"))
+    # Measured on the authors' generator: about 5 of the 81 cells are walls.
+    assert 4 <= statistics.mean(len(cells_with(task.rows, "#")) for task in tasks) <= 7
+
+
+@pytest.mark.parametrize("preset", ["conflict", "embedded"])
+def test_ring_lava_lies_just_outside_the_zones(preset: str) -> None:
+    ring = PRESETS[preset].zone_radius + 1
+    for task in mazes(preset, 20):
+        corners = zone_corners(task)
+        assert all(ring in (manhattan(corner, cell) for corner in corners) for cell in cells_with(task.rows, "L"))
+
+
+@pytest.mark.parametrize(("preset", "count"), [("paper", 300), ("embedded", 300), ("conflict", 20)])
+def test_the_budget_is_the_longer_route_through_a_zone_and_the_slack(preset: str, count: int) -> None:
+    for task in mazes(preset, count):
+        assert task.budget == max(first + second for first, second in legs(task)) + PRESETS[preset].slack
+
+
+@pytest.mark.parametrize(("preset", "count"), [("paper", 300), ("embedded", 300), ("conflict", 20)])
+def test_a_route_without_lava_fits_the_budget(preset: str, count: int) -> None:
+    for task in mazes(preset, count):
+        (start,), (goal,) = cells_with(task.rows, "S"), cells_with(task.rows, "E")
+        assert distances(task.rows, start, closed=cells_with(task.rows, "L"))[goal] <= task.budget
+
+
+@pytest.mark.parametrize(("preset", "count"), [("paper", 300), ("conflict", 20)])
+def test_no_route_visits_both_corners_where_the_zones_are_exclusive(preset: str, count: int) -> None:
+    assert PRESETS[preset].exclusive
+    for task in mazes(preset, count):
+        gold, diamond = zone_corners(task)
+        (to_gold, from_gold), (to_diamond, from_diamond) = legs(task)
+        between = distances(task.rows, gold, closed=cells_with(task.rows, "E"))[diamond]
+        assert between + min(to_gold + from_diamond, to_diamond + from_gold) > task.budget
+
+
+def test_a_conflict_maze_needs_three_routes() -> None:
+    exponentials = np.random.default_rng(0).exponential(size=(20_000, 4))
+    weights = exponentials / exponentials.sum(axis=1, keepdims=True)
+    for task in mazes("conflict", 4):
+        front = brute_front(task.rows, task.budget, linear_vector)
+        assert len(front) >= 3
+        assert (1.0, 1.0, 1.0, 1.0) not in front
+        utilities = weights @ np.array(sorted(front)).T
+        best = {
+            size: max(utilities[:, list(chosen)].max(axis=1).mean() for chosen in combinations(range(len(front)), size))
+            for size in (1, 3)
+        }
+        # The tolerance is for the 20,000 random weights here and the 512 fixed ones of the generator.
+        assert best[3] - best[1] >= 0.05 - 0.003
+
+
+# --- instances and splits ---
+
+
+@pytest.mark.parametrize(
+    ("preset", "split", "data_seed", "index", "content_hash"),
+    [
+        ("paper", "train", 0, 0, "2c6ef341446a67e9b4afa6c4411e3298"),
+        ("paper", "validation", 0, 7, "bdec283663650ce472c52a56777f2b49"),
+        ("paper", "test", 1, 123456, "ab1d3fd6d3f630084f6b3e080d7b2ca7"),
+        ("conflict", "train", 0, 0, "2386d8e6d95cc43257c9287241690f04"),
+        ("conflict", "test", 5, 3, "fc932587f26a5fb221573556b5c24ab6"),
+    ],
+)
+def test_an_instance_is_a_function_of_split_seed_and_index(
+    preset: str, split: Split, data_seed: int, index: int, content_hash: str
+) -> None:
+    env = MazeEnv(preset=preset, split=split, data_seed=data_seed)
+    env.task(index + 1)
+    assert env.task(index).content_hash() == content_hash
+
+
+def test_the_splits_share_no_maze() -> None:
+    hashes = {
+        split: {task.content_hash() for seed in (0, 1) for task in mazes("paper", 1000, split, seed)}
+        for split in SPLITS
+    }
+    for one, other in combinations(SPLITS, 2):
+        assert hashes[one].isdisjoint(hashes[other])
+    assert all(len(found) == 2000 for found in hashes.values())
+
+
+def test_the_splits_share_no_maze_even_where_mazes_repeat() -> None:
+    found = {}
+    for split in SPLITS:
+        env = MazeEnv(difficulty=SMALL, split=split)
+        found[split] = [env.task(index).rows for index in range(1500)]
+    # So few mazes exist that each split meets the same ones again.
+    assert all(len(set(rows)) < 1500 for rows in found.values())
+    for one, other in combinations(SPLITS, 2):
+        assert set(found[one]).isdisjoint(found[other])
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_walls_alone_say_which_split_a_maze_belongs_to(split: Split) -> None:
+    for task in mazes("paper", 200, split):
+        assert split_of_layout(task.board.passable) == split
+
+
+def test_no_configuration_that_cannot_be_drawn_runs_for_ever() -> None:
+    env = MazeEnv(difficulty={"size": 5, "gold": (30, 30), "lava": (0, 0)})
+    with pytest.raises(ValueError, match=r"no maze found in 10000 tries.*allow more slack"):
+        env.task(0)
+
+
+@pytest.mark.parametrize("field", ["opened", "gold", "diamonds", "lava"])
+def test_a_range_must_ascend(field: str) -> None:
+    with pytest.raises(ValueError, match=rf"{field} is a range of two ascending numbers from 0 on, got \(3, 1\)"):
+        MazeConfig.model_validate({field: (3, 1)})
+
+
+def test_a_maze_survives_json() -> None:
+    task = mazes("paper", 1)[0]
+    again = MazeTask.model_validate_json(task.model_dump_json())
+    assert again == task
+    assert again.content_hash() == task.content_hash()
+
+
+# --- walking ---
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["paper", "embedded"]), st.integers(0, 49), ROUTES)
+def test_a_walk_comes_to_what_a_plain_walk_comes_to(preset: str, index: int, route: str) -> None:
+    task = mazes(preset, 50)[index]
+    env = MazeEnv(preset=preset)
+    facts = walk_plainly(task.rows, task.budget, route)
+    outcome = env.evaluate(task, route)
+    assert outcome.reached_exit == (facts is not None)
+    batch = env.score_batch([task], [f"<answer>{' '.join(route)}</answer>"])
+    expected = (0.0,) * 4 if facts is None else linear_vector(task.rows, facts)
+    np.testing.assert_allclose(batch.rewards[0, 0], expected, rtol=1e-6)
+    if facts is not None:
+        assert (outcome.steps, outcome.gold, outcome.diamonds, outcome.lava, outcome.bonus) == facts
+
+
+MAZE = MazeTask(rows=("SG.", "#LD", "..E"), budget=6)
+
+
+@pytest.mark.parametrize(
+    ("route", "vector"),
+    [
+        ("RRDD", (1, 1, 1, 1)),
+        ("RDDR", (1, 1, 0, 0)),
+        ("RDRD", (1, 1, 1, 0)),
+        ("RRDDUUUUUU", (1, 1, 1, 1)),  # the walk ends at the exit
+        ("DDDRRDD", (0, 0, 0, 0)),  # blocked moves cost steps: the budget ends before the exit
+        ("UURRDD", (1, 1, 1, 1)),  # and two of them fit
+        ("RLRRDD", (1, 1, 1, 1)),  # an item counts once
+        ("RDUDDR", (1, 1, 0, 0)),  # and so does lava
+        ("RRD", (0, 0, 0, 0)),  # short of the exit
+    ],
+)
+def test_rules_on_a_small_maze(route: str, vector: tuple[int, ...]) -> None:
+    env = MazeEnv()
+    batch = env.score_batch([MAZE], [f"<answer>{write_route(route)}</answer>"])
+    assert batch.status[0, 0] == Status.OK
+    assert batch.rewards[0, 0].tolist() == list(vector)
+
+
+def test_convex_bonus_squares_the_shares_and_pays_for_the_bonus_tile() -> None:
+    task = MazeTask(rows=("SGG", "B#.", "..E"), budget=8)
+    env = MazeEnv(reward_shape="convex_bonus", num_answers=3)
+    answers = ["R L D D R R", "R R D D", "D D R R"]
+    response = "".join(f"<answer_{i}>{text}</answer_{i}>" for i, text in enumerate(answers, start=1))
+    gold = env.score_batch([task], [response]).rewards[0, :, 1]
+    # Half the gold with the bonus, all without, none with.
+    assert gold.tolist() == [0.25 * 1.5, 1.0, 0.0]
+    over = env.score_batch([task], ["<answer_1>R R L L D D R R</answer_1>"], num_answers=3)
+    assert over.rewards[0, 0, 1] == 1.0
+
+
+# --- text ---
+
+
+@given(st.lists(st.sampled_from("UDLR"), min_size=1, max_size=30), st.data())
+def test_every_spelling_of_a_route_is_read(moves: list[str], data: st.DataObject) -> None:
+    words = [data.draw(st.sampled_from(SPELLINGS[move])) for move in moves]
+    blanks = data.draw(
+        st.lists(st.sampled_from([" ", ", ", ",", "\n", " , "]), min_size=len(moves), max_size=len(moves))
+    )
+    text = "".join(word + blank for word, blank in zip(words, blanks, strict=True))
+    assert read_route(text) == "".join(moves)
+
+
+@pytest.mark.parametrize("style", ["full", "compact"])
+def test_written_routes_are_read_back(style: str) -> None:
+    env = MazeEnv(preset="embedded", prompt_style=style)  # type: ignore[arg-type]  # parametrised
+    task = env.task(0)
+    for route in random_routes(task, np.random.default_rng(0), 20):
+        assert env.parse(env.write_answer(task, route)) == route
+
+
+@pytest.mark.parametrize(
+    "text", ["", " , ", "NORTH", "UPRIGHT", "UP; DOWN", "UP -> UP", "1. UP", "<answer>UP</answer>", "U\u0420"]
+)
+def test_what_is_not_a_list_of_moves_is_unparsable(text: str) -> None:
+    with pytest.raises(Unparsable):
+        read_route(text)
+
+
+@pytest.mark.parametrize("style", ["full", "compact"])
+def test_the_prompt_tells_the_budget_and_every_cell(style: str) -> None:
+    env = MazeEnv(preset="paper", prompt_style=style)  # type: ignore[arg-type]  # parametrised
+    task = env.task(0)
+    prompt = env.prompt(task, 3)
+    assert str(task.budget) in prompt
+    for number, row in enumerate(task.rows, start=1):
+        if style == "full":
+            assert row in prompt.splitlines()
+        else:
+            assert all(f"{'abcdefghi'[column]}{number}{symbol}" in prompt.split() for column, symbol in enumerate(row))
+
+
+@pytest.mark.parametrize("num_answers", [1, 3])
+def test_the_full_prompt_names_exactly_the_tags_that_are_wanted(num_answers: int) -> None:
+    env = MazeEnv()
+    prompt = env.prompt(env.task(0), num_answers)
+    wanted = [tag for tags in answer_tags(num_answers) for tag in tags]
+    assert all(prompt.count(tag) == 1 for tag in wanted)
+    assert prompt.count("<answer") == num_answers
+
+
+def test_the_prompts_own_example_is_a_readable_response() -> None:
+    env = MazeEnv(num_answers=3)
+    task = env.task(0)
+    status = env.score_batch([task], [env.prompt(task, 3)]).status
+    assert status.tolist() == [[Status.OK, Status.DUPLICATE, Status.DUPLICATE]]
+
+
+# --- demonstrations ---
+
+
+@pytest.mark.parametrize("preset", ["paper", "embedded"])
+def test_demonstrations_reach_the_exit(preset: str) -> None:
+    env = MazeEnv(preset=preset)
+    for index, task in enumerate(mazes(preset, 20)):
+        answers = env.demonstrations(task, np.random.default_rng(index), 10)
+        assert len(answers) == 10
+        assert all(walk_plainly(task.rows, task.budget, env.parse(answer)) is not None for answer in answers)
+        assert len(set(answers)) > 1
+        assert answers == env.demonstrations(task, np.random.default_rng(index), 10)
+
+
+# --- answers that try to earn without solving ---
+
+
+def test_echoes_stuffed_tags_and_walks_in_all_directions_earn_what_an_empty_answer_earns() -> None:
+    """Over 100 mazes of each preset: all are worth 0.00; a blind walk along two edges, a real guess, at most 0.1."""
+    for preset in ("paper", "embedded", "conflict"):
+        env = MazeEnv(preset=preset)
+        tasks = [env.task(index) for index in range(100)]
+
+        def scalar(responses: list[str], env: MazeEnv = env, tasks: list[MazeTask] = tasks) -> float:
+            rewards = env.score_batch(tasks, responses).rewards[:, 0]
+            return float((rewards * np.stack([env.fixed_weights(task) for task in tasks])).sum(1).mean())
+
+        prompts = [env.prompt(task, 1) for task in tasks]
+        empty = scalar([""] * 100)
+        assert empty == 0
+        assert scalar(prompts) == empty
+        assert scalar([f"<answer>{prompt}</answer>" for prompt in prompts]) == empty
+        assert scalar(["<answer>" * 50 + "UP" + "</answer>" * 50] * 100) == empty
+        assert scalar(["".join(f"<answer>{move}</answer>" for move in "UDLR")] * 100) == empty
+        assert scalar(["<answer>" + "\n".join(task.rows) + "</answer>" for task in tasks]) == empty
+        assert scalar(["<answer>" + "UP, DOWN, LEFT, RIGHT, " * 50 + "UP</answer>"] * 100) == empty
+        assert scalar(["<answer>" + ("RIGHT, " * 9 + "DOWN, " * 9) + "UP</answer>"] * 100) <= 0.1

@@ -1,0 +1,538 @@
+"""MuSiQue: scores by hand, questions solved again by reading them, fronts by brute force, and what cheating earns."""
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REALDATA
+
+import vpo_envs  # noqa: F401 - registers the environments
+from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
+from vpo_envs.generation import split_of_content
+from vpo_envs.tasks.musique.env import MuSiQueEnv
+from vpo_envs.tasks.musique.generator import MuSiQueConfig, conflicts
+from vpo_envs.tasks.musique.rows import read_published, write_published
+from vpo_envs.tasks.musique.task import MuSiQueOutcome, MuSiQueTask
+from vpo_envs.tasks.musique.text import read_answer, read_citations, write_answer
+from vpo_envs.tasks.musique.world import RELATIONS
+from vpo_envs.text import format_answers
+
+ROWS = REALDATA / "musique" / "musique_ans_dev_a.jsonl"
+needs_rows = pytest.mark.skipif(not ROWS.exists(), reason=f"{ROWS.name} is not here: set VPO_REALDATA to its folder")
+
+
+def small_task(hops: int = 2, **changes: Any) -> MuSiQueTask:
+    """Six paragraphs, of which 3, 0, 4 and 1 hold the steps in this order."""
+    support = (3, 0, 4, 1)[:hops]
+    return MuSiQueTask(
+        **{
+            "id": "x",
+            "question": "Who?",
+            "paragraphs": [{"number": i, "title": f"T{i}", "text": "Text."} for i in range(6)],
+            "hops": [{"question": f"{i}?", "answer": f"answer {i}", "paragraph": i} for i in support],
+            "answers": ["Red Fox", "Reynard"],
+            **changes,
+        }
+    )
+
+
+def score(task: MuSiQueTask, answer: str) -> list[float]:
+    return MuSiQueEnv().score_batch([task], [f"<answer>{answer}</answer>"]).rewards[0, 0].tolist()
+
+
+# --- reading answers ---
+
+
+@pytest.mark.parametrize(
+    ("text", "citations"),
+    [
+        ("3, 7", (3, 7)),
+        ("[3]", (3,)),
+        ("3 and 7", (3, 7)),
+        ("7.", (7,)),
+        ("[3][7]; paragraph12", (3, 7, 12)),
+        ("3, 3, 03", (3,)),
+        ("1 2 3 4 5", (1, 2, 3, 4)),
+        ("x²", ()),
+        ("٣ \N{FULLWIDTH DIGIT SEVEN}", (3, 7)),
+        ("99999999999999999999 4", (-1, 4)),
+        ("9" * 5000, (-1,)),
+        ("", ()),
+        ("none", ()),
+    ],
+)
+def test_every_integer_is_a_citation(text: str, citations: tuple[int, ...]) -> None:
+    assert read_citations(text) == citations
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Stanley", "<final></final>", "<final> . </final>", "<support>3</support>", "<final>x"]
+)
+def test_an_answer_without_words_in_its_final_tag_is_unparsable(text: str) -> None:
+    with pytest.raises(Unparsable):
+        read_answer(text)
+
+
+def test_support_may_be_left_out_and_the_last_block_counts() -> None:
+    assert read_answer("<final>The Fox!</final>") == ((), ("fox",))
+    assert read_answer("<final>a dog</final><support>1</support><final>fox</final><support>2</support>") == (
+        (2,),
+        ("fox",),
+    )
+
+
+def test_spelling_does_not_make_another_answer() -> None:
+    response = format_answers(
+        [write_answer([3, 0], "Red fox"), "<support>[3] [0]</support> <final>the RED fox.</final>"]
+    )
+    batch = MuSiQueEnv(num_answers=2).score_batch([small_task()], [response])
+    assert batch.status.tolist() == [[Status.OK, Status.DUPLICATE]]
+
+
+# --- scores by hand ---
+
+
+@pytest.mark.parametrize(
+    ("hops", "answer", "vector"),
+    [
+        (2, write_answer([3, 0], "red fox"), [1, 1, 0, 0, 1]),
+        (2, write_answer([0], "Reynard"), [0, 1, 0, 0, 1]),
+        (2, write_answer([5], "red"), [0, 0, 0, 0, 2 / 3]),
+        (2, write_answer([], "dog"), [0, 0, 0, 0, 0]),
+        (2, write_answer([0, 2, 5, 99, 3], "dog"), [0, 1, 0, 0, 0]),
+        (4, write_answer([3, 0, 4, 1], "red fox"), [1, 1, 1, 1, 1]),
+        (4, write_answer([1, 4], "fox"), [0, 0, 1, 1, 2 / 3]),
+        (4, "<final>red fox</final>", [0, 0, 0, 0, 1]),
+    ],
+)
+def test_scores_by_hand(hops: int, answer: str, vector: list[float]) -> None:
+    assert score(small_task(hops), answer) == pytest.approx(vector)
+
+
+def test_only_as_many_citations_as_the_task_allows_count() -> None:
+    task = small_task(4, max_citations=2)
+    assert score(task, write_answer([3, 0, 4, 1], "red fox")) == [1, 1, 0, 0, 1]
+    assert score(task, write_answer([2, 3, 3, 0], "red fox")) == [1, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3, 4])
+def test_absent_hops_are_inactive_and_the_scalar_weighs_the_answer_three_times(hops: int) -> None:
+    env, task = MuSiQueEnv(), small_task(hops)
+    assert env.active(task).tolist() == [i < hops for i in range(4)] + [True]
+    expected = [1 / (hops + 3)] * hops + [0.0] * (4 - hops) + [3 / (hops + 3)]
+    assert env.fixed_weights(task) == pytest.approx(expected)
+    # In a decomposition that pays 1 for an absent hop this would be 2/7 on a question of two hops.
+    assert env.fixed_weights(task) @ score(task, write_answer([5], "no idea")) == 0.0
+
+
+# --- generated questions ---
+
+ENVS = {mode: MuSiQueEnv(mode=mode) for mode in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
+TASKS = {mode: [env.task(i) for i in range(150)] for mode, env in ENVS.items()}
+MODES = pytest.mark.parametrize("mode", list(ENVS))
+
+
+@MODES
+def test_a_generated_question_is_solved_by_following_names(mode: str) -> None:
+    for task in TASKS[mode]:
+        about = {paragraph.title: paragraph for paragraph in task.paragraphs}
+        texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
+        assert len(about) == len(task.paragraphs) == 20
+        [start] = [title for title in about if re.search(rf"\b{title}\b", task.question)]
+        current = start
+        for hop in task.hops:
+            assert about[current].number == hop.paragraph
+            assert current in texts[hop.paragraph]
+            assert hop.answer in texts[hop.paragraph]
+            current = hop.answer
+        assert task.answers == (current,)
+        # The final answer stands in one paragraph, and none of its words anywhere else.
+        for word in current.split():
+            assert [
+                n for n, text in texts.items() if word in text.split() or f"{word}." in text or f"{word}," in text
+            ] == [task.hops[-1].paragraph]
+            assert word not in task.question
+
+
+@MODES
+def test_names_of_different_things_share_no_word(mode: str) -> None:
+    for task in TASKS[mode][:50]:
+        words = [word for paragraph in task.paragraphs for word in paragraph.title.split()]
+        assert len(set(words)) == len(words)
+
+
+def relations_stated(text: str) -> set[str]:
+    """Names of the relations that a paragraph states, by matching the sentences of the world."""
+    patterns = [
+        (relation.name, re.escape(sentence).replace(r"\{s\}", ".+").replace(r"\{o\}", ".+"))
+        for relation in RELATIONS
+        for sentence in relation.sentences
+    ]
+    sentences = re.findall(r"[^.]+\.", text)
+    return {name for name, pattern in patterns for one in sentences if re.fullmatch(f" ?{pattern}", one)}
+
+
+@MODES
+def test_every_step_has_lookalikes(mode: str) -> None:
+    for task in TASKS[mode][:50]:
+        stated = {paragraph.number: relations_stated(paragraph.text) for paragraph in task.paragraphs}
+        for hop in task.hops:
+            relation = {
+                r.name for r in RELATIONS if re.fullmatch(re.escape(r.question).replace(r"\{s\}", ".+"), hop.question)
+            }
+            assert len(relation) == 1
+            assert sum(relation <= others for others in stated.values()) >= 3
+
+
+@MODES
+def test_a_generated_row_has_the_published_schema(mode: str) -> None:
+    for task in TASKS[mode][:30]:
+        row = json.loads(json.dumps(write_published(task)))
+        again = read_published(row)
+        assert again.model_copy(update={"max_citations": task.max_citations}) == task
+        assert sum(paragraph["is_supporting"] for paragraph in row["paragraphs"]) == len(task.hops)
+        assert MuSiQueTask.model_validate_json(task.model_dump_json()) == task
+
+
+def test_no_question_is_in_two_splits() -> None:
+    seen: dict[str, set[str]] = {}
+    for mode, seed in (("paper", 0), ("paper", 1), ("conflict", 0)):
+        for split in ("train", "validation", "test"):
+            env = MuSiQueEnv(mode=mode, split=split, data_seed=seed)  # type: ignore[arg-type]  # loops over literals
+            for i in range(100):
+                question = env.task(i).question
+                assert split_of_content(question) == split
+                seen.setdefault(split, set()).add(question)
+    assert all(not seen[one] & seen[other] for one, other in combinations(seen, 2))
+    assert all(len(questions) > 295 for questions in seen.values())
+
+
+def test_tasks_depend_on_index_alone() -> None:
+    assert MuSiQueEnv().task(7) == ENVS["paper"].task(7) != ENVS["paper"].task(8)
+    assert {len(task.hops) for task in TASKS["paper"]} == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: MuSiQueEnv(difficulty={"hops": [2, 5]}),
+            r"difficulty hops=.*between 1 and 4, got \(2, 5\); the knobs",
+        ),
+        (lambda: MuSiQueEnv(difficulty={"hops": [3, 2]}), "difficulty hops=.*ascending"),
+        (
+            lambda: MuSiQueEnv(difficulty={"depth": 2}),
+            "difficulty depth=2: Extra inputs .*the knobs are hops, paragraphs",
+        ),
+        (lambda: MuSiQueEnv(difficulty={"paragraphs": 2}), "difficulty paragraphs=2: "),
+        (lambda: MuSiQueEnv(mode="conflict", difficulty={"hops": [2, 2]}).task(0), "no question found in 1000 tries"),
+        (lambda: MuSiQueEnv(difficulty={"missing_citations": 1}), "mode='paper' has no missing_citations, got 1"),
+        (
+            lambda: MuSiQueEnv(mode="conflict", difficulty={"missing_citations": 0}),
+            "missing_citations of 1 or more, got 0",
+        ),
+        (lambda: MuSiQueEnv(mode="conflict", source="a.jsonl"), "mode='conflict' of MuSiQueEnv needs source='builtin'"),
+        (lambda: small_task(answers=["..."]), "an answer needs a letter or a digit"),
+        (lambda: small_task(answers=["</final>"]), "cannot hold a tag"),
+        (lambda: small_task(hops=2, paragraphs=[{"number": 3, "title": "", "text": ""}]), "rests on paragraph 0"),
+    ],
+)
+def test_bad_input_is_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_prompt_shows_everything_and_names_the_wanted_tags() -> None:
+    task = TASKS["conflict"][0]
+    prompt = ENVS["conflict"].prompt(task, 3)
+    assert all(f"[{p.number}] {p.title}: {p.text}" in prompt for p in task.paragraphs)
+    assert task.question in prompt
+    assert re.findall(r"<answer\w*>", prompt) == ["<answer_1>", "<answer_2>", "<answer_3>"]
+    assert re.findall(r"<answer\w*>", ENVS["paper"].prompt(task, 1)) == ["<answer>"]
+    assert f"at most {['no', 'one', 'two', 'three'][task.max_citations]} different" in prompt
+
+
+# --- fronts ---
+
+
+@MODES
+def test_front_answers_reach_their_vectors(mode: str) -> None:
+    env = ENVS[mode]
+    for task in TASKS[mode]:
+        front = env.front(task)
+        batch = env.score_batch([task] * len(front), [f"<answer>{point.answer}</answer>" for point in front])
+        np.testing.assert_array_equal(
+            batch.rewards[:, 0], np.array([point.vector for point in front], dtype=np.float32)
+        )
+        if mode == "paper":
+            assert [np.array(point.vector)[env.active(task)].tolist() for point in front] == [
+                [1.0] * (len(task.hops) + 1)
+            ]
+
+
+@MODES
+def test_the_front_is_that_of_all_answers(mode: str) -> None:
+    env = MuSiQueEnv(mode=mode, difficulty={"paragraphs": 9})  # type: ignore[arg-type]
+    for i in range(4):
+        task = env.task(i)
+        finals = [hop.answer for hop in task.hops] + ["nobody"]
+        answers = [
+            write_answer(cited, final)
+            for size in range(5)
+            for cited in combinations(range(9), size)
+            for final in finals
+        ]
+        vectors = {
+            tuple(v)
+            for v in env.score_batch([task] * len(answers), [f"<answer>{a}</answer>" for a in answers]).rewards[:, 0]
+        }
+        best = {
+            v for v in vectors if not any(all(a >= b for a, b in zip(o, v, strict=True)) and o != v for o in vectors)
+        }
+        assert {tuple(np.float32(point.vector)) for point in env.front(task)} == best
+
+
+def test_conflicting_questions_need_three_answers() -> None:
+    env = ENVS["conflict"]
+    for task in TASKS["conflict"][:60]:
+        active = env.active(task)
+        points = np.array([point.vector for point in env.front(task)])[:, active]
+        weights = np.random.default_rng(0).dirichlet(np.ones(active.sum()), 4000)
+        scores = weights @ points.T
+        one = scores.mean(axis=0).max()
+        three = max(scores[:, list(chosen)].max(axis=1).mean() for chosen in combinations(range(len(points)), 3))
+        assert len(points) >= 3
+        assert not (points == 1).all(axis=1).any()
+        assert three - one >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("hops", "cap", "enough"), [(2, 1, False), (3, 1, True), (3, 3, False), (4, 2, True), (4, 0, False)]
+)
+def test_which_caps_conflict(hops: int, cap: int, enough: bool) -> None:
+    assert conflicts(hops, cap) is enough
+
+
+class Frugal(MuSiQueEnv):
+    """Rewards few citations as well."""
+
+    objectives = (*MuSiQueEnv.objectives, Objective("frugal", "Few citations", lambda o: 1 - o.cited / 4))
+    scalar_weights = None
+
+
+class Lavish(MuSiQueEnv):
+    """Rewards many citations, whatever they are."""
+
+    objectives = (*MuSiQueEnv.objectives, Objective("lavish", "Many citations", lambda o: o.cited / 4))
+    scalar_weights = None
+
+
+class Blind(MuSiQueEnv):
+    """Looks at no citation."""
+
+    def evaluate(self, task: MuSiQueTask, answer: Any) -> MuSiQueOutcome:
+        return super().evaluate(task, answer)._replace(cited=0)
+
+
+def test_the_front_follows_other_monotone_objectives_and_refuses_the_rest() -> None:
+    task = small_task(2)
+    vectors = {point.vector for point in Frugal().front(task)}
+    assert vectors == {
+        (1, 1, 0, 0, 1, 0.5),
+        (1, 0, 0, 0, 1, 0.75),
+        (0, 1, 0, 0, 1, 0.75),
+        (0, 0, 0, 0, 1, 1),
+    }
+    assert Frugal().active(task).tolist() == [True, True, False, False, True, True]
+    with pytest.raises(UnknownFront, match="objective 'lavish' of Lavish is not monotone"):
+        Lavish().front(task)
+    with pytest.raises(UnknownFront, match="Blind overrides evaluate or feasible"):
+        Blind().front(task)
+
+
+def test_demonstrations_are_good_and_imperfect() -> None:
+    for mode, env in ENVS.items():
+        rng = np.random.default_rng(0)
+        tasks = TASKS[mode][:100]
+        shown = [env.demonstrations(task, rng, 1)[0] for task in tasks]
+        batch = env.score_batch(tasks, [f"<answer>{text}</answer>" for text in shown])
+        scalar = [env.fixed_weights(t) @ r[0] / env.optimum(t) for t, r in zip(tasks, batch.rewards, strict=True)]
+        assert (batch.status == Status.OK).all()
+        assert 0.3 < np.isclose(scalar, 1.0).mean() < 0.8
+
+
+# --- published rows ---
+
+
+@needs_rows
+def test_gold_of_every_published_row_scores_all_ones() -> None:
+    env = MuSiQueEnv(source=str(ROWS))
+    assert (len(env.rows), env.skipped_rows) == (120, 0)
+    raws = [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
+    for raw, task in zip(raws, env.rows, strict=True):
+        cited = [step["paragraph_support_idx"] for step in raw["question_decomposition"]]
+        for final in (raw["answer"], *raw["answer_aliases"]):
+            assert env.active(task).tolist() == [i < len(cited) for i in range(4)] + [True]
+            assert np.array(score(task, write_answer(cited, final)))[env.active(task)].tolist() == [1.0] * (
+                len(cited) + 1
+            )
+        assert env.optimum(task) == pytest.approx(1.0)
+        assert score(task, write_answer(cited[::-1], "qwxz")) == [float(i < len(cited)) for i in range(4)] + [0.0]
+
+
+GOOD = write_published(small_task(3))
+
+
+@pytest.mark.parametrize("aliases", [None, [], ["", " - "], ["Red Fox", "Reynard"]])
+def test_aliases_may_be_null(aliases: list[str] | None) -> None:
+    task = read_published({**GOOD, "answer_aliases": aliases})
+    assert task.answers == (("Red Fox", "Reynard") if aliases and "Reynard" in aliases else ("Red Fox",))
+    assert read_published({key: value for key, value in GOOD.items() if key != "answer_aliases"}).answers == (
+        "Red Fox",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answer": None}, "field 'answer': Input should be a valid string, got null"),
+        ({"question": ""}, "field 'question': String should have at least 1 character, got \"\""),
+        ({"paragraphs": [None]}, "field 'paragraphs.0': Input should be an object, got null"),
+        ({"answer": "?"}, "field 'answers': an answer needs a letter or a digit"),
+        ({"answer_aliases": "Fox"}, "field 'answer_aliases': Input should be a valid list"),
+        ({"answer_aliases": [1]}, "field 'answer_aliases.0': Input should be a valid string"),
+        ({"paragraphs": []}, "field 'paragraphs': List should have at least 1 item, got a list of 0"),
+        (
+            {"paragraphs": [{"idx": "0", "title": "", "paragraph_text": ""}]},
+            "field 'paragraphs.0.idx': Input should be",
+        ),
+        ({"question_decomposition": []}, "field 'question_decomposition': List should have"),
+        (
+            {"question_decomposition": [*GOOD["question_decomposition"]] * 2},
+            "field 'question_decomposition': List should",
+        ),
+        ({"answerable": False}, "field 'answerable': the question has no answer in its paragraphs"),
+        ({"paragraphs": GOOD["paragraphs"] * 2}, "paragraphs need numbers of their own"),
+        ({"paragraphs": GOOD["paragraphs"][1:]}, "rests on paragraph 0, which is not there"),
+    ],
+)
+def test_a_bad_row_is_named_or_skipped(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([GOOD, {**GOOD, **changes}]))
+    with pytest.raises(ValueError, match=rf"rows\.json, row 2, .*{re.escape(message)}"):
+        MuSiQueEnv(source=str(path))
+    env = MuSiQueEnv(source=str(path), on_bad_row="skip")
+    assert (len(env.rows), env.skipped_rows) == (1, 1)
+
+
+# --- what cheating earns ---
+
+
+def scalar_of(make: Callable[[MuSiQueTask, str], str]) -> float:
+    """Mean of the paper's scalar that a way to respond earns on generated questions."""
+    env, tasks = ENVS["paper"], TASKS["paper"]
+    batch = env.score_batch(tasks, [make(task, env.prompt(task, 1)) for task in tasks])
+    return float(np.mean([env.fixed_weights(t) @ r[0] for t, r in zip(tasks, batch.rewards, strict=True)]))
+
+
+def test_empty_echoed_and_unanswered_responses_earn_nothing() -> None:
+    assert scalar_of(lambda task, prompt: "") == 0.0
+    assert scalar_of(lambda task, prompt: f"<answer>{write_answer([], 'unknown')}</answer>") == 0.0
+    assert scalar_of(lambda task, prompt: prompt) == 0.0
+    assert scalar_of(lambda task, prompt: f"<answer>{prompt}</answer>") == 0.0
+    # Every paragraph cited, but no answer: all zeros, as in the paper.
+    assert scalar_of(lambda task, prompt: f"<answer><support>{list(range(20))}</support></answer>") == 0.0
+    assert scalar_of(lambda task, prompt: "<answer></answer><support>1</support><final>x</final>" * 50) == 0.0
+
+
+def test_listing_and_copying_earn_what_the_definition_leaves_to_chance() -> None:
+    everything = [f"<answer>{write_answer(range(20), 'unknown')}</answer>"]
+    # Four of twenty paragraphs count, so each hop is found in one case of five: 0.2 · hops / (hops + 3).
+    assert 0.06 < scalar_of(lambda task, prompt: everything[0]) < 0.13
+    # Token F1 of a whole prompt with one or two words of answer: about 0.006.
+    copied = scalar_of(lambda task, prompt: f"<answer><final>{prompt.replace('<', '')}</final></answer>")
+    assert copied < 0.01
+    titles = scalar_of(
+        lambda task, prompt: f"<answer>{write_answer([], ' '.join(p.title for p in task.paragraphs))}</answer>"
+    )
+    # The final answer is no paragraph's title.
+    assert titles == 0.0
+
+    def stuffed(task: MuSiQueTask, prompt: str) -> str:
+        return "<answer>" + "".join(write_answer([p.number], p.title) for p in task.paragraphs) + "</answer>"
+
+    # Only the last block of a tag counts, so 20 blocks are worth one guess: a hop in one case of twenty.
+    assert scalar_of(stuffed) < 0.04
+
+
+def test_a_set_of_guesses_in_one_answer_is_worth_less_than_one_right_answer() -> None:
+    for task in TASKS["paper"][:20]:
+        every = " ".join(hop.answer for hop in task.hops)
+        assert score(task, write_answer([], every))[4] < score(task, write_answer([], task.answers[0]))[4] == 1.0
+
+
+# --- robustness and speed ---
+
+PIECES = [
+    *("<support>", "</support>", "<final>", "</final>", "<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>"),
+    *("<answer>", "</answer>", "<final", "final>", "3", "3, 7", "[12]", "²", "٣", "-1", "1e9", "9" * 30, "NaN", ""),
+    *("the", "a", "The The", "Tarvel", "red fox", "\0", "\ud800", "🙂", "é", "e\u0301", "\u202e", "\u2003", "\n", "%s"),
+]
+RESPONSES = st.lists(st.sampled_from(PIECES), max_size=25).map("".join) | st.text(st.characters(exclude_categories=()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.lists(RESPONSES, min_size=1, max_size=10))
+def test_no_response_raises_and_scores_are_bounded_and_repeatable(seed: int, responses: list[str]) -> None:
+    source = random.Random(seed)
+    # Hypothesis' own responses, and many more from the same pieces: over 10,000 in all.
+    responses = responses + ["".join(source.choices(PIECES, k=source.randint(0, 30))) for _ in range(50)]
+    env = ENVS[source.choice(["paper", "conflict"])]
+    tasks = source.choices([*TASKS["paper"], *TASKS["conflict"], small_task(2)], k=len(responses))
+    first = env.score_batch(tasks, responses, num_answers=2)
+    again = env.score_batch(tasks, responses, num_answers=2)
+    assert ((first.rewards >= 0) & (first.rewards <= 1)).all()
+    np.testing.assert_array_equal(first.rewards, again.rewards)
+    np.testing.assert_array_equal(first.status, again.status)
+    assert (first.rewards[first.status != Status.OK] == 0).all()
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
+    body = (piece or "x") * (1_000_000 // len(piece or "x"))
+    start = time.process_time()
+    for response in (
+        body,
+        f"<answer>{body}</answer>",
+        f"<answer><support>{body}</support><final>{body} x</final></answer>",
+    ):
+        ENVS["paper"].score_batch([TASKS["paper"][0]], [response])
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 5.0
+
+
+def test_an_episode_through_gymnasium() -> None:
+    env = gym.make("vpo/MuSiQue-v0", num_answers=2, mode="conflict")
+    env.reset(seed=3)
+    task = env.unwrapped.current_task  # type: ignore[attr-defined]  # a MuSiQueEnv
+    front = env.unwrapped.front(task)  # type: ignore[attr-defined]
+    _, reward, terminated, truncated, info = env.step(format_answers([front[0].answer, front[1].answer]))
+    assert reward.tolist() == np.add(front[0].vector, front[1].vector).tolist()  # type: ignore[attr-defined]
+    assert (terminated, truncated, info["status"]) == (True, False, ["ok", "ok"])
+    assert info["outcomes"][0]["answer_f1"] == 1.0
+    assert json.dumps(info["outcomes"])
+
+
+def test_the_default_configuration_is_that_of_the_paper() -> None:
+    assert ENVS["paper"].config == MuSiQueConfig()
+    assert ENVS["paper"].config.paragraphs == 20

@@ -1,0 +1,698 @@
+"""The tools task: reading attempts, comparing calls, replies, generated tasks, conflict mode, and the environment."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import subprocess
+import sys
+import time
+from itertools import combinations, permutations
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from paths import ROOT
+
+from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
+from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, token_f1, value_match
+from vpo_envs.tasks.tools.text import read_attempt, write_attempt
+from vpo_envs.text import format_answers
+
+BOOK = ("book", {"venue": "Red Hall", "guests": 4, "outside": False})
+SEND = ("send", {"to": "Ann", "kg": 2.5})
+ONES = [1.0, 1.0, 1.0, 1.0]
+ZEROS = [0.0, 0.0, 0.0, 0.0]
+
+
+def call_task(*calls: tuple[str, dict[str, Any]]) -> ToolsTask:
+    wanted = tuple(ToolCall(name=name, parameters=arguments) for name, arguments in calls)
+    return ToolsTask(instructions="The tools are book and send.", dialogue="<user> Do it. </user>", calls=wanted)
+
+
+def reply_task(**fields: Any) -> ToolsTask:
+    dialogue = (
+        "<user> What did the oak table cost in the little shop on the corner of Mill Road? </user> <obs> 40 </obs>"
+    )
+    return ToolsTask(instructions="No tool is of use.", dialogue=dialogue, reply="It cost 40 crowns.", **fields)
+
+
+def score(task: ToolsTask, attempt: str, env: ToolsEnv | None = None) -> list[float]:
+    env = env or ToolsEnv()
+    return env.score_batch([task], [f"<answer>{attempt}</answer>"]).rewards[0, 0].tolist()
+
+
+def calls_of(text: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(call.name, call.arguments) for call in read_attempt(text).calls]
+
+
+# --- reading an attempt ---
+
+
+def test_calls_and_a_response_are_read() -> None:
+    attempt = read_attempt(write_attempt([BOOK, SEND], "Done."))
+    assert [tuple(call) for call in attempt.calls] == [BOOK, SEND]
+    assert (attempt.response, attempt.well_formed) == ("Done.", True)
+
+
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        "I should write <tool_call> now.",
+        '<tool_call>\n{"name": "wrong", "parameters": {}}\n</tool_call>',
+        "The format is <think> </think> <tool_call> </tool_call>, I recall.",
+        "A </think> in between, and a <response>no</response>.",
+        "<think> twice <think>",
+    ],
+)
+def test_tags_in_the_thinking_mislead_nobody(thinking: str) -> None:
+    attempt = read_attempt(write_attempt([BOOK], thinking=thinking))
+    assert [tuple(call) for call in attempt.calls] == [BOOK]
+    assert attempt.well_formed
+
+
+@pytest.mark.parametrize(
+    "text", ["</tool_call>", "<tool_call>", "</think>", "<response>x</response>", 'a "quoted" {x}']
+)
+def test_tags_inside_a_value_are_part_of_it(text: str) -> None:
+    call = ("note", {"text": text})
+    assert calls_of(write_attempt([call, BOOK])) == [call, BOOK]
+
+
+def test_a_response_may_speak_of_tags() -> None:
+    attempt = read_attempt("<think>a</think><response>I close </think> and </response> myself.</response>")
+    assert attempt.response == "I close </think> and </response> myself."
+    assert attempt.well_formed
+
+
+def test_objects_may_be_spread_over_lines() -> None:
+    text = json.dumps({"name": BOOK[0], "parameters": BOOK[1]}, indent=2)
+    attempt = read_attempt(f"<think>a</think>\n<tool_call>{text}{text}</tool_call>")
+    assert len(attempt.calls) == 2
+    assert attempt.well_formed
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ('<tool_call>{"name": "a", "parameters": {}}</tool_call>', 1),
+        ('x <think>t</think><tool_call>{"name": "a", "parameters": {}}</tool_call>', 1),
+        ('<think>t</think><tool_call>{"name": "a", "parameters": {}}</tool_call> so there', 1),
+        ('<think>t</think><tool_call>{"name": "a", "parameters": {}}', 1),
+        ('<think>t</think><tool_call>{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}</tool_call>', 1),
+        ('<think>t</think><tool_call>{"name": "a", "parameters": {}}\n{"name": "b"}</tool_call>', 1),
+        (
+            '<think></think><tool_call>{"name": "a", "parameters": {}} 7 {"name": "b", "parameters": {}}</tool_call>',
+            2,
+        ),
+        ('<think>t</think><tool_call>{"name": "a", "parameters": {}, "id": 1}</tool_call><response>r</response>', 0),
+        ("<think>t</think><tool_call></tool_call><response>r</response>", 0),
+        ('<think>t</think><response>r</response><tool_call>{"name": "a", "parameters": {}}</tool_call>', 0),
+        ('<think>t</think><tool_call>{"name": "a", "parameters": {}}</tool_call><response>r', 1),
+    ],
+)
+def test_what_can_be_read_of_an_ill_formed_attempt_counts(text: str, calls: int) -> None:
+    attempt = read_attempt(text)
+    assert not attempt.well_formed
+    assert len(attempt.calls) == calls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "book",
+        "<think>only thoughts</think>",
+        '<think><tool_call>{"name": "a", "parameters": {}}</tool_call>',
+        "<think>t</think><tool_call></tool_call>",
+        "<think>t</think><tool_call>[1]</tool_call>",
+        '<think>t</think><tool_call>{"name": "a", "parameters": {"x": NaN}}</tool_call>',
+        '<think>t</think><tool_call>{"name": "a", "parameters": {"x": 1e999}}</tool_call>',
+        '<think>t</think><tool_call>{"name": "a", "parameters": {"x": 1, "x": 2}}</tool_call>',
+        '<think>t</think><tool_call>{"name": 5, "parameters": {}}</tool_call>',
+        '<think>t</think><tool_call>{"name": "a", "parameters": []}</tool_call>',
+        '<think>t</think><tool_call>{"name": "a", "parameters": {"x": ' + "[" * 40 + "]" * 40 + "}}</tool_call>",
+        '<think>t</think><tool_call>{"name": "a", "parameters": ' + '{"x":' * 100_000 + "</tool_call>",
+        '<think>t</think><tool_call>{"name": "a", "parameters": {"x": ' + "9" * 5000 + "}}</tool_call>",
+        write_attempt([("a", {"n": i}) for i in range(65)]),
+    ],
+    ids=lambda text: ascii(text[:40]) + str(len(text)),
+)
+def test_what_holds_neither_a_call_nor_a_response_is_no_attempt(text: str) -> None:
+    with pytest.raises(Unparsable):
+        read_attempt(text)
+
+
+def test_the_same_calls_are_the_same_answer_whatever_the_order_and_the_thinking() -> None:
+    first = write_attempt([BOOK, SEND], thinking="a")
+    again = write_attempt([("send", {"kg": 2.50, "to": "Ann"}), BOOK], "Done.", thinking="b")
+    other = write_attempt([BOOK, ("send", {"to": "Ann", "kg": 2.6})])
+    batch = ToolsEnv(num_answers=3).score_batch([call_task(BOOK, SEND)], [format_answers([first, again, other])])
+    assert batch.status.tolist() == [[Status.OK, Status.DUPLICATE, Status.OK]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal"),
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        ("1", 1, False),
+        ([], {}, False),
+        (None, False, False),
+        (-1, -2, False),
+    ],
+)
+def test_arguments_are_the_same_only_if_they_are_the_same_value(first: Any, second: Any, equal: bool) -> None:
+    one, two = (read_attempt(write_attempt([("a", {"x": value})])) for value in (first, second))
+    assert (one == two) is equal
+    both = [("a", {"x": first}), ("a", {"x": second})]
+    assert read_attempt(write_attempt(both)) == read_attempt(write_attempt(both[::-1]))
+
+
+# --- comparing values ---
+
+
+@pytest.mark.parametrize(
+    ("gold", "given_value", "expected"),
+    [
+        (5, 5, 1), (5, 5.0, 1), (5, -5, 0), (3.5, 35, 0), (0.1 + 0.2, 0.3, 1),
+        (10**400, 1.5, 0), (10**20, 10**20 + 1, 0),
+        (5, "5", 1), ("5", 5, 1), ("5.0", "5", 1), ("-5", "5", 0), ("3.5", "35", 0), ("007", "7", 0), (7, "007", 0),
+        (5, "five", 0), ("1e3", 1000, 0), (5, "5 ", 0), ("²", 2, 0), ("٣", 3, 0),
+        (True, True, 1), (True, False, 0), (False, "false", 0), ("false", False, 0), (True, 1, 0), (0, False, 0),
+        (None, None, 1), (None, 0, 0), (None, "", 0), (None, False, 0),
+        ("New York", "new york", 1), ("New York", "York", 2 / 3), ("New York", "Paris", 0), ("a b", "b a b", 0.8),
+        ("", "", 1), ("", "x", 0), ("?!", "?!", 1), ("?!", "!?", 0), ("at -5 degrees", "at 5 degrees", 2 / 3),
+        ("v 3.5", "v 35", 0.5), ("x + 1", "x 1", 0.8), ("café", "cafe\u0301", 1), ("STRASSE", "straße", 1),
+        ([1, 2], [1, 2], 1), ([1, 2], [2, 1], 0), ([1, 2], [1], 0.5), ([1], [1, 2], 0.5), ([], [], 1),
+        ([], [1], 0), ([1], "1", 0),
+        ({"a": 1}, {"a": 1}, 1), ({"a": 1, "b": 2}, {"a": 1}, 0.5), ({"a": 1}, {"a": 1, "b": 2}, 0.5),
+        ({}, {}, 1), ({"a": 1}, {"a": 2}, 0),
+        ({"a": {"b": [1, "x y"]}}, {"a": {"b": [1, "x"]}}, (1 + 2 / 3) / 2),
+        ([], {}, 0), ({"a": True}, {"a": "true"}, 0),
+    ],
+)  # fmt: skip
+def test_values_agree_by_type(gold: Any, given_value: Any, expected: float) -> None:
+    assert value_match(gold, given_value) == pytest.approx(expected)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(JSON, JSON)
+def test_every_value_agrees_with_itself_and_agreement_has_no_side(first: Any, second: Any) -> None:
+    assert value_match(first, first) == 1.0
+    assert 0.0 <= value_match(first, second) <= 1.0
+    assert value_match(first, second) == pytest.approx(value_match(second, first))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from("abcd"), min_size=1), st.lists(st.sampled_from("abcd"), min_size=1))
+def test_token_f1_is_the_harmonic_mean_of_precision_and_recall(gold: list[str], answer: list[str]) -> None:
+    common = sum(min(gold.count(token), answer.count(token)) for token in set(gold))
+    precision, recall = common / len(answer), common / len(gold)
+    expected = 2 * precision * recall / (precision + recall) if common else 0.0
+    assert token_f1(" ".join(gold), " ".join(answer)) == pytest.approx(expected)
+
+
+# --- comparing calls ---
+
+
+@pytest.mark.parametrize(
+    ("attempt", "vector"),
+    [
+        ([BOOK, SEND], ONES),
+        ([SEND, BOOK], ONES),
+        ([BOOK], [1, 2 / 3, 1 / 2, 1 / 2]),
+        ([BOOK, SEND, SEND], [1, 4 / 5, 2 / 3, 2 / 3]),
+        ([BOOK, ("post", SEND[1])], [1, 1 / 2, 1 / 2, 1 / 2]),
+        ([("reserve", BOOK[1]), ("post", SEND[1])], [1, 0, 0, 0]),
+        ([BOOK, ("send", {"to": "Ann", "kilos": 2.5})], [1, 1, 3 / 4, 3 / 4]),
+        ([BOOK, ("send", {"to": "Bob", "kg": 2.5})], [1, 1, 1, 3 / 4]),
+        ([BOOK, ("send", {"to": "Ann", "kg": 2.5, "fast": True})], [1, 1, (1 + 4 / 5) / 2, 1]),
+        ([("book", {**BOOK[1], "outside": "false"}), SEND], [1, 1, 1, (2 / 3 + 1) / 2]),
+    ],
+)
+def test_the_vector_of_an_attempt(attempt: list[tuple[str, dict[str, Any]]], vector: list[float]) -> None:
+    assert score(call_task(BOOK, SEND), write_attempt(attempt)) == pytest.approx(vector)
+
+
+def test_calls_to_one_tool_are_paired_in_any_order() -> None:
+    calls = [("add", {"a": n, "b": n + 1}) for n in range(5)]
+    task = call_task(*calls)
+    for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
+        assert score(task, write_attempt([calls[i] for i in order])) == ONES
+    changed = [("add", {"a": 9, "b": 5}), *calls[:4][::-1]]
+    assert score(task, write_attempt(changed)) == pytest.approx([1, 1, 1, 0.9])
+
+
+def test_a_tool_without_parameters_is_called_without_arguments() -> None:
+    task = call_task(("now", {}))
+    assert score(task, write_attempt([("now", {})])) == ONES
+    assert score(task, write_attempt([("now", {"zone": "UTC"})])) == [1.0, 1.0, 0.0, 0.0]
+
+
+ARGUMENTS = st.dictionaries(
+    st.sampled_from("abc"), st.integers(0, 2) | st.booleans() | st.sampled_from(["x", "x y"]), max_size=3
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ARGUMENTS, min_size=1, max_size=5), st.lists(ARGUMENTS, min_size=1, max_size=5))
+def test_the_pairing_is_the_best_of_all(gold: list[dict[str, Any]], answer: list[dict[str, Any]]) -> None:
+    few, many = sorted([gold, answer], key=len)
+    swapped = few is not gold
+
+    def total(way: tuple[int, ...]) -> float:
+        pairs = [(many[j], few[i]) if swapped else (few[i], many[j]) for i, j in enumerate(way)]
+        return sum(key_f1(a, b) + argument_match(a, b) for a, b in pairs)
+
+    best = max(total(way) for way in permutations(range(len(many)), len(few)))
+    assert sum(match_calls(gold, answer)) == pytest.approx(best)
+
+
+# --- no call wanted ---
+
+
+@pytest.mark.parametrize(
+    ("attempt", "earned"),
+    [
+        ("<think>a</think><response>It cost 40 crowns.</response>", 1),
+        ("<think>a</think><response>You paid forty for it, as the note says.</response>", 1),
+        ("<think>a</think>", 0),
+        ("<think>a</think><response></response>", 0),
+        ("<think>a</think><response>...</response>", 0),
+        ("<think>a</think><response>yes yes yes yes</response>", 0),
+        ("<response>It cost 40 crowns.</response>", 0),
+        (
+            '<think></think><tool_call>{"name": "a", "parameters": {}}</tool_call><response>It was 40.</response>',
+            0,
+        ),
+        ("<think>a</think><response>It cost <tool_call> 40 crowns.</response>", 0),
+        ("<think>a</think><response>oak table cost in the little shop on the corner of Mill Road</response>", 0),
+    ],
+)
+def test_where_no_call_is_wanted_only_a_real_reply_earns(attempt: str, earned: float) -> None:
+    assert score(reply_task(), attempt) == [earned] * 4
+
+
+def test_a_reply_says_what_is_asked_and_not_everything() -> None:
+    task = reply_task(mention=("40",), avoid=("7300", "81"))
+    for reply, earned in (("That was 40 crowns.", 1), ("That was 41 crowns.", 0), ("Either 40 or 81 crowns.", 0)):
+        assert score(task, write_attempt([], reply)) == [earned] * 4
+
+
+def test_a_reply_may_quote_what_the_good_reply_quotes() -> None:
+    quoted = "Nothing else was left in the whole of the shop."
+    task = ToolsTask(instructions="None.", dialogue=f"<obs> {quoted} </obs>", reply=quoted)
+    assert score(task, write_attempt([], quoted)) == ONES
+
+
+# --- generated tasks ---
+
+
+@pytest.mark.parametrize("mode", ["paper", "conflict"])
+def test_tasks_are_functions_of_split_seed_and_index(mode: Any) -> None:
+    def texts(**kwargs: Any) -> list[str]:
+        env = ToolsEnv(mode=mode, **kwargs)
+        return [env.task(i).model_dump_json() for i in range(8)]
+
+    streams = [texts(), texts(split="validation"), texts(split="test"), texts(data_seed=1)]
+    assert texts() == streams[0]
+    assert len({text for stream in streams for text in stream}) == 4 * 8
+
+
+@pytest.mark.parametrize(("mode", "count"), [("paper", 400), ("conflict", 40)])
+def test_no_request_is_in_two_splits(mode: Any, count: int) -> None:
+    seen: list[set[str]] = []
+    for split in ("train", "validation", "test"):
+        env = ToolsEnv(mode=mode, split=split, difficulty={"requests": (1, 1)})
+        seen.append({env.task(i).dialogue for i in range(count)})
+    assert all(len(dialogues) > 0.9 * count for dialogues in seen)
+    assert not any(first & second for first, second in combinations(seen, 2))
+
+
+@pytest.mark.parametrize("mode", ["paper", "conflict"])
+def test_tasks_survive_json(mode: Any) -> None:
+    env = ToolsEnv(mode=mode)
+    for task in (env.task(i) for i in range(20)):
+        again = ToolsTask.model_validate_json(task.model_dump_json())
+        assert again == task
+        assert again.content_hash() == task.content_hash()
+        assert env.prompt(again, 3) == env.prompt(task, 3)
+
+
+def test_gold_attempts_score_all_ones_and_can_be_found_in_the_prompt() -> None:
+    env = ToolsEnv()
+    replies = 0
+    for task in (env.task(i) for i in range(200)):
+        assert [point.vector for point in env.front(task)] == [(1.0,) * 4]
+        prompt = env.prompt(task, 1)
+        for call in task.calls:
+            assert f"Name: {call.name}\n" in prompt
+            for key, value in call.parameters.items():
+                assert f'"{key}": {{' in prompt
+                parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
+                assert all(isinstance(part, bool) or str(part) in task.dialogue for part in parts)
+        replies += task.reply is not None
+        assert all(text in task.dialogue for text in (*task.mention, *task.avoid))
+    assert 15 <= replies <= 50
+
+
+def test_the_prompt_names_exactly_the_tags_that_are_wanted() -> None:
+    env = ToolsEnv()
+    task = env.task(0)
+    assert env.prompt(task, 1).count("<answer>") == 1
+    text = env.prompt(task, 3)
+    assert [text.count(f"<answer_{i}>") for i in range(5)] == [0, 1, 1, 1, 0]
+    assert "<answer>" not in text
+
+
+def test_knobs_do_what_they_say() -> None:
+    env = ToolsEnv(
+        difficulty={"requests": (4, 4), "no_call": 0.0, "distractors": (0, 0), "siblings": 0.0, "repeats": 1.0}
+    )
+    tasks = [env.task(i) for i in range(10)]
+    assert all(len(task.calls) == 4 for task in tasks)
+    assert all(
+        len({call.name for call in task.calls}) == 3 == task.instructions.count("\nParameters: ") for task in tasks
+    )
+    assert all(task.reply for task in (ToolsEnv(difficulty={"no_call": 1.0}).task(i) for i in range(5)))
+
+
+# --- conflict mode ---
+
+
+def subsets_scored(env: ToolsEnv, task: ToolsTask) -> np.ndarray[Any, Any]:
+    """The vectors of all subsets of right calls to all tools, through the reader and the scorer."""
+    assert task.market is not None
+    every = [(offer.tool, request.arguments) for request in task.market.requests for offer in request.offers]
+    attempts = [f"<answer>{write_attempt(chosen)}</answer>" for n in range(1, 9) for chosen in combinations(every, n)]
+    return env.score_batch([task] * len(attempts), attempts).rewards[:, 0]
+
+
+def test_the_front_is_what_trying_all_sets_of_calls_finds() -> None:
+    env = ToolsEnv(mode="conflict")
+    for task in (env.task(i) for i in range(12)):
+        scored = {tuple(row) for row in subsets_scored(env, task).tolist()}
+        best = {a for a in scored if not any(b != a and all(x >= y for x, y in zip(b, a, strict=True)) for b in scored)}
+        front = env.front(task)
+        assert {tuple(np.float32(point.vector).tolist()) for point in front} == best
+        assert len(front) == len(best)
+        for point in front:
+            assert score(task, point.answer, env) == pytest.approx(point.vector)
+
+
+def test_every_conflict_instance_needs_three_attempts() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), size=1500)
+    env = ToolsEnv(mode="conflict", split="test")
+    for task in (env.task(i) for i in range(15)):
+        points = np.array(env.pareto_front(task=task))
+        assert len(points) >= 3
+        assert not (points == 1.0).all(axis=1).any()
+        scores = weights @ points.T
+        three = max(scores[:, chosen].max(axis=1).mean() for chosen in map(list, combinations(range(len(points)), 3)))
+        # Certified at 0.05 with other weights; the difference of the two draws is far below 0.01.
+        assert three - scores.mean(axis=0).max() >= 0.04
+
+
+def test_an_attempt_over_budget_or_with_a_strange_tool_is_worth_nothing() -> None:
+    env = ToolsEnv(mode="conflict")
+    task = env.task(1)
+    assert task.market is not None
+    right = [(request.offers[0].tool, request.arguments) for request in task.market.requests]
+    answer = env.front(task)[0].answer
+    assert max(score(task, answer, env)) > 0
+    assert score(task, write_attempt(right), env) == ZEROS
+    assert score(task, write_attempt([*calls_of(answer), ("strange", {})]), env) == ZEROS
+    assert score(task, answer.replace("<think>", ""), env) == ZEROS
+    wrong = [(name, {**arguments, next(iter(arguments)): "wrong"}) for name, arguments in calls_of(answer)]
+    assert score(task, write_attempt(wrong), env) == ZEROS
+
+
+def test_a_market_without_money_has_a_front_of_nothing() -> None:
+    env = ToolsEnv(mode="conflict")
+    raw = env.task(0).model_dump(mode="json")
+    raw["market"]["budget"] = 1
+    for request in raw["market"]["requests"]:
+        for offer in request["offers"]:
+            offer["price"] = 2
+    assert [point.vector for point in env.front(ToolsTask.model_validate(raw))] == [(0.0,) * 4]
+
+
+def test_demonstrations_are_attempts_of_the_front() -> None:
+    for mode in ("paper", "conflict"):
+        env = ToolsEnv(mode=mode, num_answers=3)
+        task = env.task(2)
+        answers = env.demonstrations(task, np.random.default_rng(0), 3)
+        front = {point.answer for point in env.front(task)}
+        assert set(answers) <= front
+        assert len(set(answers)) == (3 if mode == "conflict" else 1)
+
+
+# --- no reward for tricks ---
+
+
+def test_echoes_stuffing_and_lists_earn_nothing_or_what_the_definition_says() -> None:
+    """An honest empty attempt (thinking and an empty response) earns 0, and so does every trick but these:
+
+    a well-formed call to nothing in particular earns its format, where calls are wanted (0.25 of the scalar); a call to
+    every listed tool earns besides the F1 of the names, 2·wanted/(wanted + listed), and no more.
+    """
+    env = ToolsEnv(difficulty={"distractors": (3, 3), "siblings": 1.0})
+    for task in (env.task(i) for i in range(60)):
+        prompt = env.prompt(task, 1)
+        names = [line.split(": ", 1)[1] for line in task.instructions.split("\n") if ". Name: " in line]
+        worthless = [
+            "<think></think><response></response>",
+            prompt,
+            f"<think>{prompt}</think>",
+            f"<think></think><response>{prompt}</response>",
+            f"<think></think><response>{task.dialogue}</response>",
+            "<think></think>" * 50 + "<tool_call></tool_call>" * 50 + "<response></response>" * 50,
+            "<think></think><tool_call>" * 20 + "</tool_call><response>" * 20,
+        ]
+        for trick in worthless:
+            assert score(task, trick) == ZEROS, trick[:60]
+        assert env.score_batch([task], [prompt]).rewards.max() == 0
+        everything = write_attempt([(name, {}) for name in names])
+        anything = write_attempt([("anything", {})])
+        if task.reply is not None:
+            assert score(task, everything) == score(task, anything) == ZEROS
+            assert score(task, write_attempt([], " ".join(dict.fromkeys(task.dialogue.split())))) == ZEROS
+            assert score(task, write_attempt([], "I looked it up: " + ", ".join([*task.mention, *task.avoid]))) == ZEROS
+        else:
+            tools = len({call.name for call in task.calls})
+            f1 = 2 * tools / (len(task.calls) + len(names))
+            assert score(task, everything) == pytest.approx([1.0, f1, 0.0, 0.0])
+            assert score(task, anything) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_tricks_earn_nothing_in_conflict_mode() -> None:
+    env = ToolsEnv(mode="conflict")
+    for task in (env.task(i) for i in range(10)):
+        assert task.market is not None
+        names = list(task.market.prices)
+        prompt = env.prompt(task, 1)
+        tricks = [prompt, f"<think></think><response>{prompt}</response>", write_attempt([], "I call nothing at all.")]
+        tricks += [write_attempt([(name, {}) for name in names]), write_attempt([(names[0], {})])]
+        for trick in tricks:
+            assert score(task, trick, env) == ZEROS
+
+
+PIECES = [
+    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<response>", "</response>", "<answer>", "</answer>", "\n"),
+    *(
+        '{"name": "book", "parameters": {"venue": "Red Hall"}}',
+        '{"name": ',
+        '"parameters": {',
+        "}}",
+        "[[[",
+        "]",
+        '"',
+        "\\",
+    ),
+    *(
+        "\\ud800",
+        "\ud800",
+        "\0",
+        "²",
+        "🙂",
+        "1e999",
+        "NaN",
+        "-0",
+        "null",
+        "true",
+        '{"a":',
+        "e\u0301",
+        "\u202e",
+        " Red Hall",
+    ),
+    *(
+        '{"name": "send", "parameters": {"kg": 1e308, "to": ["Ann", {"a": null}]}}',
+        "word ",
+        '{"name": "", "parameters": {}}',
+    ),
+]
+
+
+def check_responses(tasks: list[ToolsTask], responses: list[str]) -> None:
+    env = ToolsEnv()
+    for task in tasks:
+        batch = env.score_batch([task] * len(responses), responses)
+        assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
+        assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.MISSING, Status.UNPARSABLE}
+        again = env.score_batch([task] * len(responses), responses)
+        np.testing.assert_array_equal(batch.rewards, again.rewards)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32))
+def test_ten_thousand_adversarial_responses_stay_in_bounds(seed: int) -> None:
+    source = random.Random(seed)
+    responses = []
+    for _ in range(200):
+        inside = "".join(source.choices(PIECES, k=source.randrange(30)))
+        shape = source.choice(
+            ["{}", "<answer>{}</answer>", "<answer><think>t</think><tool_call>{}</tool_call></answer>"]
+        )
+        responses.append(shape.replace("{}", inside))
+    check_responses([call_task(BOOK, SEND, BOOK)], responses)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(st.characters(exclude_categories=()), max_size=60) | st.lists(st.sampled_from(PIECES)).map("".join))
+@example("<think>" * 10)
+def test_no_attempt_raises(text: str) -> None:
+    check_responses(
+        [call_task(SEND), reply_task()],
+        [text, f"<answer>{text}</answer>", f"<answer><think></think><response>{text}</response></answer>"],
+    )
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "</think> ",
+        "<tool_call>",
+        '{"a":',
+        "[",
+        '{"name": "book", "parameters": {}}\n',
+        '"',
+        "word ",
+        "</response>",
+        "{}\n",
+        "\ud800",
+    ],
+)
+@pytest.mark.parametrize("opening", ["", "<think></think><tool_call>", "<think></think><response>"])
+def test_a_megabyte_is_read_in_linear_time(opening: str, piece: str) -> None:
+    text = f"<answer>{opening}{piece * (1_000_000 // len(piece))}</response></answer>"
+    start = time.process_time()
+    ToolsEnv().score_batch([call_task(BOOK), reply_task()], [text] * 2)
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 8.0
+
+
+# --- the environment ---
+
+
+def test_the_suite_makes_it_in_both_modes_and_pickles_it() -> None:
+    for kwargs, names in (
+        ({}, ("format", "tool_name", "arg_key", "arg_value")),
+        ({"mode": "conflict"}, ("request_1", "request_2", "request_3", "request_4")),
+    ):
+        env: Any = gym.make("vpo/Tools-v0", num_answers=2, **kwargs)
+        _, info = env.reset(seed=3)
+        assert info["objectives"] == names
+        answer = env.unwrapped.front(env.unwrapped.current_task)[0].answer
+        twin = pickle.loads(pickle.dumps(env.unwrapped))
+        _, reward, terminated, _, after = env.step(f"<answer_1>{answer}</answer_1>")
+        assert reward in env.unwrapped.reward_space
+        assert terminated
+        assert after["status"] == ["ok", "missing"]
+        json.dumps(after["outcomes"])
+        np.testing.assert_array_equal(twin.step(f"<answer_1>{answer}</answer_1>")[1], reward)
+
+
+def test_own_objectives_have_no_inherited_front() -> None:
+    class FrugalTools(ToolsEnv):
+        objectives = (*ToolsEnv.objectives, Objective("few", "Few calls", lambda outcome: 1 / (1 + outcome.calls)))
+
+    env = FrugalTools()
+    assert score(call_task(BOOK), write_attempt([BOOK]), env) == [*ONES, 0.5]
+    with pytest.raises(UnknownFront, match="objective 'few' of FrugalTools"):
+        env.front(env.task(0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"difficulty": {"request": 3}}, "tools difficulty request=3.*the knobs are requests, distractors"),
+        ({"difficulty": {"requests": (3, 2)}}, r"two ascending numbers from 1 to 8, got \(3, 2\)"),
+        ({"difficulty": {"no_call": 2}}, "less than or equal to 1"),
+        ({"mode": "hard"}, "unknown mode 'hard'"),
+        ({"mode": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
+        ({"source": "nowhere.jsonl"}, "nowhere.jsonl: no such file"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ToolsEnv(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"calls": []}, "exactly one of calls, reply and market"),
+        ({"reply": "Well."}, "exactly one of calls, reply and market"),
+        ({"calls": [], "reply": " "}, "reply is empty"),
+        ({"calls": [{"name": "", "parameters": {}}]}, "at least 1 character"),
+        ({"calls": [{"name": "a", "parameters": {"x": float("inf")}}]}, "not JSON compliant"),
+        ({"dialogue": ""}, "at least 1 character"),
+    ],
+)
+def test_bad_tasks_are_named(change: dict[str, Any], message: str) -> None:
+    raw = {**call_task(BOOK).model_dump(mode="json"), **change}
+    with pytest.raises(ValueError, match=message):
+        ToolsEnv().reset(options={"task": raw})
+
+
+def test_a_task_of_the_other_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="make the environment with mode='conflict'"):
+        ToolsEnv().reset(options={"task": ToolsEnv(mode="conflict").task(0)})
+    with pytest.raises(ValueError, match="make the environment with mode='paper'"):
+        ToolsEnv(mode="conflict").score_batch([call_task(BOOK)], [f"<answer>{write_attempt([BOOK])}</answer>"])
+
+
+def test_the_training_script_runs_two_steps_with_the_tiny_model(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "train_tools.py"
+    options = ["--model", "tiny-maze", "--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2"]
+    options += [
+        "--max-new-tokens",
+        "8",
+        "--eval-prompts",
+        "2",
+        "--eval-answers",
+        "3",
+        "--eval-every",
+        "0",
+        "--name",
+        "short",
+    ]
+    done = subprocess.run(
+        [sys.executable, str(script), *options], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| arg_value |" in done.stdout

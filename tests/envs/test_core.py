@@ -1,0 +1,383 @@
+"""The contract that every environment inherits: statuses, answer sets, batches, episodes, fronts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import toy_mazes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vpo_envs import (
+    AnswerTimeout,
+    MazeEnv,
+    Objective,
+    ScorerFailure,
+    Status,
+    Task,
+    UnknownFront,
+    Unparsable,
+    VectorTextEnv,
+)
+from vpo_envs.spaces import TextSpace
+from vpo_envs.text import format_answers
+
+MEGABYTE = 1_000_000
+
+
+class Target(Task):
+    number: int
+
+
+class Guess(NamedTuple):
+    closeness: float
+    even: bool
+
+
+class GuessEnv(VectorTextEnv[Target, int, Guess]):
+    """Guess a number; 13 breaks the scorer, 14 takes it too long, and a negative guess is worth nothing."""
+
+    task_type = Target
+    namespace = 999
+    objectives = (
+        Objective("closeness", "How near", lambda guess: guess.closeness),
+        Objective("even", "Whether even", lambda guess: float(guess.even)),
+    )
+    evaluated = 0
+
+    def generate(self, rng: np.random.Generator) -> Target:
+        return Target(number=int(rng.integers(10)))
+
+    def prompt(self, task: Target, num_answers: int) -> str:
+        return f"{num_answers} guesses at {task.number}"
+
+    def parse(self, text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise Unparsable("no number") from None
+
+    def evaluate(self, task: Target, answer: int) -> Guess:
+        self.evaluated += 1
+        if answer == 13:
+            raise ScorerFailure("no scorer")
+        if answer == 14:
+            raise AnswerTimeout("too long")
+        return Guess(-1.0 if answer < 0 else 1 / (1 + abs(answer - task.number)), answer % 2 == 0)
+
+    def feasible(self, outcome: Guess) -> bool:
+        return outcome.closeness >= 0
+
+
+TASK = Target(number=4)
+GUESSES = st.none() | st.sampled_from(["4", " 4 ", "5", "6", "13", "14", "-2", "four", "", "\ud800"])
+HOSTILE_PIECES = [
+    *("<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>", "<answer>", "</answer>", "<answer_", "</", "<", ">"),
+    *(
+        "U",
+        "UP, ",
+        "RIGHT ",
+        "Ra1 ",
+        ",",
+        "\n",
+        "\0",
+        "\x1b[31m",
+        "\x85",
+        "\u2003",
+        "\ufeff",
+        "\u202e",
+        "\ud800",
+        "\udfff",
+    ),
+    *("上", "أعلى", "🙂", "é", "e\u0301", "²", "MZ\x90\0\x03", "{}", "%s", "{0}", "'; --", "null", "-1", "1e999"),
+]
+HUGE = [
+    piece * (MEGABYTE // len(piece))
+    for piece in ("U ", "U", ",", "<answer_1>", "</answer_1>", "<answer_1></answer_1>", "<", "\0", "🙂", "Z ", "\ud800")
+]
+
+
+# --- statuses ---
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "vector"),
+    [
+        ("4", Status.OK, (1.0, 1.0)),
+        ("7", Status.OK, (0.25, 0.0)),
+        ("-2", Status.OK, (0.0, 0.0)),
+        (None, Status.MISSING, (0.0, 0.0)),
+        ("four", Status.UNPARSABLE, (0.0, 0.0)),
+        ("", Status.UNPARSABLE, (0.0, 0.0)),
+        ("13", Status.INVALID, (0.0, 0.0)),
+        ("14", Status.TIMED_OUT, (0.0, 0.0)),
+    ],
+)
+def test_every_kind_of_answer_has_its_status(text: str | None, status: Status, vector: tuple[float, ...]) -> None:
+    batch = GuessEnv().score_batch([TASK], [format_answers([text], 1)])
+    assert batch.status.tolist() == [[status]]
+    assert batch.rewards.tolist() == [[list(vector)]]
+
+
+def test_a_repeated_answer_is_a_duplicate_and_scores_zero() -> None:
+    batch = GuessEnv(num_answers=4).score_batch([TASK], [format_answers(["4", "5", " 4 ", "6"])])
+    assert [Status(value).name for value in batch.status[0]] == ["OK", "OK", "DUPLICATE", "OK"]
+    assert batch.rewards[0, 2].tolist() == [0.0, 0.0]
+
+
+def test_different_answers_with_equal_vectors_are_no_duplicates() -> None:
+    batch = GuessEnv(num_answers=2).score_batch([TASK], [format_answers(["2", "6"])])
+    assert batch.status.tolist() == [[Status.OK, Status.OK]]
+    assert batch.rewards[0, 0].tolist() == batch.rewards[0, 1].tolist()
+
+
+def test_a_scorer_that_fails_marks_its_answer_and_no_other() -> None:
+    env = toy_mazes.FaultyMaze(num_answers=3)
+    route = MazeEnv().front(env.task(0))[0].answer
+    task = env.task(0)
+    safe = route if not route.startswith(("UP", "LEFT")) else "DOWN, " + route
+    batch = env.score_batch([task], [format_answers(["UP", safe, "LEFT"])])
+    assert [Status(value).name for value in batch.status[0]] == ["INVALID", "OK", "TIMED_OUT"]
+    assert (batch.rewards[0, [0, 2]] == 0).all()
+
+
+# --- one code path ---
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(GUESSES, min_size=1, max_size=5))
+def test_step_gives_what_score_batch_gives(answers: list[str | None]) -> None:
+    env = GuessEnv(num_answers=len(answers))
+    response = format_answers(answers)
+    batch = env.score_batch([TASK], [response])
+    env.reset(options={"task": TASK})
+    _, reward, terminated, truncated, info = env.step(response)
+    np.testing.assert_array_equal(info["reward_matrix"], batch.rewards[0])
+    np.testing.assert_array_equal(reward, batch.rewards[0].sum(axis=0))
+    assert info["status"] == [Status(value).name.lower() for value in batch.status[0]]
+    assert (terminated, truncated) == (True, False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(GUESSES, min_size=1, max_size=5))
+def test_answers_given_one_at_a_time_return_the_same(answers: list[str | None]) -> None:
+    m = len(answers)
+    whole = GuessEnv(num_answers=m)
+    whole.reset(options={"task": TASK})
+    _, reward, _, _, info = whole.step(format_answers(answers))
+    single = GuessEnv(num_answers=m, answers_as_steps=True)
+    prompt, _ = single.reset(options={"task": TASK})
+    rows, statuses, total, observations = [], [], np.zeros(2, dtype=np.float32), [prompt]
+    for i in range(m):
+        alone: list[str | None] = [None] * m
+        alone[i] = answers[i]
+        observation, step_reward, terminated, truncated, step_info = single.step(format_answers(alone))
+        assert step_reward in single.reward_space
+        assert (terminated, truncated) == (i == m - 1, False)
+        rows += list(step_info["reward_matrix"])
+        statuses += step_info["status"]
+        total += step_reward
+        observations.append(observation)
+    np.testing.assert_array_equal(rows, info["reward_matrix"])
+    np.testing.assert_array_equal(total, reward)
+    assert statuses == info["status"]
+    assert single.evaluated == whole.evaluated
+    for i, observation in enumerate(observations[1:], start=1):
+        assert observation.startswith(prompt)
+        assert all(text in observation for text in answers[:i] if text is not None)
+
+
+def test_score_batch_keeps_tasks_and_responses_together() -> None:
+    env = GuessEnv(num_answers=2)
+    tasks = [Target(number=number) for number in range(5)]
+    responses = [format_answers([str(number), str(number + 1)]) for number in range(5)]
+    batch = env.score_batch(tasks, responses)
+    assert batch.rewards.shape == (5, 2, 2)
+    assert batch.rewards.dtype == np.float32
+    assert batch.status.shape == (5, 2)
+    np.testing.assert_array_equal(batch.rewards[:, :, 0], [[1.0, 0.5]] * 5)
+
+
+def test_score_batch_takes_no_responses_and_another_number_of_answers() -> None:
+    env = GuessEnv()
+    assert env.score_batch([], []).rewards.shape == (0, 1, 2)
+    assert env.score_batch([TASK], ["<answer_2>4</answer_2>"], num_answers=3).status.tolist() == [[1, 0, 1]]
+
+
+# --- hostile responses ---
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(HOSTILE_PIECES), max_size=40).map("".join) | st.text(st.characters(exclude_categories=())),
+    st.integers(1, 3),
+)
+def test_no_response_raises(response: str, num_answers: int) -> None:
+    env = MazeEnv(preset="embedded", num_answers=num_answers)
+    batch = env.score_batch([env.task(0)], [response])
+    assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
+    assert set(batch.status.ravel().tolist()) <= {0, 1, 2, 3}
+    env.reset(options={"index": 0})
+    observation, reward, _, _, info = env.step(response)
+    assert observation in env.observation_space
+    assert reward in env.reward_space
+    assert len(info["status"]) == num_answers
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("response", HUGE, ids=lambda text: ascii(text[:12]))
+def test_a_megabyte_is_scored_in_linear_time(response: str, wrapped: bool) -> None:
+    env = MazeEnv(num_answers=3)
+    task = env.task(0)
+    response = f"<answer_1>{response}</answer_1>" if wrapped else response
+    start = time.process_time()
+    batch = env.score_batch([task], [response])
+    # Quadratic time would be minutes.
+    assert time.process_time() - start < 2.0
+    assert (batch.status != Status.INVALID).all()
+    env.reset(options={"task": task})
+    assert env.step(response)[0] in env.observation_space
+
+
+# --- episodes ---
+
+
+def test_reset_takes_an_index_a_task_or_its_json() -> None:
+    env = GuessEnv(split="test")
+    prompt, info = env.reset(options={"index": 3})
+    assert (info["index"], info["split"]) == (3, "test")
+    assert info["task"] == env.task(3).model_dump(mode="json")
+    assert info["objectives"] == ("closeness", "even")
+    assert info["active_objectives"].tolist() == [True, True]
+    for given_task in (env.task(3), info["task"]):
+        again, again_info = env.reset(options={"task": given_task})
+        assert again == prompt
+        assert again_info["index"] is None
+
+
+def test_a_drawn_index_gives_its_task_again() -> None:
+    env = GuessEnv()
+    _, info = env.reset(seed=11)
+    assert info["index"] is not None
+    assert env.task(info["index"]).model_dump(mode="json") == info["task"]
+
+
+def test_tasks_depend_on_split_seed_and_index() -> None:
+    def numbers(**kwargs: Any) -> list[int]:
+        return [GuessEnv(**kwargs).task(i).number for i in range(40)]
+
+    streams = [numbers(), numbers(split="validation"), numbers(split="test"), numbers(data_seed=1)]
+    assert numbers() == streams[0]
+    assert len({tuple(stream) for stream in streams}) == 4
+
+
+def test_the_content_hash_tells_instances_apart() -> None:
+    assert Target(number=4).content_hash() == TASK.content_hash()
+    assert Target(number=5).content_hash() != TASK.content_hash()
+    assert Target.model_validate_json(TASK.model_dump_json()) == TASK
+
+
+def test_outcomes_are_plain_values_in_info() -> None:
+    env = GuessEnv(num_answers=2)
+    env.reset(options={"task": TASK})
+    assert env.step(format_answers(["4", "x"]))[-1]["outcomes"] == [{"closeness": 1.0, "even": True}, None]
+
+
+def test_render_shows_the_text_only_where_a_mode_is_set() -> None:
+    silent, spoken = GuessEnv(), GuessEnv(render_mode="ansi")
+    for env in (silent, spoken):
+        env.reset(options={"task": TASK})
+        env.step("<answer>4</answer>")
+    assert silent.render() is None
+    assert spoken.render() == "1 guesses at 4\n<answer>4</answer>"
+
+
+# --- what an environment may know ---
+
+
+def test_an_environment_without_a_solver_says_so() -> None:
+    with pytest.raises(UnknownFront, match="GuessEnv knows no exact Pareto front"):
+        GuessEnv().pareto_front(task=TASK)
+    with pytest.raises(NotImplementedError, match="GuessEnv has no demonstrations"):
+        GuessEnv().demonstrations(TASK, np.random.default_rng(0), 1)
+
+
+def test_fixed_weights_are_spread_over_the_active_objectives() -> None:
+    class Weighted(GuessEnv):
+        scalar_weights = (1.0, 3.0)
+
+    class HalfActive(Weighted):
+        def active(self, task: Target) -> Any:
+            return np.array([True, False])
+
+    assert GuessEnv().fixed_weights(TASK).tolist() == [0.5, 0.5]
+    assert Weighted().fixed_weights(TASK).tolist() == [0.25, 0.75]
+    assert HalfActive().fixed_weights(TASK).tolist() == [1.0, 0.0]
+
+
+# --- bad input ---
+
+
+def test_a_wrong_number_of_weights_is_named() -> None:
+    class Overweight(GuessEnv):
+        scalar_weights = (1.0, 2.0, 3.0)
+
+    with pytest.raises(ValueError, match=r"Overweight need 2 values, one per objective \(closeness, even\); got 3"):
+        Overweight()
+
+
+@pytest.mark.parametrize("num_answers", [0, -3])
+def test_fewer_than_one_answer_is_refused(num_answers: int) -> None:
+    with pytest.raises(ValueError, match=f"num_answers must be at least 1, got {num_answers}"):
+        GuessEnv(num_answers=num_answers)
+    with pytest.raises(ValueError, match=f"num_answers must be at least 1, got {num_answers}"):
+        GuessEnv().score_batch([TASK], [""], num_answers=num_answers)
+
+
+def test_score_batch_needs_a_task_for_every_response() -> None:
+    with pytest.raises(ValueError, match="one task per response, got 1 and 2"):
+        GuessEnv().score_batch([TASK], ["", ""])
+
+
+def test_an_action_that_is_no_text_is_named() -> None:
+    env = GuessEnv()
+    env.reset(options={"task": TASK})
+    with pytest.raises(TypeError, match="a string, the response; got int"):
+        env.step(4)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_a_task_of_another_environment_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a MazeTask, got Target"):
+        MazeEnv().reset(options={"task": TASK})
+
+
+# --- the text space ---
+
+
+def test_the_text_space_holds_any_script_up_to_its_length() -> None:
+    space = TextSpace(5)
+    assert all(text in space for text in ("", "abc", "🙂🙂", "\0\ud800", "上下左右"))
+    assert "123456" not in space
+    assert 5 not in space
+    assert space == TextSpace(5) != TextSpace(6)
+
+
+def test_the_text_space_samples_by_its_seed() -> None:
+    first, second = TextSpace(1000, seed=1), TextSpace(1000, seed=1)
+    samples = [first.sample() for _ in range(20)]
+    assert samples == [second.sample() for _ in range(20)]
+    assert all(sample in first for sample in samples)
+    assert len(set(samples)) > 10
+
+
+def test_membership_in_the_text_space_does_not_depend_on_length() -> None:
+    space = gym.make("vpo/Maze-v0").action_space
+    text = "x" * MEGABYTE
+    start = time.process_time()
+    for _ in range(1000):
+        assert text in space
+    assert time.process_time() - start < 0.1

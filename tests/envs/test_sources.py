@@ -1,0 +1,219 @@
+"""Bad sources through ``gym.make``, for every task: one sentence that names the place and the reason."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from paths import ROOT
+
+import vpo_envs
+from vpo_envs.tasks.musique.env import MuSiQueEnv
+from vpo_envs.tasks.musique.rows import write_published
+
+CALL = '<think>I ring.</think>\n<tool_call>\n{"name": "ring", "parameters": {"times": 3}}\n</tool_call>'
+GOOD: dict[str, dict[str, Any]] = {
+    "vpo/MuSiQue-v0": write_published(MuSiQueEnv().task(0)),
+    "vpo/EUREQA-v0": {
+        "idx": 7,
+        "question": ["[A] painted [B]."],
+        "entity_masks": ["[A]", "[B]", "[C]", "[D]", "[E]", "[F]"],
+        "entities": ["Frida_Kahlo", "Diego_Rivera", "Coyoacán", "The_Two_Fridas", "Mexico_City", "Leon_Trotsky"],
+    },
+    "vpo/Tools-v0": {"instruction": "Name: ring", "input": "Ring three times.", "output": CALL},
+    "vpo/Code-v0": {
+        "text": "Write a function to add two numbers.",
+        "code": "def add(a, b):\n    return a + b",
+        "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
+    },
+}
+NEEDED: dict[str, str] = {
+    "vpo/MuSiQue-v0": "answer",
+    "vpo/EUREQA-v0": "entities",
+    "vpo/Tools-v0": "input",
+    "vpo/Code-v0": "text",
+}
+"""A field of each schema that no row can do without."""
+TASKS = pytest.mark.parametrize("env_id", list(GOOD))
+
+
+def make(env_id: str, source: Path | str, **kwargs: Any) -> Any:
+    return gym.make(env_id, source=str(source), **kwargs).unwrapped
+
+
+def refusal(env_id: str, source: Path | str, **kwargs: Any) -> str:
+    """The one sentence that a bad source is refused with."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (each test looks at the message)
+        make(env_id, source, **kwargs)
+    message = str(caught.value)
+    assert type(caught.value) is ValueError
+    assert "\n" not in message
+    assert "pydantic" not in message
+    assert "_" not in message.partition("instance of")[2]  # no private class of ours
+    return message
+
+
+def as_lines(*rows: object) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def test_every_task_with_a_source_is_here() -> None:
+    from vpo_envs.data_env import DataTextEnv
+
+    ids = [env_id for env_id in gym.registry if env_id.startswith("vpo/")]
+    assert {i for i in ids if issubclass(type(gym.make(i).unwrapped), DataTextEnv)} == set(GOOD)
+
+
+@TASKS
+def test_a_good_row_is_read_from_every_kind_of_file(env_id: str, tmp_path: Path) -> None:
+    row = GOOD[env_id]
+    (tmp_path / "rows.jsonl").write_bytes(as_lines(row, row))
+    (tmp_path / "rows.json").write_text(json.dumps([row, row]), encoding="utf-8")
+    (tmp_path / "rows.json.gz").write_bytes(gzip.compress(json.dumps([row, row]).encode()))
+    tasks = [make(env_id, tmp_path / name).rows for name in ("rows.jsonl", "rows.json", "rows.json.gz")]
+    assert tasks[0] == tasks[1] == tasks[2]
+    assert len(tasks[0]) == 2
+
+
+@TASKS
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("absent.jsonl", lambda row: None, "absent.jsonl: no such file"),
+        ("empty.jsonl", lambda row: b"", "empty.jsonl is empty: it holds no rows"),
+        ("empty.json.gz", lambda row: gzip.compress(b""), "empty.json.gz is empty: it holds no rows"),
+        ("cut.jsonl.gz", lambda row: gzip.compress(as_lines(row) * 9)[:-12], "cut.jsonl.gz: the gzip file is damaged"),
+        ("noise.json", lambda row: b"\x80\x04\x95\n", "noise.json: the file is not UTF-8 text"),
+        ("other.jsonl", lambda row: as_lines({"foo": 1}), "other.jsonl, line 1, unknown schema: "),
+        ("rows.csv", lambda row: b"a,b", "rows.csv: unknown kind of file; a source ends in .json, "),
+    ],
+)
+def test_a_bad_source_is_refused(
+    env_id: str, on_bad_row: str, name: str, data: Callable[[Any], bytes | None], reason: str, tmp_path: Path
+) -> None:
+    content = data(GOOD[env_id])
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert reason in refusal(env_id, tmp_path / name, on_bad_row=on_bad_row)
+
+
+@TASKS
+def test_a_bad_parquet_file_is_refused(env_id: str, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="reading parquet needs pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([GOOD[env_id]]), path)
+    assert len(make(env_id, path).rows) == 1
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    assert "rows.parquet: not a readable parquet file" in refusal(env_id, path)
+    path.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
+    assert "rows.parquet: cannot be read (" in refusal(env_id, path)
+    parquet.write_table(pyarrow.Table.from_pylist([{"foo": 1}]), path)
+    assert "rows.parquet, row 1, unknown schema: " in refusal(env_id, path)
+    without = {key: value for key, value in GOOD[env_id].items() if key != NEEDED[env_id]}
+    parquet.write_table(pyarrow.Table.from_pylist([without]), path)
+    assert "rows.parquet, row 1, field '" in refusal(env_id, path)
+    parquet.write_table(pyarrow.table({"foo": pyarrow.array([], pyarrow.int64())}), path)
+    assert "rows.parquet is empty: it holds no rows" in refusal(env_id, path)
+
+
+@TASKS
+@pytest.mark.parametrize("value", [None, 3.5, {"a": 1}])
+def test_a_null_or_a_wrong_type_names_line_and_field_or_is_counted(env_id: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    field = NEEDED[env_id]
+    path.write_bytes(as_lines(GOOD[env_id], {**GOOD[env_id], field: value}) + b"{\n" + as_lines(GOOD[env_id]))
+    assert f"rows.jsonl, line 2, field '{field}': " in refusal(env_id, path)
+    env = make(env_id, path, on_bad_row="skip")
+    assert (len(env.rows), env.skipped_rows) == (2, 2)
+
+
+# --- the hub's own library, over a data set that lies in the working directory ---
+
+PROBE = """
+import json, sys
+import gymnasium as gym, vpo_envs
+
+def load(source, split):
+    try:
+        env = gym.make("vpo/MuSiQue-v0", source=source, split=split).unwrapped
+    except ValueError as error:
+        return str(error)
+    return [task.question for task in env.rows]
+
+probes = [("hf:org/name", "train"), ("hf:org/name", "test"), ("hf:org/name", "validation"),
+          ("hf:org/name:large", "train"), ("hf:org/other", "train")]
+print(json.dumps([load(*probe) for probe in probes]))
+"""
+
+
+@pytest.mark.skipif(find_spec("datasets") is None, reason="datasets is not installed: pip install 'vpo-gym[data]'")
+def test_the_real_library_loads_splits_and_its_refusals_are_one_sentence(tmp_path: Path) -> None:
+    """``datasets`` takes a folder of the data set's name in the working directory before it asks the hub."""
+    import pyarrow
+    from pyarrow import parquet
+
+    env = vpo_envs.MuSiQueEnv()
+    tasks = {"train": [env.task(i) for i in range(3)], "test": [env.task(3)]}
+    folder = tmp_path / "org" / "name" / "data"
+    folder.mkdir(parents=True)
+    for split, members in tasks.items():
+        table = pyarrow.Table.from_pylist([write_published(task) for task in members])
+        parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
+    offline = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        cwd=tmp_path,
+        env={**os.environ, **offline, "PYTHONPATH": path},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    train, test, *refusals = json.loads(done.stdout.splitlines()[-1])
+    assert train == [task.question for task in tasks["train"]]
+    assert test == [task.question for task in tasks["test"]]
+    no_split, no_config, no_set = refusals
+    assert no_split.startswith("hf:org/name: split 'validation' cannot be loaded (")
+    assert "train" in no_split
+    assert no_config.startswith("hf:org/name:large: split 'train' cannot be loaded (")
+    assert "large" in no_config.partition("(")[2]
+    assert no_set.startswith("hf:org/other: split 'train' cannot be loaded (")
+    assert no_set.endswith("look at the name and at the network, or load a file in its place")
+    assert not any("\n" in refusal for refusal in refusals)
+
+
+def test_a_task_without_the_hubs_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    for env_id in GOOD:
+        message = refusal(env_id, "hf:org/name")
+        assert message == "hf:org/name: reading from the Hugging Face hub needs datasets: pip install datasets"
+        assert "does not name a data set" in refusal(env_id, "hf:org/name/more")
+
+
+# --- what a source gives ---
+
+
+@TASKS
+def test_rows_are_one_split_and_drawn_by_seed(env_id: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(as_lines(GOOD[env_id]) * 4)
+    first, second = make(env_id, path), make(env_id, path)
+    drawn = [(first.reset(seed=seed)[1]["index"], second.reset(seed=seed)[1]["index"]) for seed in range(20)]
+    assert all(one == other for one, other in drawn)
+    assert len(np.unique([one for one, _ in drawn])) == 4

@@ -1,0 +1,106 @@
+"""Normalisation and F1 against a second way to the same number, and what counts as the same name."""
+
+import re
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vpo_envs.text import count_tokens, fold_accents, normalise_name, read_tag, squad_tokens, token_f1
+
+TEXTS = st.lists(st.sampled_from(["a", "An", "the", "red", "Red!", "fox", "fox's", "-", "²", "œuf", "\u2003"])).map(
+    " ".join
+) | st.text(max_size=20)
+
+
+def f1_by_definition(answer: str, gold: str) -> float:
+    def normal(text: str) -> Counter[str]:
+        without = "".join(letter for letter in text.lower() if letter not in set(string.punctuation))
+        return Counter(re.sub(r"\b(?:the|an|a)\b", " ", without).split())
+
+    left, right = normal(answer), normal(gold)
+    if not left or not right:
+        return float(left == right)
+    same = (left & right).total()
+    precision, recall = same / left.total(), same / right.total()
+    return 0.0 if same == 0 else 2 * precision * recall / (precision + recall)
+
+
+@given(TEXTS, TEXTS)
+def test_f1_is_that_of_precision_and_recall(answer: str, gold: str) -> None:
+    found = token_f1(squad_tokens(answer), count_tokens(squad_tokens(gold)))
+    assert found == pytest.approx(f1_by_definition(answer, gold))
+    assert 0.0 <= found <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "f1"),
+    [
+        ("The Red Fox!", "red fox", 1.0),
+        ("red", "red fox", 2 / 3),
+        ("red red", "red fox", 0.5),
+        ("a blue fox", "red fox", 0.5),
+        ("dog", "red fox", 0.0),
+        ("the", "red fox", 0.0),
+        ("the", "The The", 1.0),
+        ("U.S.", "us", 1.0),
+    ],
+)
+def test_f1_of_known_cases(answer: str, gold: str, f1: float) -> None:
+    assert token_f1(squad_tokens(answer), count_tokens(squad_tokens(gold))) == pytest.approx(f1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Gabriel_García_Márquez", "gabriel garcia marquez"),
+        ("The Beatles", "beatles"),
+        ("Łódź", "lodz"),
+        ("Malmö", "MALMO"),
+        ("Tromsø", "tromso"),
+        ("Straße", "STRASSE"),
+        ("e\u0301clair", "\u00e9clair"),
+        ("İstanbul", "istanbul"),
+        ("Dr. No", "dr no"),
+        ("“Quoted” – name", "quoted name"),
+        ("ﬁn", "fin"),
+        ("  two\n\twords ", "two words"),
+    ],
+)
+def test_names_that_are_the_same(one: str, other: str) -> None:
+    assert normalise_name(one) == normalise_name(other) != ""
+
+
+@pytest.mark.parametrize(("one", "other"), [("Rome", "Romes"), ("The The", "the"), ("Пётр", "Пет"), ("東京", "京都")])
+def test_names_that_are_not(one: str, other: str) -> None:
+    assert normalise_name(one) != normalise_name(other)
+
+
+@given(st.text())
+def test_a_normal_name_is_a_single_spaced_one_and_stays_as_it_is_where_ascii(text: str) -> None:
+    name = normalise_name(text)
+    assert name == " ".join(name.split())
+    assert fold_accents(text) == fold_accents(text.swapcase().swapcase()) or not text.isascii()
+    if text.isascii() and not re.search(r"\b(a|an|the)\b", name):
+        assert normalise_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("<x>1</x>", "1"),
+        ("<x>1</x> then <x>2</x>", "2"),
+        ("<x><x>1</x></x>", "1"),
+        ("<x>1</x><x>", "1"),
+        ("</x><x>", None),
+        ("<x>1", None),
+        ("1</x>", None),
+        ("<X>1</X>", None),
+        ("", None),
+        ("<x></x>", ""),
+    ],
+)
+def test_the_last_complete_tag_counts(text: str, inside: str | None) -> None:
+    assert read_tag(text, "x") == inside

@@ -1,0 +1,240 @@
+"""The native vector environment: equal to single environments, same-step autoreset, pools for slow scorers."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import toy_mazes
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode
+
+import vpo_envs
+from vpo_envs import MazeEnv, VectorTextEnv
+from vpo_envs.text import format_answers
+from vpo_envs.vector import TextVectorEnv
+
+TEXT_ENVS = sorted(
+    env_id
+    for env_id in gym.registry
+    if env_id.startswith("vpo/") and gym.registry[env_id].vector_entry_point is not None
+)
+RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</answer_2>", "", "\ud800<answer>?</answer>"]
+
+
+class PatientMaze(MazeEnv):
+    """A maze whose scorer goes on only when two answers are being scored at one time."""
+
+    together = threading.Barrier(2, timeout=20)
+
+    def evaluate(self, task: Any, answer: str) -> Any:
+        self.together.wait()
+        return super().evaluate(task, answer)
+
+
+class GatedMaze(MazeEnv):
+    """A maze whose scorer waits for a sign."""
+
+    sign = threading.Event()
+
+    def evaluate(self, task: Any, answer: str) -> Any:
+        assert self.sign.wait(timeout=20)
+        return super().evaluate(task, answer)
+
+
+def follow_singles(envs: Any, singles: list[Any], steps: int, seed: int) -> None:
+    """Step both with the same actions, and compare everything."""
+    source = np.random.default_rng(0)
+    observations, infos = envs.reset(seed=seed)
+    expected = [single.reset(seed=seed + i) for i, single in enumerate(singles)]
+    for _ in range(steps):
+        for i, (observation, info) in enumerate(expected):
+            assert observations[i] == observation
+            assert data_equivalence({key: infos[key][i] for key in info}, info)
+            assert all(infos[f"_{key}"][i] for key in info)
+        actions = [RESPONSES[source.integers(len(RESPONSES))] for _ in singles]
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        assert rewards.dtype == np.float32
+        expected = []
+        for i, (single, action) in enumerate(zip(singles, actions, strict=True)):
+            observation, reward, over, cut, info = single.step(action)
+            np.testing.assert_array_equal(rewards[i], reward)
+            assert (terminated[i], truncated[i]) == (over, cut)
+            if over:
+                assert infos["final_obs"][i] == observation
+                assert data_equivalence({key: infos["final_info"][key][i] for key in info}, info)
+                observation, info = single.reset()
+            expected.append((observation, info))
+
+
+@pytest.mark.parametrize("env_id", TEXT_ENVS)
+@pytest.mark.parametrize("kwargs", [{}, {"num_answers": 2}, {"num_answers": 2, "answers_as_steps": True}])
+def test_copies_do_what_single_environments_do(env_id: str, kwargs: dict[str, Any]) -> None:
+    # Running 64 programs takes long, and the copies of every environment go the same way.
+    for n in (1, 3) if env_id == "vpo/Code-v0" else (1, 3, 64):
+        envs = gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **kwargs)
+        follow_singles(envs, [gym.make(env_id, **kwargs) for _ in range(n)], steps=5, seed=11)
+
+
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_a_pool_changes_nothing(pool: Any) -> None:
+    kwargs: dict[str, Any] = {"num_answers": 2, "answers_as_steps": True, "preset": "embedded"}
+    envs = TextVectorEnv(MazeEnv, num_envs=3, scorer_pool=pool, scorer_workers=2, **kwargs)
+    follow_singles(envs, [MazeEnv(**kwargs) for _ in range(3)], steps=5, seed=2)
+    envs.close()
+
+
+def test_a_large_number_of_copies_shares_one_environment() -> None:
+    envs = TextVectorEnv(MazeEnv, num_envs=500, preset="embedded")
+    observations, _ = envs.reset(seed=0)
+    assert len(set(observations)) > 490
+    assert envs.step(["<answer>UP</answer>"] * 500)[1].shape == (500, 4)
+    assert observations in envs.observation_space
+    assert envs.action_space.sample() in envs.action_space
+    assert len({id(env.config) for env in envs.envs}) == 1  # type: ignore[attr-defined]  # a maze has it
+
+
+def test_make_vec_takes_it_by_itself_and_its_spec_survives_json() -> None:
+    envs = gym.make_vec("vpo/Maze-v0", num_envs=2, preset="embedded")
+    assert isinstance(envs, TextVectorEnv)
+    assert envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    assert envs.spec is not None
+    again = gym.make_vec(EnvSpec.from_json(envs.spec.to_json()))
+    assert again.num_envs == 2
+    assert again.reset(seed=1)[0] == envs.reset(seed=1)[0]
+
+
+def test_a_registered_environment_of_ones_own_is_vectorised_too() -> None:
+    vpo_envs.register_env("own/Maze-v0", f"{__name__}:GatedMaze", preset="embedded")
+    try:
+        envs = gym.make_vec("own/Maze-v0", num_envs=2, scorer_pool="threads")
+        assert isinstance(envs.envs[1], GatedMaze)  # type: ignore[attr-defined]  # a TextVectorEnv has it
+    finally:
+        del gym.registry["own/Maze-v0"]
+
+
+# --- reset ---
+
+
+def test_options_may_differ_from_copy_to_copy() -> None:
+    envs = TextVectorEnv(MazeEnv, num_envs=3, preset="embedded")
+    maze = MazeEnv(preset="embedded")
+    _, infos = envs.reset(options={"index": [5, 6, 7]})
+    assert infos["index"].tolist() == [5, 6, 7]
+    assert [env.current_task for env in envs.envs] == [maze.task(i) for i in (5, 6, 7)]
+    envs.reset(options={"task": [maze.task(1), maze.task(2), maze.task(3)]})
+    assert [env.current_task for env in envs.envs] == [maze.task(i) for i in (1, 2, 3)]
+    assert len(set(envs.reset(options={"index": 4})[0])) == 1
+    assert envs.reset(seed=[3, None, 3])[0][0] == MazeEnv(preset="embedded").reset(seed=3)[0]
+
+
+def test_a_mask_resets_some_copies() -> None:
+    kwargs: dict[str, Any] = {"num_answers": 2, "answers_as_steps": True, "preset": "embedded"}
+    envs = TextVectorEnv(MazeEnv, num_envs=2, **kwargs)
+    envs.reset(seed=0)
+    before = envs.step(["<answer_1>UP</answer_1>"] * 2)[0]
+    after, infos = envs.reset(seed=9, options={"reset_mask": np.array([False, True])})
+    assert after[0] == before[0]
+    assert after[1] == MazeEnv(**kwargs).reset(seed=10)[0]
+    assert infos["_index"].tolist() == [False, True]
+    # Now the copies are out of step: one episode ends, the other does not.
+    _, _, terminated, _, infos = envs.step(["<answer_2>UP</answer_2><answer_1>UP</answer_1>"] * 2)
+    assert terminated.tolist() == infos["_final_info"].tolist() == [True, False]
+    assert infos["_reward_matrix"].tolist() == [False, True]
+
+
+# --- slow scorers ---
+
+
+def test_threads_score_at_the_same_time() -> None:
+    envs = TextVectorEnv(PatientMaze, num_envs=2, scorer_pool="threads", scorer_workers=2)
+    envs.reset(seed=0)
+    assert envs.step(["<answer>UP</answer>"] * 2)[4]["final_info"]["status"].tolist() == [["ok"], ["ok"]]
+    envs.close()
+
+
+def test_a_step_can_be_begun_and_waited_for() -> None:
+    envs = TextVectorEnv(GatedMaze, num_envs=2, scorer_pool="threads")
+    GatedMaze.sign.clear()
+    envs.reset(seed=0)
+    with pytest.raises(gym.error.NoAsyncCallError, match="step_async"):
+        envs.step_wait()
+    envs.step_async(["<answer>UP</answer>"] * 2)
+    with pytest.raises(TimeoutError, match=r"0\.01 seconds"):
+        envs.step_wait(timeout=0.01)
+    with pytest.raises(gym.error.AlreadyPendingCallError, match="reset while a step is under way"):
+        envs.reset()
+    GatedMaze.sign.set()
+    assert envs.step_wait()[2].all()
+    envs.reset()
+    envs.close()
+
+
+def test_the_death_of_a_worker_is_no_score() -> None:
+    envs = TextVectorEnv(toy_mazes.DeadlyMaze, num_envs=2, scorer_pool="processes", scorer_workers=1, num_answers=2)
+    envs.reset(seed=0)
+    deadly = format_answers(["UP", "DOWN"])
+    _, rewards, _, _, infos = envs.step([deadly, deadly])
+    assert infos["final_info"]["status"].tolist() == [["invalid"] * 2] * 2
+    assert not rewards.any()
+    safe = format_answers(["DOWN", "LEFT"])
+    assert envs.step([safe, safe])[4]["final_info"]["status"].tolist() == [["ok"] * 2] * 2
+    envs.close()
+
+
+@pytest.mark.parametrize("pool", ["none", "threads", "processes"])
+def test_a_mistake_in_a_scorer_comes_through_and_the_next_step_works(pool: Any) -> None:
+    envs = TextVectorEnv(toy_mazes.BrokenMaze, num_envs=1, scorer_pool=pool, scorer_workers=1)
+    envs.reset(seed=0)
+    with pytest.raises(ZeroDivisionError):
+        envs.step(["<answer>UP</answer>"])
+    assert envs.step([""])[2].all()
+    envs.close()
+    envs.close()
+
+
+# --- bad input ---
+
+
+def test_bad_arguments_are_named() -> None:
+    class Stepper(MazeEnv):
+        def step(self, action: str) -> Any:
+            return super().step(action)
+
+    assert issubclass(Stepper, VectorTextEnv)
+    with pytest.raises(TypeError, match="Stepper overrides step"):
+        TextVectorEnv(Stepper)
+    for arguments, message in (
+        ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
+        ({"scorer_pool": "fibres"}, "unknown scorer_pool 'fibres': choose one of none, threads, processes, ray"),
+        ({"scorer_workers": 0}, "scorer_workers must be at least 1, got 0"),
+        ({"preset": "papr"}, "papr"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TextVectorEnv(MazeEnv, **arguments)  # type: ignore[arg-type]  # the mistakes under test
+
+
+def test_bad_calls_are_named() -> None:
+    envs = TextVectorEnv(MazeEnv, num_envs=2, preset="embedded")
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        envs.step(["", ""])
+    for seed, options, message in (
+        ([1], None, "one seed for each of 2 environments, got 1"),
+        (None, {"index": [1, 2, 3]}, "one value for each of 2 environments, got 3"),
+        (None, {"reset_mask": [True, False]}, r"array of bool, shape \(2,\)"),
+        (None, {"reset_mask": np.array([False, False])}, "true somewhere"),
+        (None, {"idx": 1}, "unknown reset option 'idx'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            envs.reset(seed=seed, options=options)
+    envs.reset(seed=0)
+    for actions, message in ((["a"], "one action for each of 2 environments, got 1"), ("ab", "got one string")):
+        with pytest.raises(ValueError, match=message):
+            envs.step(actions)
+    with pytest.raises(TypeError, match="got int"):
+        envs.step(["", 5])  # type: ignore[list-item]  # the mistake under test
+    assert envs.step(["", ""])[2].all()

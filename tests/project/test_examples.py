@@ -1,0 +1,176 @@
+"""The examples run from the command line as a user would run them."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+from PIL import Image
+
+from vpo_agent.command.options import parse_job
+from vpo_agent.config import TrainConfig
+
+EXAMPLES = ROOT / "examples"
+
+
+def run_example(name: str, *options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *options]
+    # Without a network the Hub's client tries for most of a minute before it gives up.
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, cwd=cwd, env=offline, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_train_maze_leaves_a_whole_run_folder(tmp_path: Path) -> None:
+    short = [
+        "--steps",
+        "2",
+        "--prompts-per-step",
+        "4",
+        "--eval-prompts",
+        "4",
+        "--eval-answers",
+        "30",
+        "--eval-every",
+        "0",
+    ]
+    done = run_example("train_maze.py", *short, "--name", "short", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "short"
+    assert "runs/short" in done.stdout
+    for measure in ("completion", "best@1", "best@3", "best@10", "best@30", "expected utility", "regret", "diversity"):
+        assert f"| {measure} |" in done.stdout
+    for file in ("config.json", "metrics.jsonl", "results.md", "results.json", "learning_curves.png", "best_at_k.png"):
+        assert (folder / file).stat().st_size > 0, file
+    assert list((folder / "tensorboard").iterdir())
+    assert (folder / "checkpoints" / "step_000002" / "model.safetensors").exists()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
+def test_a_transformers_that_is_too_old_is_one_sentence(script: str, tmp_path: Path) -> None:
+    if script == "train_trl.py":
+        pytest.importorskip("trl", reason="needs the trl extra, which the dev extra installs")
+    # A package that comes first on the path, with as little as an old release has, stands for what is installed.
+    (tmp_path / "transformers").mkdir()
+    names = ("AutoModelForCausalLM", "AutoTokenizer", "DynamicCache", "PreTrainedModel", "PreTrainedTokenizerBase")
+    (tmp_path / "transformers" / "__init__.py").write_text("".join(f"class {name}: ...\n" for name in names))
+    about = tmp_path / "transformers-4.40.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.40.0\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(EXAMPLES / script), "--steps", "1"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2
+    sentence = "vpo-gym needs transformers>=5, but version 4.40.0 is installed: pip install 'transformers>=5'"
+    assert done.stderr == f"error: {sentence}\n"
+    assert not (tmp_path / "runs").exists()
+
+
+TWO_STEPS = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--rollouts-per-prompt", "2"]
+TINY = ["--model", "tiny-maze", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "options"),
+    [
+        ("train_musique.py", "vpo/MuSiQue-v0", ["--preset", "smoke"]),
+        ("train_eureqa.py", "vpo/EUREQA-v0", ["--preset", "smoke"]),
+        ("train_tools.py", "vpo/Tools-v0", TWO_STEPS),
+        ("train_code.py", "vpo/Code-v0", ["--preset", "smoke"]),
+    ],
+)
+def test_every_task_trains_for_two_steps(script: str, env: str, options: list[str], tmp_path: Path) -> None:
+    done = run_example(script, *options, *TINY, "--eval-every", "0", "--name", "two", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "two"
+    assert json.loads((folder / "config.json").read_text())["env"] == env
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
+    assert "| best@1 |" in done.stdout
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
+def test_every_preset_is_read(script: str) -> None:
+    module = runpy.run_path(str(EXAMPLES / script))
+    for name in module["PRESETS"]:
+        job = parse_job(["--preset", name], description="", presets=module["PRESETS"], default_preset=name)
+        assert job.config.env == module["PRESETS"][name]["env"]
+
+
+def test_a_second_run_of_the_same_name_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    done = run_example("train_maze.py", "--name", "mine", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: 'runs/mine' already holds a run")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--method", "ppo"], "ppo"),
+        (["--preset", "huge"], "huge"),
+        (["--env", "vpo/Labyrinth-v0"], "vpo/Labyrinth-v0"),
+        (["--model", "no/such-model"], "no/such-model"),
+        (["--scalar-weights", "1,1,1"], "needs? 4 values|need 4 values"),
+        (["--num-answers", "0"], "num_answers"),
+        (["--num-weights", "0"], "num_weights"),
+        (["--alpha", "0"], "alpha"),
+        (["--config", "missing.json"], "missing.json"),
+        (["--device", "abacus"], "abacus"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_is_written(options: list[str], named: str, tmp_path: Path) -> None:
+    done = run_example("train_maze.py", *options, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert re.search(named, last), last
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_help_lists_every_setting_with_its_default(tmp_path: Path) -> None:
+    done = run_example("train_maze.py", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for name in TrainConfig.model_fields:
+        assert f"--{name.replace('_', '-')} " in done.stdout, name
+    # One default for each setting, and one for the preset.
+    assert done.stdout.count("(default: ") >= len(TrainConfig.model_fields) + 1
+
+
+def test_custom_rewards_trains_on_five_objectives(tmp_path: Path) -> None:
+    short = ["--steps", "1", "--prompts-per-step", "2", "--eval-prompts", "2", "--name", "own"]
+    done = run_example("custom_rewards.py", *short, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| brevity |" in done.stdout
+    assert "| regret |" in done.stdout
+
+
+def test_the_tiny_model_can_be_made_again(tmp_path: Path) -> None:
+    done = run_example("warm_start_maze.py", "--out", "tiny", "--steps", "2", "--batch", "4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "tiny" / "recipe.json").read_text())["steps"] == 2
+    done = run_example(
+        "train_maze.py", "--model", "tiny", "--steps", "1", "--eval-prompts", "2", "--eval-every", "0", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_show_routes_draws_the_answers_of_a_run(tmp_path: Path) -> None:
+    short = ["--steps", "1", "--prompts-per-step", "2", "--eval-prompts", "2", "--eval-every", "0", "--name", "run"]
+    assert run_example("train_maze.py", *short, cwd=tmp_path).returncode == 0
+    done = run_example("show_routes.py", "runs/run", "--mazes", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with Image.open(tmp_path / "routes.png") as picture:
+        assert picture.width > picture.height > 100

@@ -1,0 +1,31 @@
+"""The README's Python code runs as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+README = ROOT / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_the_readme_shows_the_three_uses() -> None:
+    assert len(BLOCKS) == 3
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["environment", "trainer", "rewards"])
+def test_a_block_of_the_readme_runs_in_a_fresh_process(block: str, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(block, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_file_that_the_readme_links_to_exists() -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", README.read_text(encoding="utf-8"))
+    assert links
+    missing = [link for link in links if not (README.parent / link).exists()]
+    assert not missing

@@ -1,0 +1,1 @@
+"""One gradient step: loss, micro-batches, optimizer."""

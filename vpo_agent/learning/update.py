@@ -1,0 +1,253 @@
+"""The update of one step: gradient steps on a batch of rollouts and their advantages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vpo_agent.config import TrainConfig
+from vpo_agent.estimators.losses import policy_loss, truncated_importance
+from vpo_agent.learning.microbatch import MicroBatches
+from vpo_agent.learning.optimizer import MasterAdamW
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+
+SHUFFLE_STREAM = 2
+
+T = TypeVar("T")
+
+
+class PolicyUpdate:
+    """Takes the policy from one step to the next.
+
+    Where the device's memory does not hold a micro-batch, micro-batches have half as many prompts from then on.
+
+    Args:
+        config: The settings.
+        policy: What is trained.
+        reference: The initial model, for the KL penalty; ``None`` where there is no penalty, or where the policy has
+            LoRA adapters, which are switched off for it.
+    """
+
+    def __init__(self, config: TrainConfig, policy: LMPolicy, reference: LMPolicy | None) -> None:
+        self.config = config
+        self.policy = policy
+        self.reference = reference
+        self.microbatches = MicroBatches(config.microbatch_prompts, policy.device)
+        self.optimizer = MasterAdamW(
+            policy.model.named_parameters(),
+            learning_rate=config.learning_rate,
+            beta2=config.adam_beta2,
+            weight_decay=config.weight_decay,
+        )
+
+    def step(self, samples: Samples, advantages: Tensor, valid: Tensor, step: int) -> tuple[bool, dict[str, Any]]:
+        """Take the gradient steps of one batch; a loss or gradient that is not finite ends it.
+
+        How far the trainer's log-probabilities are from those that the sampler recorded is measured where the weights
+        are still those that sampled: in the passes before the first optimizer step, or over all tokens where they are
+        recomputed for ``importance_cap``. Where no pass was needed it is not a number.
+
+        Args:
+            samples: P prompts, G rollouts of each.
+            advantages: (P, G), or (P, G, T) where the tokens of a rollout have advantages of their own.
+            valid: (P, G), False for rollouts to leave out.
+            step: Steps taken before this one.
+
+        Returns:
+            Whether all was finite, and what to log.
+
+        Raises:
+            OutOfMemory: The memory does not hold a single prompt with its rollouts, or the optimizer.
+        """
+        config = self.config
+        samples = replace(samples, mask=samples.mask & valid.flatten().to(samples.mask.device)[:, None])
+        totals: dict[str, float] = dict.fromkeys(
+            ("loss", "kl", "clip_fraction", "approx_kl", "entropy", "grad_norm"), 0.0
+        )
+        gap = dict.fromkeys(("log_prob_gap", "log_prob_gap_max"), math.nan)
+        rate = config.learning_rate * min(1.0, (step + 1) / (config.warmup_steps + 1))
+        optimizer_steps = 0
+        # A policy that is not finite earns nothing anywhere, which must not pass for groups without signal.
+        finite = bool(samples.log_probs.isfinite().all())
+        if not finite:
+            return False, {**dict.fromkeys(totals, math.nan), **gap, "learning_rate": rate}
+        if config.importance_cap is not None:
+            own = self._own_log_probs(samples)
+            gap = _gap(own, samples)
+            weights = truncated_importance(own, samples.log_probs, samples.mask, config.importance_cap)
+            per_token = advantages if advantages.dim() == 3 else advantages[..., None]
+            advantages = per_token * weights.view(*advantages.shape[:2], -1).to(advantages)
+            samples = replace(samples, log_probs=own)
+        trained = False
+        for minibatch in self._minibatches(len(advantages), step):
+            terms = self.gradient(samples, advantages, minibatch)
+            optimizer_steps += 1
+            if terms is None:
+                continue
+            measured = {name: terms.pop(name) for name in gap}
+            if config.importance_cap is None and not trained:
+                gap = measured
+            trained = True
+            finite = math.isfinite(terms["loss"])
+            norm = self.optimizer.step(rate, config.max_grad_norm) if finite else math.nan
+            for name, value in {**terms, "grad_norm": norm}.items():
+                totals[name] += value
+            finite = math.isfinite(norm)
+            if not finite:
+                break
+        self.optimizer.zero_grad()
+        return finite, {
+            **{name: value / optimizer_steps for name, value in totals.items()},
+            **gap,
+            "learning_rate": rate,
+        }
+
+    def gradient(self, samples: Samples, advantages: Tensor, minibatch: Tensor) -> dict[str, float] | None:
+        """Put the gradient of the loss over the prompts ``minibatch``, (n,), into the optimizer.
+
+        Returns:
+            The loss and diagnostics; ``None`` where no group has an advantage and nothing else pulls.
+        """
+        config = self.config
+        self.optimizer.zero_grad()
+        lengths = samples.mask.sum(1).view(len(advantages), -1).cpu()
+        tokens = float(lengths[minibatch].sum())
+        sequences = float((lengths[minibatch] > 0).sum())
+        normalizer = {"token_mean": tokens, "sequence_mean": sequences}.get(
+            config.aggregation, sequences * config.max_new_tokens
+        )
+        has_signal = (advantages[minibatch] != 0).flatten(1).any(1)
+        used = minibatch if config.kl_coef else minibatch[has_signal]
+        # A group whose rollouts were all left out has nothing to say.
+        used = used[(lengths[used] > 0).any(1)]
+        if not len(used):
+            return None
+        # Groups of like length share a micro-batch, which saves padding.
+        used = used[lengths.amax(1)[used].argsort(stable=True)]
+        terms = self._within_memory(
+            lambda sizes: self._accumulate(samples, advantages, used, sizes, normalizer), samples, used
+        )
+        self.microbatches.say()
+        return terms
+
+    def _own_log_probs(self, samples: Samples) -> Tensor:
+        """Log-probabilities of the sampled tokens under the weights of now, (B, T), 0 where the mask is False."""
+        group = samples.rollouts_per_prompt
+        used = samples.mask.view(-1, group * samples.mask.shape[1]).any(1).nonzero()[:, 0].cpu()
+
+        def compute(sizes: list[int]) -> Tensor:
+            out = torch.zeros_like(samples.log_probs)
+            for part in used.split(sizes):
+                batch = samples.subset(part)
+                found = self.policy.log_probs(batch)[0]
+                out.view(-1, group, out.shape[1])[part.to(out.device), :, : found.shape[1]] = found.view(
+                    len(part), group, -1
+                )
+            return out
+
+        with torch.no_grad():
+            return self._within_memory(compute, samples, used)
+
+    def _within_memory(self, compute: Callable[[list[int]], T], samples: Samples, used: Tensor) -> T:
+        """What ``compute`` gives for the sizes of the micro-batches of the prompts ``used``, (n,)."""
+        lengths = samples.mask.sum(1).view(len(samples.prompt_ids), -1).cpu()
+        # What a pass computes for each prompt with its rollouts.
+        tokens = samples.prompt_mask.sum(1).cpu() + lengths.sum(1)
+        if not self.policy.packs:
+            tokens = lengths.shape[1] * (samples.prompt_mask.sum(1).cpu() + lengths.amax(1))
+        while True:
+            sizes = self.microbatches.sizes(tokens[used].tolist())
+            try:
+                return compute(sizes)
+            except torch.OutOfMemoryError:
+                self.microbatches.halve(max(sizes))
+            # Only here, where the error no longer holds the tensors of the failed pass.
+            self.optimizer.zero_grad()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _accumulate(
+        self, samples: Samples, advantages: Tensor, used: Tensor, sizes: list[int], normalizer: float
+    ) -> dict[str, float]:
+        """Add the gradients of the prompts ``used``, (n,), in micro-batches of these sizes; what to log."""
+        totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy", "log_prob_gap"), 0.0)
+        gap_max = 0.0
+        tokens_used = float(samples.mask.sum(1).view(len(advantages), -1).cpu()[used].sum())
+        for part in used.split(sizes):
+            batch = samples.subset(part)
+            pulls = (
+                advantages[part].flatten(0, 1)[..., : batch.ids.shape[1]]
+                if advantages.dim() == 3
+                else advantages[part].flatten()
+            )
+            terms = self._backward(batch, pulls, normalizer)
+            share = terms.pop("tokens") / tokens_used
+            gap_max = max(gap_max, terms.pop("log_prob_gap_max"))
+            for name, value in terms.items():
+                totals[name] += value if name in ("loss", "kl") else value * share
+        return {**totals, "log_prob_gap_max": gap_max}
+
+    def _backward(self, samples: Samples, advantages: Tensor, normalizer: float) -> dict[str, float]:
+        """Add the gradient of one micro-batch; its share of the loss and what to log."""
+        config = self.config
+        log_probs, entropy = self.policy.log_probs(samples, entropy=True)
+        assert entropy is not None
+        reference = None
+        if config.kl_coef:
+            with torch.no_grad():
+                reference = self._reference_log_probs(samples)
+        terms = policy_loss(
+            log_probs,
+            samples.log_probs,
+            advantages.to(log_probs.device),
+            samples.mask,
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            reference_log_probs=reference,
+            kl_coef=config.kl_coef,
+            kl_estimator=config.kl_estimator,
+            aggregation=config.aggregation,
+            normalizer=max(normalizer, 1.0),
+        )
+        if bool(torch.isfinite(terms.loss)):
+            terms.loss.backward()
+        return {
+            "loss": float(terms.loss.detach()),
+            "kl": float(terms.kl),
+            "clip_fraction": float(terms.clip_fraction),
+            "approx_kl": float(terms.approx_kl),
+            "entropy": float(entropy.mean()) if len(entropy) else 0.0,
+            "tokens": float(terms.tokens),
+            **_gap(log_probs.detach(), samples),
+        }
+
+    def _minibatches(self, prompts: int, step: int) -> Iterator[Tensor]:
+        """Indices of the prompts of each optimizer step, shuffled by (seed, step) where there are several."""
+        size = self.config.minibatch_prompts or prompts
+        for epoch in range(self.config.epochs):
+            indices = torch.arange(prompts)
+            if size < prompts:
+                rng = np.random.default_rng([self.config.seed, SHUFFLE_STREAM, step, epoch])
+                indices = torch.from_numpy(rng.permutation(prompts))
+            yield from indices.split(size)
+
+    def _reference_log_probs(self, samples: Samples) -> Tensor:
+        if self.reference is not None:
+            return self.reference.log_probs(samples)[0]
+        with self.policy.model.disable_adapter():
+            return self.policy.log_probs(samples)[0]
+
+
+def _gap(log_probs: Tensor, samples: Samples) -> dict[str, float]:
+    """Mean and largest absolute difference, over the tokens that count, between these and the sampler's."""
+    difference = (log_probs - samples.log_probs).abs()[samples.mask]
+    if not len(difference):
+        return {"log_prob_gap": 0.0, "log_prob_gap_max": 0.0}
+    return {"log_prob_gap": float(difference.mean()), "log_prob_gap_max": float(difference.max())}

@@ -1,0 +1,1 @@
+"""Measurement: best@k, expected utility, Pareto fronts, intervals, and the pools they are computed from."""

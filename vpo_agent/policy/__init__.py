@@ -1,0 +1,1 @@
+"""A Hugging Face causal language model as the policy: loading, attention, packing, decoding."""

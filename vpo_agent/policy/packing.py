@@ -1,0 +1,134 @@
+"""A batch of rollouts as one sequence without padding, in which each prompt stands once.
+
+Everything in a transformer but attention treats tokens one by one, so a batch may be laid out as one long row: the
+prompts, then the responses, none padded. Attention alone has to know which tokens belong together: a prompt's tokens
+see those before them, a response's tokens see their prompt and those before them in their own response. For that it
+takes them out of the row, padded to the longest. Transformers lets a model's attention function be replaced by name
+(`vpo_agent.policy.attention`), which is all that this takes, so any model whose attention is plain can be packed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from vpo_agent.policy.samples import Samples
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch of P prompts with G rollouts each, B = P·G, as one row of N tokens."""
+
+    ids: Tensor
+    """The tokens, (1, N). The last token of a response is left out: nothing is predicted from it."""
+    positions: Tensor
+    """The position of each in its own sequence, (1, N)."""
+    predicts: Tensor
+    """The place in the row from which each response token is predicted, row by row of the batch: (tokens,)."""
+    prompts: Tensor
+    """Places of each prompt's tokens, padded on the left, (P, Lp)."""
+    responses: Tensor
+    """Places of each response's tokens, padded on the right, (B, T)."""
+    prompts_back: Tensor
+    """Where each of the row's prompt tokens stands in ``prompts``, flattened."""
+    responses_back: Tensor
+    """Where each of the row's response tokens stands in ``responses``, flattened."""
+    prompt_mask: Tensor
+    """What a token of a prompt sees, (P or 1, 1, Lp, Lp)."""
+    response_mask: Tensor
+    """What a token of a response sees of its prompt and its response, (B or 1, 1, T, Lp + T)."""
+
+
+def pack(samples: Samples) -> Packed:
+    """Lay a batch out as one row."""
+    prompt_mask, mask = samples.prompt_mask, samples.mask[:, 1:]
+    device, group = mask.device, samples.rollouts_per_prompt
+    longest_prompt, longest = prompt_mask.shape[1], mask.shape[1]
+    prompt_lengths = prompt_mask.sum(1)
+    prompt_tokens = int(prompt_lengths.sum())
+
+    prompts = torch.zeros(prompt_mask.shape, dtype=torch.long, device=device)
+    prompts[prompt_mask] = torch.arange(prompt_tokens, device=device)
+    responses = torch.zeros(mask.shape, dtype=torch.long, device=device)
+    responses[mask] = torch.arange(prompt_tokens, prompt_tokens + int(mask.sum()), device=device)
+    steps = torch.arange(longest, device=device)
+    positions = torch.cat(
+        [
+            (prompt_mask.long().cumsum(1) - 1)[prompt_mask],
+            (prompt_lengths.repeat_interleave(group)[:, None] + steps)[mask],
+        ]
+    )
+    before_first = prompts[:, -1].repeat_interleave(group)[:, None]
+    predicts = torch.cat([before_first, responses], dim=1)[samples.mask]
+
+    causal = torch.ones(longest_prompt, longest_prompt, dtype=torch.bool, device=device).tril()[None, None]
+    own = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()[None, None]
+    seen_prompt = torch.ones(1, 1, longest, longest_prompt, dtype=torch.bool, device=device)
+    if not bool(prompt_mask.all()):
+        # A padded token sees itself, since an attention over nothing is not a number.
+        diagonal = torch.eye(longest_prompt, dtype=torch.bool, device=device)
+        causal = causal & prompt_mask[:, None, None, :] | diagonal
+        seen_prompt = prompt_mask.repeat_interleave(group, 0)[:, None, None, :].expand(-1, -1, longest, -1)
+        own = own.expand(len(mask), -1, -1, -1)
+    return Packed(
+        ids=torch.cat([samples.prompt_ids[prompt_mask], samples.ids[:, :-1][mask]])[None],
+        positions=positions[None],
+        predicts=predicts,
+        prompts=prompts,
+        responses=responses,
+        prompts_back=prompt_mask.flatten().nonzero()[:, 0],
+        responses_back=mask.flatten().nonzero()[:, 0],
+        prompt_mask=causal,
+        response_mask=torch.cat([seen_prompt, own], dim=-1),
+    )
+
+
+def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float) -> Tensor:
+    """Attention over a packed row.
+
+    Args:
+        query: (1, heads, N, width).
+        key: (1, key heads, N, width).
+        value: (1, key heads, N, width).
+        packed: Which tokens belong together.
+        scale: Of the scores.
+
+    Returns:
+        (1, N, heads, width).
+    """
+    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+    grouped = query.shape[1] != key.shape[1]
+    group = len(packed.responses) // len(packed.prompts)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """Attention over (rows, tokens, heads, width), flattened to (rows * tokens, heads, width)."""
+        out = scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, enable_gqa=grouped
+        )
+        return out.transpose(1, 2).reshape(-1, *out.shape[1::2])
+
+    prompt_queries, prompt_keys, prompt_values = (_take(states, packed.prompts) for states in (queries, keys, values))
+    prompt_part = attend(prompt_queries, prompt_keys, prompt_values, packed.prompt_mask)
+    prompt_part = prompt_part.index_select(0, packed.prompts_back)
+    if not packed.responses.shape[1]:
+        return prompt_part[None]
+
+    def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
+        """(B, Lp + T, heads, width): each response's own states behind those of its prompt."""
+        return torch.cat([prompt.repeat_interleave(group, 0), _take(states, packed.responses)], dim=1)
+
+    response_part = attend(
+        _take(queries, packed.responses),
+        with_prompt(prompt_keys, keys),
+        with_prompt(prompt_values, values),
+        packed.response_mask,
+    ).index_select(0, packed.responses_back)
+    return torch.cat([prompt_part, response_part])[None]
+
+
+def _take(states: Tensor, places: Tensor) -> Tensor:
+    """The states (N, heads, width) at ``places``, (rows, tokens), as (rows, tokens, heads, width)."""
+    return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])

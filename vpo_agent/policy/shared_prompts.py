@@ -1,0 +1,120 @@
+"""Decoding many responses to each prompt while the keys and values of the prompt stand once.
+
+The rows of a group see the same prompt. Repeating its cache for each of them costs memory, and time in every decoding
+step, which reads all of it. Here the rows' queries are gathered prompt by prompt and attend to the keys that stand
+once; a row's own tokens are attended to apart. The two are parts of one softmax, so the whole is their mean, weighted
+by the parts' normalisers: the attention function of PyTorch for the CPU gives the logarithm of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from vpo_agent.policy.kv_cache import keys_and_values
+
+
+@dataclass
+class SharedPrompts:
+    """Keys and values of P prompts, and which rows belong to which."""
+
+    keys: list[Tensor]
+    """Of each layer, (P, key heads, Lp, width)."""
+    values: list[Tensor]
+    """Of each layer, (P, key heads, Lp, width)."""
+    mask: Tensor | None
+    """False where a prompt is padded, (P, Lp); ``None`` without padding."""
+    owner: Tensor
+    """The prompt of each row, (rows,)."""
+
+    def __post_init__(self) -> None:
+        """Lay the rows out."""
+        self._lay_out()
+
+    @classmethod
+    def of(cls, cache: DynamicCache, mask: Tensor | None, rollouts: int) -> SharedPrompts:
+        """From the cache of the prompts, each to be continued ``rollouts`` times.
+
+        Raises:
+            NotImplementedError: A layer does not hold all keys and values.
+        """
+        layers = keys_and_values(cache)
+        keys, values = [keys for keys, _ in layers], [values for _, values in layers]
+        owner = torch.arange(len(keys[0]), device=keys[0].device).repeat_interleave(rollouts)
+        return cls(keys, values, mask, owner)
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only ``rows``, in this order, and the prompts that they belong to."""
+        prompts, self.owner = self.owner[rows].unique(return_inverse=True)
+        if len(prompts) < len(self.keys[0]):
+            self.keys = [states[prompts] for states in self.keys]
+            self.values = [states[prompts] for states in self.values]
+            self.mask = self.mask[prompts] if self.mask is not None else None
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Lay the rows out in a table of the prompts, (P, most rows of a prompt), which may have gaps."""
+        rows, prompts = len(self.owner), len(self.keys[0])
+        counts = torch.bincount(self.owner, minlength=prompts)
+        widest = int(counts.max())
+        by_prompt = self.owner.argsort(stable=True)
+        ranks = torch.arange(rows, device=self.owner.device) - (counts.cumsum(0) - counts)[self.owner[by_prompt]]
+        places = self.owner[by_prompt] * widest + ranks
+        self.row_at = by_prompt.new_zeros(prompts * widest)
+        """The row at each place of the table; in a gap, some row."""
+        self.row_at[places] = by_prompt
+        self.place = torch.empty_like(places)
+        """The place of each row."""
+        self.place[by_prompt] = places
+        self.moved = rows < len(self.row_at) or bool((self.place[1:] < self.place[:-1]).any())
+        """Whether the table is anything but the rows in their order."""
+        self.bias: Tensor | None = None
+        """Added to the scores, (P, 1, 1, Lp)."""
+        if self.mask is not None:
+            self.bias = torch.zeros(self.mask.shape, device=self.mask.device).masked_fill(~self.mask, -torch.inf)
+            self.bias = self.bias[:, None, None, :]
+
+
+def shared_attention(
+    query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, layer: int, scale: float
+) -> Tensor:
+    """Attention of one token of each row over its prompt and the tokens of its response so far.
+
+    Args:
+        query: (rows, heads, 1, width).
+        key: Of the response, (rows, key heads, tokens, width).
+        value: Of the response, (rows, key heads, tokens, width).
+        shared: The prompts.
+        layer: Number of the layer.
+        scale: Of the scores.
+
+    Returns:
+        (rows, 1, heads, width).
+    """
+    rows, heads, _, width = query.shape
+    prompts, key_heads = shared.keys[layer].shape[:2]
+    # Heads that share their keys stand beside each other, like several tokens of one head.
+    queries = query.view(rows, key_heads, -1, width)
+    own, own_norm = _attend(queries, key, value, None, scale)
+
+    table = queries.index_select(0, shared.row_at) if shared.moved else queries
+    table = table.view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
+    bias = None if shared.bias is None else shared.bias.to(query.dtype)
+    before, before_norm = _attend(table.flatten(2, 3), shared.keys[layer], shared.values[layer], bias, scale)
+    before, before_norm = (
+        part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1) for part in (before, before_norm)
+    )
+    if shared.moved:
+        before, before_norm = before.index_select(0, shared.place), before_norm.index_select(0, shared.place)
+    share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
+    return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
+    # What scaled_dot_product_attention calls on a CPU; the public function keeps the normaliser to itself.
+    out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
+    return out, norm[..., None]

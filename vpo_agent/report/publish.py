@@ -1,0 +1,127 @@
+"""From a run to the folder that others download: the model of a checkpoint, its card, its settings and results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from vpo_agent.config import TrainConfig, make_config, read_config
+from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, quiet_transformers
+from vpo_agent.report.model_card import CardFacts, model_card
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
+from vpo_agent.runs.targets import find_model, is_run
+
+OF_THIS_MACHINE = {"device", "name", "runs_dir", "tracker"}
+"""Settings that say nothing about the policy."""
+NOT_PUBLISHED = ("README.md", "training_args.bin")
+"""What PEFT and TRL write beside a model: a card of theirs, and a pickle with paths of this machine."""
+
+
+def prepare_folder(
+    run: Path, target: Path, *, repo: str, checkpoint: int | None = None, license: str | None = None
+) -> None:
+    """Write everything that is published of a run.
+
+    Adapters of a model that is no name on the Hub are merged into it, since nobody else could load them.
+
+    Args:
+        run: The run's folder.
+        target: A folder that is empty or not there.
+        repo: ``owner/name``, for the card.
+        checkpoint: After how many steps; the newest where ``None``.
+        license: The card's licence; the field is left out where ``None``.
+
+    Raises:
+        ValueError: No run, no such checkpoint, a damaged one, or a target that is in use.
+    """
+    if not is_run(str(run)) or not (run / "config.json").is_file():
+        raise ValueError(f"{str(run)!r} is not the folder of a run: give one such as runs/NAME")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{str(target)!r} is there already: give a folder that is empty or new")
+    source = Path(find_model(str(run), checkpoint))
+    check_checkpoint(source)
+    config = make_config(read_config(run / "config.json"), str(run / "config.json"))
+    on_hub = _may_be_on_hub(config.model)
+    merge = bool(config.lora_rank) and not on_hub
+    target.mkdir(parents=True, exist_ok=True)
+    if merge:
+        with quiet_transformers():
+            model, tokenizer = load_model(source, choose_dtype(config.dtype, choose_device("auto")))
+            model.save_pretrained(target)
+            tokenizer.save_pretrained(target)
+    else:
+        for file in source.iterdir():
+            if file.is_file() and file.name not in (*NOT_OF_THE_MODEL, *NOT_PUBLISHED):
+                shutil.copyfile(file, target / file.name)
+    settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=OF_THIS_MACHINE))
+    step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])
+    evaluated = step == config.steps and (run / "results.md").is_file()
+    facts = CardFacts(
+        repo=repo,
+        settings=settings,
+        answers=config.answers_per_rollout,
+        step=step,
+        objectives=_objectives(config),
+        results=(run / "results.md").read_text(encoding="utf-8").strip() if evaluated else None,
+        base_on_hub=on_hub,
+        adapters=bool(config.lora_rank) and not merge,
+        license=license,
+    )
+    (target / "README.md").write_text(model_card(facts), encoding="utf-8")
+    (target / "training.json").write_text(json.dumps({"step": step, **settings}, indent=2) + "\n", encoding="utf-8")
+    if evaluated and (run / "results.json").is_file():
+        shutil.copyfile(run / "results.json", target / "results.json")
+
+
+def push_folder(folder: Path, repo: str, *, private: bool) -> str:
+    """Upload a folder to the Hugging Face Hub as a model, which is made where it is not there.
+
+    Returns:
+        The address of the model.
+
+    Raises:
+        ValueError: A bad name, no token or the wrong one, or no network.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        api = HfApi()
+        made = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message="Upload a policy of VPO Gym")
+    # The Hub's client raises types of its own, of its HTTP library and of the system.
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token that may "
+            "write there, and check the name and the network"
+        ) from error
+    return str(made)
+
+
+def _may_be_on_hub(model: str) -> bool:
+    """Whether a setting of a model can only be a name on the Hub."""
+    return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).exists()
+
+
+def _without_paths(value: Any) -> Any:
+    """The settings with the last part of each path on this machine in the path's place."""
+    if isinstance(value, dict):
+        return {name: _without_paths(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(entry) for entry in value]
+    if isinstance(value, str) and ("/" in value or "~" in value):
+        path = Path(value).expanduser()
+        return path.name if path.is_absolute() or path.exists() else value
+    return value
+
+
+def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
+    """Names and meanings; none where the environment is a user's own that is not registered here."""
+    try:
+        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout)
+    except (ValueError, OSError):
+        return []
+    return [(objective.name, objective.description) for objective in env.objectives]

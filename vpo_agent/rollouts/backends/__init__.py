@@ -1,0 +1,89 @@
+"""What generates the responses: our own loop, transformers' continuous batching, or vLLM, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+from vpo_agent.config import Backend
+
+if TYPE_CHECKING:
+    from vpo_agent.policy.language_model import LMPolicy
+    from vpo_agent.policy.samples import Samples
+
+
+class Sampler(Protocol):
+    """Samples responses from the current weights of a policy."""
+
+    def sample(
+        self,
+        prompts: Sequence[str],
+        *,
+        rollouts: int,
+        num_answers: int,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        seed: Sequence[int] = (0,),
+        places: Sequence[int] | None = None,
+    ) -> Samples:
+        """Sample ``rollouts`` responses to each prompt.
+
+        Args:
+            prompts: P prompts as text.
+            rollouts: G, responses to each; the rows of a prompt are adjacent.
+            num_answers: m, which names the tag that ends a response.
+            max_new_tokens: Longest response, in tokens.
+            temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
+            seed: Numbers that key the random stream; with the same numbers come the same samples.
+            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
+
+        Raises:
+            ValueError: Prompt and response do not fit into the model's context.
+            BackendFailed: The engine gave up.
+        """
+
+
+def check_backend(backend: Backend) -> None:
+    """Check that a backend is installed.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if backend == "continuous":
+        from vpo_agent.rollouts.backends.continuous import has_continuous_batching
+
+        if not has_continuous_batching():
+            raise ValueError(
+                "backend=continuous needs transformers 5.17 or newer: pip install --upgrade transformers, "
+                "or take backend native"
+            )
+    if backend == "vllm" and find_spec("vllm") is None:
+        raise ValueError(
+            "backend=vllm needs the package vllm, which brings a torch of its own: pip install 'vllm>=0.22' in an "
+            "environment of its own, or take backend native"
+        )
+
+
+def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_utilization: float = 0.5) -> Sampler:
+    """What samples from ``policy``.
+
+    Args:
+        backend: Which one.
+        policy: The model that is trained; its weights at the time of a call are those sampled from.
+        model: Folder or name of the model that it was made from, of which vLLM reads the architecture.
+        gpu_memory_utilization: Share of the GPU's memory that vLLM takes while it generates, in (0, 1].
+
+    Raises:
+        ValueError: The backend is not installed, or does not take this model.
+    """
+    check_backend(backend)
+    if backend == "continuous":
+        from vpo_agent.rollouts.backends.continuous import ContinuousSampler
+
+        return ContinuousSampler(policy)
+    if backend == "vllm":
+        from vpo_agent.rollouts.backends.vllm_engine import VLLMSampler
+
+        return VLLMSampler(policy, model, gpu_memory_utilization=gpu_memory_utilization)
+    return policy

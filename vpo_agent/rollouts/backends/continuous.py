@@ -1,0 +1,149 @@
+"""Transformers' continuous batching: a paged cache, and a waiting prompt takes the place of a row that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import GenerationConfig
+
+from vpo_agent.errors import BackendFailed
+from vpo_agent.policy.attention import ATTENTION
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import quiet_transformers
+from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, to_samples
+from vpo_agent.rollouts.spans import closing_token
+
+CPU_PAGE = 32
+"""Tokens in a page of the cache on a CPU, where attention runs over whole pages."""
+
+
+def has_continuous_batching() -> bool:
+    """Whether the transformers that is installed has what this module takes."""
+    try:
+        from transformers import ContinuousBatchingConfig
+    except ImportError:
+        return False
+    return {"page_size", "return_logprobs", "seed"} <= {field.name for field in fields(ContinuousBatchingConfig)}
+
+
+class ContinuousSampler:
+    """Samples from a policy by transformers' continuous batching.
+
+    A prompt is prefilled once and its cache forked to its rollouts. The engine ends rows at single tokens: where the
+    closing tag of the last answer is one token of the vocabulary rows end there, elsewhere they go on to the end of
+    sequence or to ``max_new_tokens`` and are cut at the tag afterwards. All random numbers come from one stream, so
+    the samples of a call depend on its whole batch, and how a batch is split into calls matters to them.
+
+    Args:
+        policy: The model.
+    """
+
+    def __init__(self, policy: LMPolicy) -> None:
+        self.policy = policy
+
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[str],
+        *,
+        rollouts: int,
+        num_answers: int,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        seed: Sequence[int] = (0,),
+        places: Sequence[int] | None = None,
+    ) -> Samples:
+        """Sample ``rollouts`` responses to each prompt, see :class:`vpo_agent.rollouts.backends.Sampler`."""
+        encoded = self.policy.encode_prompts(prompts)
+        self.policy.check_length(encoded[0].shape[1], max_new_tokens)
+        outputs = self._generate(
+            prompt_rows(*encoded),
+            GenerationConfig(
+                do_sample=True,
+                temperature=temperature,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=max_new_tokens,
+                num_return_sequences=rollouts,
+                eos_token_id=self._stops(num_answers),
+                pad_token_id=self.policy.tokenizer.pad_token_id,
+            ),
+            int(np.random.SeedSequence([*seed, places[0] if places else 0]).generate_state(1)[0]),
+        )
+        return to_samples(
+            self.policy,
+            encoded,
+            [output.generated_tokens for output in outputs],
+            [output.logprobs for output in outputs],
+            num_answers=num_answers,
+            temperature=temperature,
+        )
+
+    def _generate(self, rows: list[list[int]], generation: GenerationConfig, seed: int) -> list[Any]:
+        """What the engine gives for each rollout, those of a prompt side by side."""
+        from transformers import ContinuousBatchingConfig
+
+        rollouts, length = generation.num_return_sequences, generation.max_new_tokens
+        settings: dict[str, Any] = {"return_logprobs": True, "seed": seed}
+        if self.policy.device.type == "cpu":
+            # The defaults are made for a GPU: here they would take most of the memory, and attend over all of it.
+            pages = -(-(max(map(len, rows)) + length) // CPU_PAGE) + 1
+            settings |= {"page_size": CPU_PAGE, "num_blocks": pages * len(rows) * rollouts}
+        with generators_kept(), quiet_transformers(), self._plain_attention():
+            manager = self.policy.causal_lm.init_continuous_batching(
+                generation_config=generation, continuous_batching_config=ContinuousBatchingConfig(**settings)
+            )
+            # All of them before the engine starts: otherwise its batches would depend on how fast they come.
+            requests = [manager.add_request(row, request_id=str(i)) for i, row in enumerate(rows)]
+            manager.start()
+            try:
+                found = self._results(manager, len(rows) * rollouts)
+            finally:
+                manager.stop(block=True)
+                manager.destroy()
+        return [
+            found[name]
+            for request in requests
+            for name in (request, *(f"{request}__child#{child}" for child in range(rollouts - 1)))
+        ]
+
+    def _results(self, manager: Any, count: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while len(found) < count:
+            output = manager.get_result(timeout=1)
+            if output is None and manager.is_running():
+                continue
+            reason = "it ended early" if output is None else output.error
+            if reason is not None:
+                if "out of memory" in reason:
+                    raise torch.OutOfMemoryError(reason)
+                raise BackendFailed(f"the backend continuous failed ({reason.strip()}): take --backend native")
+            if output.is_finished():
+                found[output.request_id] = output
+        return found
+
+    def _stops(self, num_answers: int) -> list[int]:
+        """Tokens at which the engine ends a row."""
+        closing = closing_token(self.policy.tokenizer, num_answers)
+        alone = [] if closing is None else [closing]
+        # The engine takes -1 for no token at all.
+        return sorted({*self.policy.ending_ids, *alone}) or [-1]
+
+    @contextmanager
+    def _plain_attention(self) -> Iterator[None]:
+        """Attention that the engine knows, in place of our own."""
+        model = self.policy.causal_lm
+        before = model.config._attn_implementation
+        if before == ATTENTION:
+            model.set_attn_implementation("sdpa")
+        try:
+            yield
+        finally:
+            if model.config._attn_implementation != before:
+                model.set_attn_implementation(before)

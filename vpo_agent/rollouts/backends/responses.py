@@ -1,0 +1,88 @@
+"""What an engine returns, lists of tokens and log-probabilities, as samples that end where ours end."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from vpo_agent.policy.generators import generator_states, restore_generators
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+from vpo_envs.text import answer_tags
+
+
+def to_samples(
+    policy: LMPolicy,
+    prompts: tuple[Tensor, Tensor],
+    tokens: Sequence[Sequence[int]],
+    log_probs: Sequence[Sequence[float]],
+    *,
+    num_answers: int,
+    temperature: float,
+) -> Samples:
+    """Cut responses at their end and put them side by side.
+
+    A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
+    one that has neither is truncated.
+
+    Args:
+        policy: Whose tokenizer reads them.
+        prompts: Prompt tokens and their mask, as :meth:`LMPolicy.encode_prompts` gives them.
+        tokens: B responses in the order of their prompts, each of at least one token.
+        log_probs: The log-probability of each of those tokens.
+        num_answers: m.
+        temperature: That they were sampled at.
+    """
+    prompt_ids, prompt_mask = prompts
+    closing = answer_tags(num_answers)[-1][1]
+    ends = [_end(row, closing, policy) for row in tokens]
+    lengths = torch.tensor([len(row) if end is None else end for row, end in zip(tokens, ends, strict=True)])
+    mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    rows = torch.zeros(mask.shape, dtype=torch.long)
+    kept = [list(row[:length]) for row, length in zip(tokens, lengths.tolist(), strict=True)]
+    values = [list(row[:length]) for row, length in zip(log_probs, lengths.tolist(), strict=True)]
+    device = policy.device
+    return Samples(
+        prompt_ids,
+        prompt_mask,
+        rows.masked_scatter(mask, torch.tensor(list(chain.from_iterable(kept)))).to(device),
+        mask.to(device),
+        torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(list(chain.from_iterable(values)))).to(device),
+        policy.tokenizer.batch_decode(kept, skip_special_tokens=True),
+        torch.tensor([end is None for end in ends], device=device),
+        temperature,
+    )
+
+
+def prompt_rows(prompt_ids: Tensor, prompt_mask: Tensor) -> list[list[int]]:
+    """The tokens of each prompt without padding."""
+    return [ids[mask].tolist() for ids, mask in zip(prompt_ids.cpu(), prompt_mask.cpu(), strict=True)]
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Give the global random generators their states back, whatever an engine does to them."""
+    states = generator_states()
+    try:
+        yield
+    finally:
+        restore_generators(*states)
+
+
+def _end(tokens: Sequence[int], closing: str, policy: LMPolicy) -> int | None:
+    """How many tokens there are up to the end of a response; ``None`` where it has no end."""
+    ending = set(policy.ending_ids)
+    stop = next((place + 1 for place, token in enumerate(tokens) if token in ending), None)
+
+    def closed(count: int) -> bool:
+        return closing in policy.tokenizer.decode(list(tokens[:count]), skip_special_tokens=True)
+
+    if not closed(len(tokens)):
+        return stop
+    tag = 1 + bisect_left(range(1, len(tokens) + 1), True, key=closed)
+    return tag if stop is None else min(tag, stop)

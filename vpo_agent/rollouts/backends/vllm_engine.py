@@ -1,0 +1,159 @@
+"""vLLM in the trainer's own process, on the trainer's own GPU.
+
+Written against the documented interface of vLLM 0.22 and later: ``LLM.generate`` with token ids as prompts, sleep mode,
+and ``collective_rpc("reload_weights", kwargs={"weights_iterator": ...})``, which takes weights under their checkpoint's
+names. The tests run it against a stand-in that checks the calls, and against vLLM itself where that is installed with a
+GPU; no release of vLLM has been run with it yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vpo_agent.errors import BackendFailed
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, to_samples
+from vpo_envs.text import answer_tags
+
+
+class VLLMSampler:
+    """Samples from a policy by vLLM.
+
+    Every call hands the policy's weights over first, and puts the engine to sleep afterwards, so that its cache and its
+    copy of the weights leave the GPU to the update. A row has a seed of its own, which depends on its place alone.
+
+    Args:
+        policy: The model.
+        model: Its folder or name, of which vLLM reads architecture and tokenizer.
+        gpu_memory_utilization: Share of the GPU's memory that vLLM takes while it generates, in (0, 1].
+
+    Raises:
+        ValueError: vLLM does not start with this model on this machine.
+    """
+
+    def __init__(self, policy: LMPolicy, model: str, *, gpu_memory_utilization: float) -> None:
+        # In a process of its own the engine would get the weights pickled.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        self.policy = policy
+        with generators_kept():
+            try:
+                from vllm import LLM
+
+                self._llm: Any = LLM(
+                    model=model,
+                    dtype=str(policy.dtype).removeprefix("torch."),
+                    gpu_memory_utilization=gpu_memory_utilization,
+                    enable_sleep_mode=True,
+                    # Those of the tempered distribution.
+                    logprobs_mode="processed_logprobs",
+                    # Nothing of the sampling settings that a model may bring.
+                    generation_config="vllm",
+                    seed=0,
+                )
+                self._llm.sleep(level=2)
+            except (ImportError, OSError, RuntimeError, ValueError) as error:
+                reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+                raise ValueError(f"vLLM does not start ({reason[0]}): take --backend native") from error
+
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[str],
+        *,
+        rollouts: int,
+        num_answers: int,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        seed: Sequence[int] = (0,),
+        places: Sequence[int] | None = None,
+    ) -> Samples:
+        """Sample ``rollouts`` responses to each prompt, see :class:`vpo_agent.rollouts.backends.Sampler`."""
+        from vllm import SamplingParams
+
+        encoded = self.policy.encode_prompts(prompts)
+        self.policy.check_length(encoded[0].shape[1], max_new_tokens)
+        rows = [row for row in prompt_rows(*encoded) for _ in range(rollouts)]
+        closing = answer_tags(num_answers)[-1][1]
+        settings = [
+            SamplingParams(
+                n=1,
+                temperature=temperature,
+                top_p=1.0,
+                top_k=0,
+                max_tokens=max_new_tokens,
+                stop=[closing],
+                include_stop_str_in_output=True,
+                stop_token_ids=self.policy.ending_ids,
+                # No others than that of the token itself.
+                logprobs=0,
+                seed=row_seed,
+            )
+            for row_seed in _row_seeds(seed, range(len(prompts)) if places is None else places, rollouts)
+        ]
+        with generators_kept():
+            self._wake()
+            try:
+                outputs = self._llm.generate([{"prompt_token_ids": row} for row in rows], settings, use_tqdm=False)
+            finally:
+                self._llm.sleep(level=2)
+        responses = [output.outputs[0] for output in outputs]
+        if len(responses) != len(rows) or any(not one.token_ids or one.logprobs is None for one in responses):
+            raise BackendFailed("vLLM gave no tokens or log-probabilities for a prompt: take --backend native")
+        return to_samples(
+            self.policy,
+            encoded,
+            [list(one.token_ids) for one in responses],
+            [[at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)] for one in responses],
+            num_answers=num_answers,
+            temperature=temperature,
+        )
+
+    def _wake(self) -> None:
+        """Give the engine its memory back and the weights of now; room for the cache comes last."""
+        self._llm.wake_up(tags=["weights"])
+        weights = checkpoint_weights(self.policy.causal_lm)
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        self._llm.wake_up(tags=["kv_cache"])
+        # What it had computed for a prompt is that of the weights before.
+        self._llm.reset_prefix_cache()
+
+
+def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a model by the names that its checkpoint has, layer by layer; LoRA adapters are added to theirs.
+
+    A weight that stands in two places, such as that of a tied head, comes once.
+
+    Args:
+        model: A Hugging Face model, with or without adapters in its layers; it is not changed.
+    """
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            for name, weight in module.base_layer.named_parameters():
+                merged = weight.detach()
+                if name == "weight":
+                    for adapter in module.active_adapters:
+                        merged = merged + module.get_delta_weight(adapter).to(merged)
+                yield f"{prefix}.{name}", merged
+        elif ".base_layer" not in prefix and ".lora_" not in prefix:
+            for name, weight in module.named_parameters(recurse=False):
+                if id(weight) in seen:
+                    continue
+                seen.add(id(weight))
+                yield (f"{prefix}.{name}" if prefix else name), weight.detach()
+
+
+def _row_seeds(seed: Sequence[int], places: Sequence[int], rollouts: int) -> list[int]:
+    """A seed for each row, keyed by ``seed`` and the row's place."""
+    return [
+        int(np.random.SeedSequence([*seed, place * rollouts + rollout]).generate_state(1, np.uint32)[0])
+        for place in places
+        for rollout in range(rollouts)
+    ]

@@ -1,0 +1,221 @@
+"""Checkpoints that are whole or not there, and that show damage: written aside, hashed, flushed, then renamed.
+
+They hold safetensors and JSON alone, so reading one runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from vpo_agent.learning.optimizer import MasterAdamW
+from vpo_agent.libraries import changed_versions, library_versions
+from vpo_agent.policy.generators import generator_states, restore_generators
+from vpo_agent.policy.language_model import LMPolicy
+
+MANIFEST = "manifest.json"
+FORMAT = 2
+"""1 had neither manifest nor generators, and its state did not state a format."""
+NOT_OF_THE_MODEL = ("optimizer.safetensors", "state.json", "generators.json", "generators.safetensors", MANIFEST)
+"""Files of a checkpoint that only a resumed run reads; the others are a model folder."""
+_ASIDE = ".writing_"
+_DAMAGED = "damaged_"
+
+
+class DamagedCheckpoint(ValueError):
+    """A file of a checkpoint is not what was written."""
+
+
+def save_checkpoint(
+    folder: Path, step: int, policy: LMPolicy, optimizer: MasterAdamW, state: dict[str, Any], keep: int
+) -> Path:
+    """Save everything that a resumed run needs after ``step`` steps, and delete all but the ``keep`` newest.
+
+    The checkpoint is a model folder that ``from_pretrained`` reads, with the files :data:`NOT_OF_THE_MODEL`: the
+    optimizer, ``state`` with the versions of the libraries, the global random generators, and a manifest with the
+    SHA-256 of every other file. It appears under its name only when it is complete.
+    """
+    target = folder / f"step_{step:06d}"
+    aside = folder / f"{_ASIDE}{target.name}"
+    for abandoned in folder.glob(f"{_ASIDE}*"):
+        shutil.rmtree(abandoned)
+    aside.mkdir(parents=True)
+    try:
+        policy.save(aside)
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in optimizer.state().items()}
+        save_file(tensors, aside / "optimizer.safetensors")
+        numbers, generators = generator_states()
+        save_file(generators, aside / "generators.safetensors")
+        _write_json(aside / "generators.json", numbers)
+        about = {"step": step, **state, "format": FORMAT, "versions": library_versions()}
+        _write_json(aside / "state.json", about, indent=2)
+        _write_json(aside / MANIFEST, {"sha256": _hashes(aside)}, indent=2)
+        for path in (*aside.rglob("*"), aside):
+            _flush(path)
+    except BaseException:
+        # What is half written takes the room that a full disk lacks.
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    _delete(target)
+    aside.rename(target)
+    _flush(folder)
+    for old in checkpoints(folder)[:-keep]:
+        _delete(old)
+    return target
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Checkpoints in ``folder``, oldest first, without those still written; damage is not looked at."""
+    found = {
+        int(path.name.removeprefix("step_")): path
+        for path in folder.glob("step_*")
+        if path.name.removeprefix("step_").isdecimal() and path.is_dir()
+    }
+    return [found[step] for step in sorted(found)]
+
+
+def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
+    """The newest checkpoint that is not damaged; each damaged one is named on standard error.
+
+    Returns:
+        The checkpoint, ``None`` where there is none at all, and the damaged ones that are newer.
+
+    Raises:
+        ValueError: There are checkpoints, and all are damaged; the error names each.
+    """
+    found = checkpoints(folder)[::-1]
+    reasons: list[str] = []
+    for place, checkpoint in enumerate(found):
+        try:
+            hashed = check_checkpoint(checkpoint)
+        except DamagedCheckpoint as error:
+            reasons.append(str(error))
+            continue
+        for reason in reasons:
+            print(f"{reason}: going on from {checkpoint.name}, the one before it", file=sys.stderr)
+        if not hashed:
+            print(f"{checkpoint} was written without hashes, so damage to it cannot be noticed", file=sys.stderr)
+        return checkpoint, found[:place]
+    if found:
+        raise ValueError(
+            f"{', '.join(reasons)}, and there is no whole one to go on from: put one back from a copy, or give "
+            "--overwrite in place of --resume, which deletes the run and starts again"
+        )
+    return None, []
+
+
+def check_checkpoint(checkpoint: Path) -> bool:
+    """Compare every file that the manifest lists with it; files beside those are not looked at.
+
+    Returns:
+        Whether there is a manifest; checkpoints of format 1 have none.
+
+    Raises:
+        DamagedCheckpoint: A file is missing, was changed, or cannot be read.
+    """
+    try:
+        if not (checkpoint / MANIFEST).is_file():
+            if "format" in json.loads((checkpoint / "state.json").read_text(encoding="utf-8")):
+                raise ValueError(f"{MANIFEST} is missing")
+            return False
+        stated = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        found = _hashes(checkpoint)
+        for name, sha256 in sorted(stated.items()):
+            if name not in found:
+                raise ValueError(f"{name} is missing")
+            if found[name] != sha256:
+                raise ValueError(f"{name} is not what was written, by its SHA-256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = str(error) if type(error) is ValueError else f"{MANIFEST} or state.json cannot be read"
+        raise DamagedCheckpoint(f"the checkpoint {str(checkpoint)!r} is damaged ({why})") from error
+    return True
+
+
+def set_aside(damaged: list[Path]) -> None:
+    """Rename damaged checkpoints, so that they neither count among the newest nor are taken for whole ones."""
+    for checkpoint in damaged:
+        target = checkpoint.with_name(_DAMAGED + checkpoint.name)
+        shutil.rmtree(target, ignore_errors=True)
+        checkpoint.rename(target)
+
+
+def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
+    """Give the optimizer and the global random generators their states back.
+
+    Where the libraries have changed since, a line on standard error says so.
+
+    Returns:
+        The saved ``state``, with ``step``. The weights are read by ``LMPolicy.from_pretrained``.
+
+    Raises:
+        ValueError: The checkpoint cannot be read, or belongs to another model.
+    """
+    changed: list[str] = []
+    try:
+        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        changed = changed_versions(state.get("versions", {}))
+        optimizer.load_state(load_file(checkpoint / "optimizer.safetensors"))
+        if state.get("format", 1) >= FORMAT:
+            numbers = json.loads((checkpoint / "generators.json").read_text(encoding="utf-8"))
+            restore_generators(numbers, load_file(checkpoint / "generators.safetensors"))
+    except Exception as error:  # safetensors raises its own types
+        why = f"{error}; it was written with {', '.join(changed)}" if changed else str(error)
+        raise ValueError(f"cannot resume from the checkpoint {str(checkpoint)!r}: {why}") from error
+    if changed:
+        print(
+            f"{checkpoint.name} was written with {', '.join(changed)}: the numbers that follow may differ from those "
+            "of a run that was never stopped",
+            file=sys.stderr,
+        )
+    return state
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step, so that a reader sees the old text or the new one."""
+    aside = path.with_name(f".{path.name}.writing")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        _flush(aside)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    _flush(path.parent)
+
+
+def _write_json(path: Path, value: Any, indent: int | None = None) -> None:
+    path.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file but the manifest, by its path in the folder."""
+    hashes = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != MANIFEST:
+            with path.open("rb") as file:
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def _delete(checkpoint: Path) -> None:
+    """Delete a checkpoint that never looks like a whole one on the way."""
+    if checkpoint.exists():
+        aside = checkpoint.with_name(_ASIDE + checkpoint.name + "_deleted")
+        checkpoint.rename(aside)
+        shutil.rmtree(aside)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,293 @@
+"""The folder of one run: config, metrics, timings, TensorBoard events, checkpoints, figures."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from safetensors import SafetensorError
+
+from vpo_agent.config import TrainConfig, read_config
+from vpo_agent.errors import DiskFull
+from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
+from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
+from vpo_agent.runs.trackers import Tracker, check_tracker, open_tracker
+
+MAY_CHANGE_ON_RESUME = {
+    "checkpoint_every",
+    "cuda_graphs",
+    "device",
+    "eval_every",
+    "gpu_memory_utilization",
+    "gradient_checkpointing",
+    "keep_checkpoints",
+    "microbatch_prompts",
+    "name",
+    "runs_dir",
+    "sample_batch",
+    "scorer_pool",
+    "scorer_workers",
+    "steps",
+    "tracker",
+}
+"""Settings that a resumed run may change without becoming another run."""
+
+CONFIG = "config.json"
+_NO_RUN_YET = {LOCK_FILE, f".{CONFIG}.writing"}
+"""What a process leaves that was killed before its run had a config."""
+_FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up", errno.EFBIG: "a file grew too large"}
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path, config: TrainConfig, *, overwrite: bool = False) -> None:
+        """Name the folder; nothing is written or deleted yet."""
+        self.path = path
+        self.config = config
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
+        self.timings = path / "timings.jsonl"
+        self._overwrite = overwrite
+        self._lock: RunLock | None = None
+
+    @classmethod
+    def open(cls, config: TrainConfig, *, resume: bool, overwrite: bool) -> RunFolder:
+        """Decide on the folder, and check that it may be used. A run that is there is locked until this is gone.
+
+        Raises:
+            ValueError: It holds a run already, or there is none to resume, or that run has other settings, or another
+                process is writing it; or the tracker is not installed.
+        """
+        check_tracker(config.tracker)
+        name = config.name
+        if name is None:
+            if resume:
+                raise ValueError("resume needs the name of the run: give --name")
+            task = config.env.rsplit("/", 1)[-1].split("-")[0].lower()
+            name = f"{task}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = cls(config.runs_dir / name, config, overwrite=overwrite)
+        saved = folder.path / CONFIG
+        if saved.is_file():
+            folder._take_lock()
+        if resume:
+            if not saved.is_file():
+                raise ValueError(f"there is no run to resume in {str(folder.path)!r}")
+            folder.check_settings(read_config(saved), f"the run in {str(folder.path)!r}")
+        elif folder.path.exists() and not folder.path.is_dir():
+            raise ValueError(f"{str(folder.path)!r} is a file, not a folder: choose another --name")
+        else:
+            folder._check_unused()
+        return folder
+
+    def start(self, step: int) -> None:
+        """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
+
+        Those rows will come again; where that is all of them, a line on standard error says so.
+
+        Raises:
+            ValueError: The folder cannot be written, or another process is writing it or has done so since.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._take_lock()
+                self._check_unused()
+            if self._overwrite:
+                self._delete_all_but_config()
+            # First of all files: a folder with other files and without it would be taken for no run.
+            write_text_atomically(self.path / CONFIG, self.config.model_dump_json(indent=2) + "\n")
+            self.checkpoints.mkdir(exist_ok=True)
+            if not step and self.metrics.is_file() and self.metrics.stat().st_size:
+                print(
+                    f"the run in {str(self.path)!r} has no checkpoint yet: it starts again from step 0, and its rows "
+                    "come again",
+                    file=sys.stderr,
+                )
+            for path in (self.metrics, self.timings):
+                write_text_atomically(path, _rows_until(path, step))
+        except OSError as error:
+            raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
+
+    def writer(self, step: int) -> MetricsWriter:
+        """Where rows of metrics after ``step`` go."""
+        tracker = open_tracker(self.config, self.path)
+        return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step, tracker)
+
+    @contextlib.contextmanager
+    def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
+        """Say in one sentence that there is no room on the disk for what is written inside.
+
+        Args:
+            last: Gives the newest checkpoint to name; of those in ``checkpoints/`` where ``None``.
+
+        Raises:
+            DiskFull: There is none. Other errors pass.
+        """
+        outer = threading.excepthook
+
+        def hook(thrown: threading.ExceptHookArgs) -> None:
+            # TensorBoard writes in a thread of its own; what fails there is raised here again.
+            if not isinstance(thrown.exc_value, OSError) or _why_full(thrown.exc_value) is None:
+                outer(thrown)
+
+        threading.excepthook = hook
+        try:
+            yield
+        except (OSError, SafetensorError, RuntimeError) as error:
+            reason = _why_full(error)
+            if reason is None:
+                raise
+            saved = last() if last is not None else next(reversed(checkpoints(self.checkpoints)), None)
+            kept = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
+            raise DiskFull(
+                f"cannot write the run in {str(self.path)!r}, {reason}: make room, then go on with --resume; {kept}"
+            ) from error
+        finally:
+            threading.excepthook = outer
+
+    def check_settings(self, saved: Mapping[str, Any], what: str) -> None:
+        """Check that the settings of ``what``, a run or checkpoint, are those of this run.
+
+        Raises:
+            ValueError: One differs that may not change on the way.
+        """
+        now = json.loads(self.config.model_dump_json())
+        # A setting that came into being after the run was made had its default in effect.
+        before = {**json.loads(TrainConfig().model_dump_json()), **saved}
+        for name, value in now.items():
+            if name not in MAY_CHANGE_ON_RESUME and before[name] != value:
+                raise ValueError(
+                    f"{what} has {name}={before[name]!r}, not {value!r}: "
+                    "resume it with its own settings, or start another --name"
+                )
+
+    def _check_unused(self) -> None:
+        """Check that the folder may become that of a new run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{str(self.path)!r} is a file, not a folder: choose another --name")
+        if not self.path.exists() or {path.name for path in self.path.iterdir()} <= _NO_RUN_YET:
+            return
+        if not (self.path / CONFIG).is_file():
+            raise ValueError(
+                f"{str(self.path)!r} is not the folder of a run, so it is not touched: choose another --name"
+            )
+        if not self._overwrite:
+            raise ValueError(
+                f"{str(self.path)!r} already holds a run: give --resume to go on with it, --overwrite to delete "
+                "it, or another --name"
+            )
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock = RunLock.take(self.path)
+        except OSError as error:
+            raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
+
+    def _delete_all_but_config(self) -> None:
+        """Delete the run; its config is replaced afterwards, so that the folder is that of a run at any moment."""
+        for path in self.path.iterdir():
+            if path.name in (CONFIG, LOCK_FILE):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+class MetricsWriter:
+    """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, to TensorBoard and to the tracker.
+
+    What a clock says is apart, so that ``metrics.jsonl`` of two runs with the same settings can be compared byte by
+    byte.
+    """
+
+    def __init__(self, metrics: Path, timings: Path, events: Path, step: int, tracker: Tracker | None = None) -> None:
+        """Open them; TensorBoard's events after ``step``, from before a resume, are hidden."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._metrics = metrics.open("a", encoding="utf-8")
+        self._timings = timings.open("a", encoding="utf-8")
+        self._events = SummaryWriter(str(events), purge_step=step + 1)
+        self._tracker = tracker
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add one row; it holds ``kind`` and ``step``. A number that is not finite becomes null, which JSON has."""
+        place = {"kind": row["kind"], "step": row["step"]}
+        finite = {name: None if _is_not_finite(value) else value for name, value in row.items() if name not in place}
+        timings = {name: value for name, value in finite.items() if is_timing(name)}
+        metrics = {name: value for name, value in finite.items() if name not in timings}
+        for file, values in ((self._metrics, metrics), (self._timings, timings)):
+            if values:
+                file.write(json.dumps({**place, **values}, allow_nan=False) + "\n")
+                file.flush()
+        known = {f"{row['kind']}/{name}": value for name, value in finite.items() if value is not None}
+        for name, value in known.items():
+            self._events.add_scalar(name, value, row["step"])
+        if self._tracker is not None:
+            self._tracker.log(known, row["step"])
+
+    def sync(self) -> None:
+        """Have the rows on disk, as a checkpoint needs that is to follow them."""
+        os.fsync(self._metrics.fileno())
+        os.fsync(self._timings.fileno())
+
+    def __enter__(self) -> MetricsWriter:
+        """The writer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close everything; a file that cannot be closed must not hide why the run ends."""
+        with contextlib.ExitStack() as stack:
+            if self._tracker is not None:
+                stack.callback(self._tracker.close, failed=error is not None)
+            for opened in (self._events, self._timings, self._metrics):
+                if error is not None:
+                    stack.enter_context(contextlib.suppress(OSError))
+                stack.callback(opened.close)
+
+
+def is_timing(name: str) -> bool:
+    """Whether a column is what a clock says, and so differs from run to run."""
+    return name.startswith("seconds_") or name.endswith("_per_second")
+
+
+def _is_not_finite(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _rows_until(path: Path, step: int) -> str:
+    """The whole rows of a file up to ``step``; none where that is 0, since such a run evaluates there again."""
+    kept: list[str] = []
+    if step and path.exists():
+        for row in path.read_bytes().splitlines(keepends=True):
+            try:
+                if not row.endswith(b"\n") or json.loads(row)["step"] > step:
+                    break
+            except (ValueError, KeyError, TypeError):  # cut short by a power failure
+                break
+            kept.append(row.decode())
+    return "".join(kept)
+
+
+def _why_full(error: Exception) -> str | None:
+    if isinstance(error, OSError):
+        return _FULL.get(error.errno or 0)
+    # torch.save tells no reason: its writer finds itself at another place than where it should be.
+    if "inline_container" in str(error) and "unexpected pos" in str(error):
+        return "a file was cut short"
+    # safetensors states the system's error number in its message alone.
+    return next((reason for number, reason in _FULL.items() if f"(os error {number})" in str(error)), None)

@@ -1,0 +1,204 @@
+"""A study: several methods over several seeds, from one file, in processes of their own, and a report at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.run_folder import MAY_CHANGE_ON_RESUME
+
+DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
+
+
+class Arm(BaseModel):
+    """One of the things compared: settings over those that all share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: str = Field(pattern=r"^[\w.+-]+$", description="how tables and folders call it")
+    seeds: list[int] | None = Field(None, description="its seeds, where they differ from the study's")
+    settings: dict[str, Any] = Field(description="settings of a training run, such as method")
+
+
+class Study(BaseModel):
+    """What a study file holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[\w.+-]+$", description="its folder in runs_dir")
+    seeds: list[int] = Field(min_length=1, description="seeds of every arm")
+    baseline: str = Field(description="label of the arm that the others are compared with")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings that all arms share")
+    arms: list[Arm] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study."""
+
+    label: str
+    seed: int
+    config: TrainConfig
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lives."""
+        assert self.config.name is not None
+        return self.config.runs_dir / self.config.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has been evaluated after its last step."""
+        return (self.folder / "results.json").is_file()
+
+
+def read_study(path: Path) -> Study:
+    """Read a study file.
+
+    Raises:
+        ValueError: No such file, not TOML, an unknown or missing entry, the same label twice, an unknown baseline.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read the study {str(path)!r}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"the study {str(path)!r} is not valid TOML: {error}") from None
+    try:
+        study = Study.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"the study {str(path)!r}: {place}: {first['msg'].lower()}") from None
+    labels = [arm.label for arm in study.arms]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"the study {str(path)!r} has two arms called {label!r}: give each a label of its own")
+    if study.baseline not in labels:
+        raise ValueError(f"the baseline {study.baseline!r} is none of the study's arms: {', '.join(labels)}")
+    return study
+
+
+def runs_of(
+    study: Study, runs_dir: Path, *, seeds: Sequence[int] | None = None, labels: Sequence[str] | None = None
+) -> list[StudyRun]:
+    """The runs of a study, seed by seed, so that a study that is cut short has compared all arms on some seeds.
+
+    Args:
+        study: The study.
+        runs_dir: Where its folder is.
+        seeds: In place of the seeds that the file states, for every arm.
+        labels: Only these arms.
+
+    Raises:
+        ValueError: An unknown label, or settings that a run does not take.
+    """
+    known = [arm.label for arm in study.arms]
+    for label in labels or ():
+        if label not in known:
+            raise ValueError(f"the study {study.name!r} has no arm {label!r}: it has {', '.join(known)}")
+    found = []
+    for arm in study.arms:
+        if labels and arm.label not in labels:
+            continue
+        for seed in seeds or arm.seeds or study.seeds:
+            settings = {**study.settings, **arm.settings}
+            for name in DECIDED_BY_THE_STUDY:
+                if name in settings:
+                    raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
+            decided = {"seed": seed, "name": f"{arm.label}-seed{seed}", "runs_dir": runs_dir / study.name}
+            config = make_config({**settings, **decided}, f"arm {arm.label!r}")
+            found.append(StudyRun(arm.label, seed, config))
+    order = {label: place for place, label in enumerate(known)}
+    return sorted(found, key=lambda run: (run.seed, order[run.label]))
+
+
+def check_finished(runs: Sequence[StudyRun]) -> None:
+    """Check that runs made before have the settings that the study states now.
+
+    Raises:
+        ValueError: One has others.
+    """
+    for run in runs:
+        path = run.folder / "config.json"
+        if not path.is_file():
+            continue
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        now = json.loads(run.config.model_dump_json())
+        for name, value in now.items():
+            # A setting that came into being after the run was made had its default in effect.
+            before = saved.get(name, TrainConfig.model_fields[name].get_default(call_default_factory=True))
+            if name not in MAY_CHANGE_ON_RESUME - {"steps"} and before != value:
+                raise ValueError(
+                    f"the run in {str(run.folder)!r} has {name}={before!r}, but the study states {value!r}: "
+                    "delete the folder, or give the arm another label"
+                )
+
+
+def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
+    """Make all runs that are not finished, each in a process of its own; unfinished ones are resumed.
+
+    Args:
+        runs: The runs.
+        processes: How many at a time. The cores are shared out among them.
+
+    Returns:
+        The runs that failed; their output is in ``<run>.log`` beside their folders.
+    """
+    waiting = [run for run in runs if not run.finished]
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    active: list[tuple[StudyRun, subprocess.Popen[bytes]]] = []
+    failed: list[StudyRun] = []
+    done = len(runs) - len(waiting)
+    started = time.perf_counter()
+    try:
+        while waiting or active:
+            while waiting and len(active) < processes:
+                run = waiting.pop(0)
+                active.append((run, _start(run, environment)))
+                print(f"started {run.label}, seed {run.seed}", flush=True)
+            for run, process in [pair for pair in active if pair[1].poll() is not None]:
+                active.remove((run, process))
+                done += 1
+                minutes = (time.perf_counter() - started) / 60
+                if process.returncode == 0 and run.finished:
+                    print(f"[{done}/{len(runs)}, {minutes:.0f} min] {run.label}, seed {run.seed}", flush=True)
+                else:
+                    failed.append(run)
+                    print(f"[{done}/{len(runs)}] FAILED: {run.label}, seed {run.seed}: see {_log(run)}", flush=True)
+            time.sleep(0.2)
+    finally:
+        # After Ctrl-C each run saves a checkpoint, from which it goes on next time.
+        for _, process in active:
+            process.send_signal(signal.SIGINT)
+        for _, process in active:
+            process.wait()
+    return failed
+
+
+def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
+    settings = run.folder.parent / f"{run.folder.name}.json"
+    write_text_atomically(settings, run.config.model_dump_json(indent=2) + "\n")
+    resume = ["--resume"] if (run.folder / "config.json").is_file() else []
+    command = [sys.executable, "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
+    with _log(run).open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def _log(run: StudyRun) -> Path:
+    return run.folder.parent / f"{run.folder.name}.log"

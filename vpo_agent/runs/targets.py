@@ -1,0 +1,89 @@
+"""What the commands around a model take as their target: a run, a model folder, a name on the Hub, a bundled name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from envs_data.models import BUNDLED_MODELS, bundled_model_path
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.runs.checkpoints import checkpoints
+
+
+def load_policy(target: str, checkpoint: int | None = None, device: str = "auto", dtype: str = "auto") -> LMPolicy:
+    """Load the policy that a target names.
+
+    Args:
+        target: The folder of a run (``runs/NAME``), of one of its checkpoints or of any saved model; a name on the
+            Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their base.
+        checkpoint: After how many steps of the run; its newest checkpoint where ``None``.
+        device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
+
+    Raises:
+        ValueError: There is no such run, checkpoint or model, or it cannot be read.
+    """
+    return LMPolicy.from_pretrained(find_model(target, checkpoint), device=device, dtype=dtype)
+
+
+def find_model(target: str, checkpoint: int | None = None) -> str:
+    """The folder or Hub name that ``from_pretrained`` reads for a target; arguments as for :func:`load_policy`.
+
+    Raises:
+        ValueError: The run or checkpoint is not there.
+    """
+    folder = Path(target).expanduser()
+    if is_run(target):
+        return str(_checkpoint_of(folder, checkpoint))
+    if checkpoint is not None:
+        raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
+    if target in BUNDLED_MODELS:
+        return str(bundled_model_path(target))
+    # A name on the Hub is "name" or "owner/name"; what else looks like a path is one, and the Hub is not asked for it.
+    looks_local = target.startswith((".", "/", "~", "runs/")) or target.count("/") > 1
+    if not target or (looks_local and not folder.exists()):
+        raise ValueError(
+            f"there is no run or model in {target!r}: give a run folder such as runs/NAME, the folder or Hugging Face "
+            f"name of a model, or {', '.join(BUNDLED_MODELS)}"
+        )
+    if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+        raise ValueError(f"{target!r} holds neither a run (no checkpoints/) nor a model (no config.json)")
+    return str(folder) if folder.exists() else target
+
+
+def is_run(target: str) -> bool:
+    """Whether the target is the folder of a run."""
+    return (Path(target).expanduser() / "checkpoints").is_dir()
+
+
+def target_name(target: str) -> str:
+    """A short name for what a target holds: the folder's own, of a checkpoint that of its run, or the Hub's."""
+    folder = Path(target).expanduser()
+    if not folder.is_dir():
+        return target
+    folder = folder.resolve()
+    return f"{folder.parents[1].name}/{folder.name}" if folder.parent.name == "checkpoints" else folder.name
+
+
+def models_of(run: Path) -> dict[int, Path]:
+    """The models of a run by the steps behind them, oldest first: its checkpoints.
+
+    A run inside TRL has its checkpoints in TRL's own form, and of models only the one in ``model/`` at its end.
+    """
+    found = {int(path.name.removeprefix("step_")): path for path in checkpoints(run / "checkpoints")}
+    state = run / "model" / "state.json"
+    if not found and state.is_file():
+        found[int(json.loads(state.read_text(encoding="utf-8"))["step"])] = state.parent
+    return found
+
+
+def _checkpoint_of(run: Path, step: int | None) -> Path:
+    found = models_of(run)
+    if not found:
+        raise ValueError(f"the run in {str(run)!r} has no checkpoint yet: train it further first")
+    if step is None:
+        return found[max(found)]
+    if step not in found:
+        kept = ", ".join(map(str, found))
+        raise ValueError(f"the run in {str(run)!r} has no checkpoint {step}: those it keeps are {kept}")
+    return found[step]

@@ -1,0 +1,11 @@
+from .endpoint import VariationEndpoint as VariationEndpoint
+from .evolution import evolve as evolve
+from .figure import plot_solved as plot_solved
+from .openevolve_run import open_evolve as open_evolve
+from .records import InstanceSearch as InstanceSearch
+from .records import SearchResult as SearchResult
+from .records import hard_instances as hard_instances
+from .runner import SearchJob as SearchJob
+from .runner import run_search as run_search
+from .sampling import best_of_n as best_of_n
+from .sampling import best_of_pool as best_of_pool

@@ -1,0 +1,1 @@
+"""Checks of the environment contract, and how far an environment's objectives conflict."""

@@ -1,0 +1,82 @@
+"""Checks that a text environment keeps its contract, for anyone's environment."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from vpo_envs.checking.checks import CHECKS, CannotCheck, CheckFailed
+from vpo_envs.checking.conflict import ConflictReport, objective_conflict
+from vpo_envs.core import UnknownFront, VectorTextEnv
+from vpo_envs.text import format_answers
+
+__all__ = ["CheckFailed", "CheckReport", "check_vector_env"]
+
+
+class CheckReport(NamedTuple):
+    """What was checked, and what was found besides."""
+
+    env: str
+    passed: tuple[str, ...]
+    """The checks that were made."""
+    skipped: tuple[str, ...]
+    """The checks that could not be made, each with the reason."""
+    echo: float
+    """The highest single score that the prompt itself earns, sent back as a response or as an answer."""
+    conflict: ConflictReport | None
+    """How far the objectives conflict; ``None`` where there are neither fronts nor demonstrations."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.env}: {len(self.passed)} checks passed", *(f"  ok    {name}" for name in self.passed)]
+        lines += [f"  skip  {name}" for name in self.skipped]
+        lines.append(f"an echo of the prompt scores at most {self.echo:.2f} on any objective")
+        return "\n".join([*lines, *([str(self.conflict)] if self.conflict is not None else [])])
+
+
+def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
+    """Check that a text environment keeps the contract of :class:`~vpo_envs.core.VectorTextEnv`.
+
+    Args:
+        env: The environment, or wrappers around it, as ``gym.make`` gives it. Its episode is lost.
+        instances: Tasks on which the checks are made, at least 1.
+
+    Returns:
+        What was checked and skipped, what an echo of the prompt earns, and how far the objectives conflict.
+
+    Raises:
+        TypeError: Not a text environment.
+        ValueError: ``instances`` below 1.
+        CheckFailed: A part of the contract is broken.
+    """
+    text_env = env.unwrapped
+    if not isinstance(text_env, VectorTextEnv):
+        raise TypeError(f"check_vector_env needs a text environment, got {type(text_env).__name__}")
+    if instances < 1:
+        raise ValueError(f"instances must be at least 1, got {instances}")
+    name = env.spec.id if env.spec is not None else type(text_env).__name__
+    passed, skipped = [], []
+    for title, check in CHECKS.items():
+        try:
+            check(env, text_env, instances)
+            passed.append(title)
+        except CannotCheck as reason:
+            skipped.append(f"{title}: {reason}")
+        except CheckFailed as error:
+            raise CheckFailed(f"{name}: {title}: {error}") from None
+        except Exception as error:
+            raise CheckFailed(f"{name}: {title}: {type(error).__name__}: {error}") from error
+    try:
+        conflict = objective_conflict(text_env, instances)
+    except UnknownFront:
+        conflict = None
+    return CheckReport(name, tuple(passed), tuple(skipped), _echo(text_env, instances), conflict)
+
+
+def _echo(env: VectorTextEnv[Any, Any, Any], instances: int) -> float:
+    highest = 0.0
+    for task in map(env.task, range(instances)):
+        prompt = env.prompt(task, 1)
+        batch = env.score_batch([task] * 2, [prompt, format_answers([prompt])], 1)
+        highest = max(highest, float(batch.rewards.max()))
+    return highest

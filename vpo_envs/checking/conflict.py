@@ -1,0 +1,162 @@
+"""How far the objectives of an environment conflict, on sampled instances."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.core import Status, UnknownFront, VectorTextEnv
+from vpo_envs.pareto import best_set_utility, non_dominated, set_utility, spread_weights
+from vpo_envs.text import format_answers
+
+SET_SIZE = 3
+MARGIN = 0.05
+"""From this gain in expected utility on a set of three is said to pay."""
+ALL_SETS = 30
+"""Up to so many points all sets of three are tried; beyond, the set grows point by point."""
+DEMONSTRATIONS = 16
+"""Answers per instance where the front is not known."""
+
+
+class ConflictReport(NamedTuple):
+    """What a front looks like, on average over the sampled instances."""
+
+    objectives: tuple[str, ...]
+    instances: int
+    exact: bool
+    """Whether the points are the exact fronts; else they are the best of some demonstrations."""
+    correlation: NDArray[np.float64]
+    """Correlation of the objectives over the points of a front, (d, d), after subtracting each front's mean; NaN where
+    an objective does not vary. Below 0: what helps one hurts the other."""
+    points: float
+    """Points of the front."""
+    all_ones: float
+    """Share of the instances where one answer gets everything."""
+    best_single: float
+    """Expected utility of the best single answer, E_w[w·r] with w uniform on the simplex of active objectives."""
+    best_set: float
+    """Expected utility of the best set of three, E_w[max w·r]."""
+    whole_front: float
+    """Expected utility of the whole front."""
+    needs_a_set: float
+    """Share of the instances where no answer gets everything, the front has at least three points, and the best set of
+    three beats the best single answer by 0.05."""
+
+    @property
+    def gain(self) -> float:
+        """What a set of three is worth beyond a single answer."""
+        return self.best_set - self.best_single
+
+    def __str__(self) -> str:
+        width = max(map(len, self.objectives))
+        kind = "exact fronts" if self.exact else "best demonstrations (the exact front is not known)"
+        lines = [
+            f"{self.instances} instances, {kind}: {self.points:.1f} points, {self.all_ones:.0%} with an answer for all",
+            f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
+            f"(+{self.gain:.3f}), all {self.whole_front:.3f}; a set is needed in {self.needs_a_set:.0%}",
+            "correlation over the points of a front:",
+        ]
+        for name, row in zip(self.objectives, self.correlation, strict=True):
+            lines.append(f"  {name:<{width}}  " + " ".join("    –" if np.isnan(x) else f"{x:+.2f}" for x in row))
+        return "\n".join(lines)
+
+
+class _Shape(NamedTuple):
+    points: int
+    all_ones: bool
+    single: float
+    three: float
+    whole: float
+
+    def needs_a_set(self) -> bool:
+        return not self.all_ones and self.points >= SET_SIZE and self.three - self.single >= MARGIN
+
+
+def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictReport:
+    """Measure how far the objectives conflict on the first ``instances`` tasks of the environment's split.
+
+    Args:
+        env: A text environment, or wrappers around one.
+        instances: How many tasks.
+
+    Raises:
+        TypeError: Not a text environment.
+        ValueError: ``instances`` below 1.
+        UnknownFront: The environment has neither exact fronts nor demonstrations.
+    """
+    text_env = env.unwrapped
+    if not isinstance(text_env, VectorTextEnv):
+        raise TypeError(f"objective_conflict needs a text environment, got {type(text_env).__name__}")
+    if instances < 1:
+        raise ValueError(f"instances must be at least 1, got {instances}")
+    exact = True
+    shapes: list[_Shape] = []
+    deviations: list[NDArray[np.float64]] = []
+    for index in range(instances):
+        task = text_env.task(index)
+        try:
+            vectors = np.array([point.vector for point in text_env.front(task)], dtype=np.float64)
+        except UnknownFront as error:
+            exact = False
+            vectors = _demonstrated(text_env, task, index, error)
+        active = text_env.active(task)
+        shapes.append(_shape(vectors[:, active]))
+        deviations.append(np.where(active, vectors - vectors.mean(axis=0), np.nan))
+    points, all_ones, single, three, whole = np.array(shapes, dtype=np.float64).mean(axis=0)
+    return ConflictReport(
+        objectives=text_env.objective_names,
+        instances=instances,
+        exact=exact,
+        correlation=_correlation(np.concatenate(deviations)),
+        points=float(points),
+        all_ones=float(all_ones),
+        best_single=float(single),
+        best_set=float(three),
+        whole_front=float(whole),
+        needs_a_set=float(np.mean([shape.needs_a_set() for shape in shapes])),
+    )
+
+
+def _demonstrated(
+    env: VectorTextEnv[Any, Any, Any], task: Any, index: int, unknown: UnknownFront
+) -> NDArray[np.float64]:
+    """The best vectors among some demonstrations, shape (n, d), n at least 1."""
+    try:
+        answers = env.demonstrations(task, np.random.default_rng(index), DEMONSTRATIONS)
+    except NotImplementedError:
+        raise UnknownFront(f"{unknown}; and it has no demonstrations to take its place") from None
+    batch = env.score_batch([task], [format_answers(answers)], len(answers))
+    vectors = batch.rewards[0][batch.status[0] == Status.OK].astype(np.float64)
+    if len(vectors) == 0:
+        return np.zeros((1, env.reward_dim))
+    return np.asarray(vectors[non_dominated(vectors)])
+
+
+def _shape(points: NDArray[np.float64]) -> _Shape:
+    """Size and utilities of one front, (n, active objectives)."""
+    weights = spread_weights(points.shape[1])
+    single = best_set_utility(points, 1, weights)
+    if len(points) <= ALL_SETS:
+        three = best_set_utility(points, SET_SIZE, weights)
+    else:
+        chosen: list[int] = []
+        for _ in range(SET_SIZE):
+            chosen.append(max(range(len(points)), key=lambda i: set_utility(points[[*chosen, i]], weights)))
+        three = set_utility(points[chosen], weights)
+    return _Shape(len(points), bool((points == 1.0).all(axis=1).any()), single, three, set_utility(points, weights))
+
+
+def _correlation(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Correlation of columns (n, d) with mean zero, over the rows where both are there."""
+    d = deviations.shape[1]
+    result = np.full((d, d), np.nan)
+    for i in range(d):
+        for j in range(d):
+            both = deviations[:, [i, j]][~np.isnan(deviations[:, [i, j]]).any(axis=1)]
+            scale = np.sqrt((both**2).sum(axis=0).prod())
+            if scale > 1e-12:
+                result[i, j] = both.prod(axis=1).sum() / scale
+    return result

@@ -1,7 +1,0 @@
-"""Programming problems with one objective for each test, and the environment over them."""
-
-from vpo_envs.code.env import CodeEnv
-from vpo_envs.code.scoring import CodeOutcome
-from vpo_envs.code.task import CodeTask, CodeTest
-
-__all__ = ["CodeEnv", "CodeOutcome", "CodeTask", "CodeTest"]

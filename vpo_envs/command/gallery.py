@@ -1,0 +1,62 @@
+"""Writes the page of every environment, with examples: ``python -m vpo_envs.command.gallery > docs/gallery.md``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from vpo_envs.command.show import cut, env_ids, env_type, good_example, make_text_env, show_vector, text_env_ids
+
+EXAMPLES = 3
+HEADING = """\
+# The environments, with examples
+
+Each environment as its class describes it, and the first three tasks of each text environment as a model sees them,
+with default arguments and one answer wanted, and the best answer by the task's scalar weights. Long prompts are cut.
+Made by `python -m vpo_envs.command.gallery > docs/gallery.md`; a test makes it again and compares.
+"""
+
+
+def gallery() -> str:
+    """The whole page, in Markdown; a function of the environments alone."""
+    in_text = text_env_ids()
+    return "\n".join([HEADING, *(section(env_id, env_id in in_text) for env_id in env_ids())])
+
+
+def section(env_id: str, in_text: bool) -> str:
+    """The part about one environment: the docstring of its class, and examples where it answers in text."""
+    described = page(inspect.getdoc(env_type(env_id)) or "")
+    lines = [f"## {env_id}", "", described, ""]
+    if not in_text:
+        return "\n".join(lines)
+    env = make_text_env(env_id)
+    for index in range(EXAMPLES):
+        task = env.task(index)
+        lines += [f"### {env_id}, task {index}", "", fenced(cut(env.prompt(task, 1))), ""]
+        good = good_example(env, task)
+        if good is not None:
+            vector = show_vector(env, task, good.vector)
+            lines += ["A good answer:", "", fenced(cut(good.answer)), "", f"Its vector: {vector}.", ""]
+    return "\n".join(lines)
+
+
+def page(docstring: str) -> str:
+    """A docstring of an environment as Markdown one level further down, its arguments as a list."""
+    text, _, arguments = docstring.partition("\nArgs:\n")
+    text = re.sub(r"^## ", "### ", text.rstrip(), flags=re.MULTILINE).replace("``", "`")
+    if not arguments:
+        return text
+    entries = re.findall(r"^    (\w+): (.+(?:\n     .+)*)", arguments, flags=re.MULTILINE)
+    listed = [f"- `{name}`: {' '.join(meaning.split())}".replace("``", "`") for name, meaning in entries]
+    return "\n".join([text, "", "### Arguments", "", *listed])
+
+
+def fenced(text: str) -> str:
+    """``text`` as a block of Markdown, in a fence that is longer than any inside."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+if __name__ == "__main__":
+    print(gallery(), end="")

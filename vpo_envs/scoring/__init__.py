@@ -1,0 +1,1 @@
+"""Scoring many responses at a time: threads, processes, Ray."""

@@ -1,0 +1,240 @@
+"""Rows of published programming data sets as problems: LiveCodeBench, DeepCoder and MBPP.
+
+The schema is known by its fields. Whatever a row holds is data: a pickle is read by an unpickler that admits text
+alone, and assertions are read as syntax, never run.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import pickle
+import zlib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from envs_data.readers import BadRow, parse_json
+from vpo_envs.tasks.code.assertions import read_assertion, signature
+from vpo_envs.tasks.code.task import MAX_TEST_BYTES, MAX_TESTS, CodeKind, CodeTask, CodeTest, spread
+
+MAX_UNPACKED = 1 << 29
+"""Largest text that a compressed field may unpack to."""
+
+
+def read_code_row(raw: Mapping[str, Any]) -> CodeTask:
+    """The problem that a row holds.
+
+    Raises:
+        BadRow: No schema that is known here, or a field is not what the schema says.
+        ValidationError: A row in this project's own form with a field at fault.
+    """
+    if "question_content" in raw:
+        return _livecodebench(raw)
+    if "test_list" in raw:
+        return _mbpp(raw)
+    if "problem" in raw:
+        return _deepcoder(raw)
+    if "statement" in raw:
+        return CodeTask.model_validate(dict(raw))
+    raise BadRow(
+        "",
+        "unknown schema: a row of LiveCodeBench has 'question_content', of DeepCoder 'problem', of MBPP 'test_list', "
+        f"of this project 'statement'; got {', '.join(map(repr, list(raw)[:8])) or 'no field'}",
+    )
+
+
+def _text(raw: Mapping[str, Any], field: str, default: str | None = None) -> str:
+    value = raw.get(field)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise BadRow(field, f"must be text, got {type(value).__name__}")
+    return value
+
+
+def _json(text: str, field: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise BadRow(field, f"not JSON ({error})") from None
+
+
+# LiveCodeBench -------------------------------------------------------------------------------------------------------
+
+
+class _TextUnpickler(pickle.Unpickler):
+    """Reads a pickle that holds no object of any class; plain text is one."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}, and only plain text is admitted")
+
+
+def unpack_text(field: str, packed: str) -> str:
+    """The text in base64 of zlib of a pickle of a text.
+
+    Raises:
+        BadRow: It is anything else, or larger than :data:`MAX_UNPACKED`.
+    """
+    try:
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
+        if unpacker.unconsumed_tail:
+            raise BadRow(field, f"it unpacks to more than {MAX_UNPACKED} bytes")
+        if not unpacker.eof:
+            raise BadRow(field, "the compressed data is cut short")
+        text = _TextUnpickler(io.BytesIO(data)).load()
+    except (binascii.Error, zlib.error) as error:
+        raise BadRow(field, f"neither JSON nor base64 of zlib ({error})") from None
+    except BadRow:
+        raise
+    except Exception as error:  # a damaged pickle raises errors of many kinds
+        raise BadRow(field, f"the pickle in it is not one of plain text ({error or type(error).__name__})") from None
+    if type(text) is not str:
+        raise BadRow(field, f"the pickle in it holds a {type(text).__name__}, and only plain text is admitted")
+    return text
+
+
+def _livecodebench(raw: Mapping[str, Any]) -> CodeTask:
+    public = _json(_text(raw, "public_test_cases"), "public_test_cases")
+    private_text = _text(raw, "private_test_cases", "[]")
+    if not private_text.lstrip().startswith("["):
+        private_text = unpack_text("private_test_cases", private_text.strip())
+    private = _json(private_text, "private_test_cases")
+    metadata = _json(_text(raw, "metadata", "{}") or "{}", "metadata")
+    entry = metadata.get("func_name") if isinstance(metadata, dict) else None
+    return _problem(
+        raw,
+        title=_text(raw, "question_title", ""),
+        statement=_text(raw, "question_content"),
+        tests=[*_list(public, "public_test_cases"), *_list(private, "private_test_cases")],
+        entry=entry,
+        field="private_test_cases",
+    )
+
+
+def _list(value: object, field: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRow(field, f"must be a list of tests, got {type(value).__name__}")
+    return value
+
+
+# DeepCoder -----------------------------------------------------------------------------------------------------------
+
+
+def _deepcoder(raw: Mapping[str, Any]) -> CodeTask:
+    tests = raw.get("tests")
+    if isinstance(tests, str):
+        tests = _json(tests, "tests")
+    entry = None
+    metadata = raw.get("metadata")
+    if isinstance(metadata, str) and metadata.strip():
+        metadata = _json(metadata, "metadata")
+    if isinstance(metadata, dict):
+        entry = metadata.get("func_name")
+    if isinstance(tests, dict):
+        entry = tests.get("fn_name") or entry
+        inputs, outputs = _list(tests.get("inputs"), "tests"), _list(tests.get("outputs"), "tests")
+        if len(inputs) != len(outputs):
+            raise BadRow("tests", f"{len(inputs)} inputs but {len(outputs)} outputs")
+        tests = [{"input": given, "output": wanted} for given, wanted in zip(inputs, outputs, strict=True)]
+    statement = _text(raw, "problem")
+    return _problem(raw, title="", statement=statement, tests=_list(tests, "tests"), entry=entry, field="tests")
+
+
+# Both ----------------------------------------------------------------------------------------------------------------
+
+
+def _problem(
+    raw: Mapping[str, Any], *, title: str, statement: str, tests: list[Any], entry: object, field: str
+) -> CodeTask:
+    """A problem from tests of the form ``{input, output, testtype}``."""
+    read: list[CodeTest] = []
+    kinds: set[CodeKind] = set()
+    for number, test in enumerate(tests, start=1):
+        where = f"{field}.{number}"
+        if not isinstance(test, Mapping):
+            raise BadRow(where, f"a test is an object, got {type(test).__name__}")
+        own = test.get("metadata")
+        entry = entry or test.get("fn_name") or (own.get("func_name") if isinstance(own, Mapping) else None)
+        style = test.get("testtype") or test.get("type") or ("functional" if entry else "stdin")
+        if style not in ("stdin", "stdin_stdout", "functional", "function_call"):
+            raise BadRow(where, f"unknown kind of test {style!r}: stdin or functional")
+        kind: CodeKind = "stdin" if style.startswith("stdin") else "call"
+        kinds.add(kind)
+        read.append((_program_test if kind == "stdin" else _call_test)(test.get("input"), test.get("output"), where))
+    if not read:
+        raise BadRow(field, "the problem has no tests")
+    if len(kinds) > 1:
+        raise BadRow(field, "the problem mixes programs and functions")
+    if "call" in kinds and not (isinstance(entry, str) and entry.isidentifier()):
+        raise BadRow("metadata", f"functional tests need the name of a function, got {entry!r}")
+    small = [test for test in read if max(len(test.input.encode()), len(test.output.encode())) <= MAX_TEST_BYTES]
+    if not small:
+        raise BadRow(field, f"every test is larger than {MAX_TEST_BYTES} bytes")
+    kept = spread([len(test.input.encode()) for test in small], MAX_TESTS)
+    kind = kinds.pop()
+    return CodeTask(
+        title=title,
+        statement=statement,
+        kind=kind,
+        tests=tuple(small[i] for i in kept),
+        entry=str(entry) if kind == "call" else "",
+        starter_code=_text(raw, "starter_code", ""),
+        difficulty=_text(raw, "difficulty", ""),
+    )
+
+
+def _program_test(given: object, wanted: object, where: str) -> CodeTest:
+    texts = ["\n".join(map(str, part)) if isinstance(part, list) else part for part in (given, wanted)]
+    if not (isinstance(texts[0], str) and isinstance(texts[1], str)):
+        raise BadRow(where, "input and output of a program must be text")
+    return CodeTest(input=texts[0], output=texts[1])
+
+
+def _call_test(given: object, wanted: object, where: str) -> CodeTest:
+    """A call: text with one JSON value a line for each argument and one for the value, or the values themselves."""
+    if isinstance(given, str):
+        arguments = [_json(line, where) for line in given.split("\n") if line.strip()]
+    elif isinstance(given, list):
+        arguments = given
+    else:
+        raise BadRow(where, f"the input of a function must be text or a list, got {type(given).__name__}")
+    if isinstance(wanted, str) and isinstance(given, str):
+        wanted = _json(wanted, where)
+    elif isinstance(wanted, list) and len(wanted) == 1:
+        wanted = wanted[0]
+    return CodeTest(input=json.dumps(arguments), output=json.dumps(wanted))
+
+
+# MBPP ----------------------------------------------------------------------------------------------------------------
+
+
+def _mbpp(raw: Mapping[str, Any]) -> CodeTask:
+    statement = _text(raw, "text" if "text" in raw else "prompt")
+    code = _text(raw, "code")
+    tests: list[CodeTest] = []
+    for field in ("test_list", "challenge_test_list"):
+        for number, line in enumerate(_list(raw.get(field) or [], field), start=1):
+            if not isinstance(line, str):
+                raise BadRow(f"{field}.{number}", f"must be text, got {type(line).__name__}")
+            try:
+                call, expected = read_assertion(line)
+            except ValueError as error:
+                raise BadRow(f"{field}.{number}", str(error)) from None
+            tests.append(CodeTest(input=call, output=expected))
+    if not tests:
+        raise BadRow("test_list", "the problem has no tests")
+    imports = raw.get("test_imports") or []
+    setup = "\n".join([*map(str, _list(imports, "test_imports")), _text(raw, "test_setup_code", "")]).strip()
+    return CodeTask(
+        title=f"MBPP {raw['task_id']}" if "task_id" in raw else "",
+        statement=statement,
+        kind="expression",
+        tests=tuple(tests[:MAX_TESTS]),
+        shown=1,
+        starter_code=signature(code, tests[0].input),
+        setup=setup.replace("\r\n", "\n"),
+        solution=code.replace("\r\n", "\n"),
+    )

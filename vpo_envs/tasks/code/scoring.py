@@ -1,0 +1,59 @@
+"""What became of a program on each of a problem's tests; decided here, outside the sandbox that ran it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from vpo_envs.sandbox import Claim, Program, RunResult, Sandbox, same_output
+from vpo_envs.tasks.code.task import CodeTask, CodeTest
+
+Verdict = Literal["passed", "wrong", "error", "timed_out", "output_limit"]
+
+
+class CodeOutcome(NamedTuple):
+    """The facts about one answer."""
+
+    verdicts: tuple[Verdict, ...]
+    """One for each test of the problem."""
+    tier: str
+    """The sandbox's tier."""
+
+    @property
+    def passed(self) -> tuple[bool, ...]:
+        """Which tests the answer passed."""
+        return tuple([verdict == "passed" for verdict in self.verdicts])
+
+
+def run_tests(task: CodeTask, source: str, sandbox: Sandbox) -> CodeOutcome:
+    """Run a program on every test of a problem.
+
+    The sandbox is sent inputs only. An input that several tests share is run once, so that a program cannot answer it
+    in several ways.
+
+    Raises:
+        SandboxUnavailable: No sandbox could be set up.
+    """
+    inputs = tuple(dict.fromkeys(test.input for test in task.tests))
+    ran = sandbox.run(Program(source, task.kind, inputs, task.entry, task.setup))
+    runs = dict(zip(inputs, ran.runs, strict=True))
+    return CodeOutcome(tuple([judge(task, test, runs[test.input]) for test in task.tests]), ran.tier.value)
+
+
+def judge(task: CodeTask, test: CodeTest, run: RunResult) -> Verdict:
+    """Compare what a run wrote with what a test expects.
+
+    A run passes only if it also ended by itself with exit code 0; an exit code alone never passes.
+    """
+    if run.ending == "timed_out" or run.ending == "output_limit":
+        return run.ending
+    if run.ending != "exited" or run.code != 0:
+        return "error"
+    if task.kind == "stdin":
+        return "passed" if same_output(run.stdout, test.output) else "wrong"
+    if not run.result:
+        return "error"
+    try:
+        equal = Claim(run.result).equals(task.expected(test), as_json=task.kind == "call")
+    except ValueError:
+        return "error"
+    return "passed" if equal else "wrong"

@@ -1,0 +1,58 @@
+"""Routes for supervised warm starts: shortest ones, direct or through a random waypoint, within the budget."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from vpo_envs.tasks.maze.task import MazeTask, cells_of, geometry, move_between, rings
+
+
+def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detours: float = 1.0) -> list[str]:
+    """``count`` routes over ``UDLR`` that reach the exit within the budget.
+
+    Each is a shortest path to the exit, or one to a random waypoint and from there to the exit; ties are broken at
+    random.
+
+    Args:
+        task: The maze.
+        rng: Source of randomness.
+        count: How many routes; they may repeat.
+        detours: Probability that a route goes through a waypoint.
+    """
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    board = task.board
+    before_exit = board.passable & ~(1 << board.exit)
+    from_exit = _distances(board.exit, board.passable, board.width)
+    from_start = _distances(board.start, before_exit, board.width)
+    near = [
+        cell
+        for cell in cells_of(before_exit)
+        if cell in from_start and cell in from_exit and from_start[cell] + from_exit[cell] <= task.budget
+    ]
+    neighbours = geometry(task.size).neighbours
+    routes = []
+    for _ in range(count):
+        waypoint = source.choice(near) if source.random() < detours else board.start
+        to_waypoint = _distances(waypoint, before_exit, board.width)
+        first = _descend(source, board.start, to_waypoint, neighbours, board.width)
+        routes.append(first + _descend(source, waypoint, from_exit, neighbours, board.width))
+    return routes
+
+
+def _distances(goal: int, passable: int, width: int) -> dict[int, int]:
+    return {cell: steps for steps, ring in enumerate(rings(goal, passable, width)) for cell in cells_of(ring)}
+
+
+def _descend(
+    source: random.Random, cell: int, distances: dict[int, int], neighbours: tuple[tuple[int, ...], ...], width: int
+) -> str:
+    """A random shortest path from ``cell`` to where ``distances`` is 0, as moves."""
+    moves = []
+    while distances[cell]:
+        nearer = [c for c in neighbours[cell] if distances.get(c, -1) == distances[cell] - 1]
+        following = source.choice(nearer)
+        moves.append(move_between(cell, following, width))
+        cell = following
+    return "".join(moves)

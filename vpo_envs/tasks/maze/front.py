@@ -1,0 +1,187 @@
+"""The exact front of a maze: every outcome that no other route beats, each with a route that attains it.
+
+A route matters through what it collects, which lava it enters and how long it is. So for each set of lava cells that a
+route may enter, the shortest walks between start, items and exit are found by flooding, and a dynamic programme over
+subsets of items (Held and Karp, 1962) gives the shortest route that collects at least each subset. Collecting more on
+the way never hurts, so filtering these by dominance leaves exactly the front.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.core import UnknownFront
+from vpo_envs.pareto import non_dominated
+from vpo_envs.tasks.maze.scoring import MazeOutcome, walk
+from vpo_envs.tasks.maze.task import Board, MazeTask, cells_of, move_between
+
+MAX_ITEMS = 13
+MAX_LAVA = 8
+FAR = 10_000
+
+Distances = NDArray[np.int16]
+
+
+def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
+    """All outcomes at the exit that no other route beats in every fact, each with a route over ``UDLR``.
+
+    The facts are gold and diamonds collected, the bonus tile (more is better), lava entered and steps (fewer is
+    better). Without any route to the exit within the budget all routes are worth the same, and one move stands for all.
+
+    Raises:
+        UnknownFront: The maze has more items or lava than exact search can take.
+    """
+    board = task.board
+    items = cells_of(board.gold | board.diamond | board.bonus)
+    if len(items) > MAX_ITEMS or board.lava_count > MAX_LAVA:
+        raise UnknownFront(
+            f"a maze with {len(items)} items and {board.lava_count} lava cells is too large for exact search: "
+            f"at most {MAX_ITEMS} and {MAX_LAVA}"
+        )
+    lava_sets, distances = _useful_lava_sets(board, items)
+    lengths = _shortest_collecting(distances)
+    to_exit = distances[:, None, :-1, -1]
+    totals = (lengths + to_exit).min(axis=2, initial=FAR)
+    totals[:, 0] = distances[:, -1, -1]
+    found = _best_by_facts(board, items, lava_sets, totals, min(task.budget, FAR - 1))
+    if not found:
+        return [(walk(task, "U"), "U")]
+    routes = [_route(board, items, lava_sets[a], distances[a], lengths[a], subset) for a, subset in found]
+    return [(walk(task, route), route) for route in routes]
+
+
+def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distances]:
+    """Sets of lava cells worth allowing, and the distances between points of interest under each.
+
+    Returns:
+        The sets, and distances (sets, items + 1, items + 1): rows are items then start, columns items then exit.
+    """
+    lava = cells_of(board.lava)
+    safe = board.passable & ~board.lava
+    goals = [*items, board.exit]
+    tables: dict[int, Distances] = {}
+    useful = []
+    for subset in range(1 << len(lava)):
+        allowed = 0
+        for i, cell in enumerate(lava):
+            if subset >> i & 1:
+                allowed |= 1 << cell
+        table = np.array(
+            [_flood(source, goals, safe | allowed, board) for source in [*items, board.start]], dtype=np.int16
+        )
+        tables[subset] = table
+        # A set that shortens nothing against one of its subsets only adds lava.
+        if not any(subset >> i & 1 and np.array_equal(table, tables[subset ^ 1 << i]) for i in range(len(lava))):
+            useful.append((allowed, table))
+    return [allowed for allowed, _ in useful], np.stack([table for _, table in useful])
+
+
+def _flood(source: int, goals: list[int], passable: int, board: Board) -> list[int]:
+    """Distances from ``source`` to each goal, never passing through the exit."""
+    if not passable >> source & 1:
+        return [FAR] * len(goals)
+    width = board.width
+    inner = passable & ~(1 << board.exit)
+    wanted = 0
+    for goal in goals:
+        wanted |= 1 << goal
+    steps = {}
+    reached = frontier = 1 << source
+    count = 0
+    while frontier:
+        hit = frontier & wanted
+        if hit:
+            for cell in cells_of(hit):
+                steps[cell] = count
+            wanted ^= hit
+            if not wanted:
+                break
+        frontier &= inner
+        frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
+        reached |= frontier
+        count += 1
+    return [steps.get(goal, FAR) for goal in goals]
+
+
+def _shortest_collecting(distances: Distances) -> Distances:
+    """``lengths[a, subset, last]``: fewest steps from the start through all of ``subset`` to its item ``last``."""
+    sets, count = distances.shape[0], distances.shape[1] - 1
+    lengths = np.full((sets, 1 << count, count), FAR, dtype=np.int16)
+    between, from_start = distances[:, :count, :count], distances[:, count, :count]
+    for item in range(count):
+        lengths[:, 1 << item, item] = from_start[:, item]
+    subsets = np.arange(1 << count)
+    sizes = np.bitwise_count(subsets)
+    for size in range(1, count):
+        layer = subsets[sizes == size]
+        for item in range(count):
+            before = layer[layer >> item & 1 == 0]
+            best = (lengths[:, before, :] + between[:, None, :, item]).min(axis=2)
+            lengths[:, before | 1 << item, item] = np.minimum(best, FAR)
+    return lengths
+
+
+def _best_by_facts(
+    board: Board, items: list[int], lava_sets: list[int], totals: Distances, budget: int
+) -> list[tuple[int, int]]:
+    """Indices (lava set, subset of items) of the front: one for each non-dominated combination of facts."""
+    subsets = np.arange(totals.shape[1])
+
+    def count_in(cell_set: int) -> NDArray[np.int64]:
+        mask = sum(1 << i for i, cell in enumerate(items) if cell_set >> cell & 1)
+        return np.asarray(np.bitwise_count(subsets & mask), dtype=np.int64)
+
+    gold, diamonds, bonus = count_in(board.gold), count_in(board.diamond), count_in(board.bonus)
+    lava = np.array([allowed.bit_count() for allowed in lava_sets])
+    # A stable sort by length puts the shortest of each combination of facts first, where np.unique finds it.
+    combination = ((gold * 16 + diamonds) * 16 + bonus)[None, :] * 16 + lava[:, None]
+    by_length = np.argsort(totals, axis=None, kind="stable")
+    by_length = by_length[totals.ravel()[by_length] <= budget]
+    _, first = np.unique(combination.ravel()[by_length], return_index=True)
+    chosen = by_length[first]
+    sets, which = np.unravel_index(chosen, totals.shape)
+    facts = np.stack([gold[which], diamonds[which], bonus[which], -lava[sets], -totals[sets, which]], axis=1)
+    keep = non_dominated(facts)
+    return [(int(a), int(s)) for a, s in zip(sets[keep], which[keep], strict=True)]
+
+
+def _route(board: Board, items: list[int], allowed: int, distances: Distances, lengths: Distances, subset: int) -> str:
+    """A route with the length that the programme found, traced back from the exit."""
+    stops = [board.exit]
+    if subset:
+        last = int(np.argmin(lengths[subset] + distances[:-1, -1]))
+        while True:
+            stops.append(items[last])
+            length = lengths[subset, last]
+            subset ^= 1 << last
+            if not subset:
+                break
+            last = int(np.flatnonzero(lengths[subset] + distances[:-1, last] == length)[0])
+    stops.append(board.start)
+    stops.reverse()
+    passable = (board.passable & ~board.lava) | allowed
+    return "".join(_leg(a, b, passable, board) for a, b in pairwise(stops))
+
+
+def _leg(source: int, goal: int, passable: int, board: Board) -> str:
+    """A shortest walk between two cells that passes the exit only at its end."""
+    width = board.width
+    inner = passable & ~(1 << board.exit)
+    layers = [1 << source]
+    reached = layers[0]
+    while not layers[-1] >> goal & 1:
+        frontier = layers[-1] & inner
+        frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
+        reached |= frontier
+        layers.append(frontier)
+    moves = []
+    cell = goal
+    for layer in reversed(layers[:-1]):
+        near = (cell - width, cell + width, cell - 1, cell + 1)
+        before = next(c for c in near if c >= 0 and (layer & inner) >> c & 1)
+        moves.append(move_between(before, cell, width))
+        cell = before
+    return "".join(reversed(moves))

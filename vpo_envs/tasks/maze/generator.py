@@ -1,0 +1,240 @@
+"""Random mazes: the paper's geometry, its knobs, and presets.
+
+The geometry (arXiv 2605.22817): a randomised growth over the cells of a square, in which a cell opens only if exactly
+one of its four neighbours is open; then some further walls are opened. Start and exit lie on opposite corners of a
+random diagonal, the other two corners are the gold and the diamond zone, and the step budget is the longer of the
+shortest routes through one of those corners, plus some slack.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vpo_envs.core import Split
+from vpo_envs.pareto import best_set_utility, non_dominated, spread_weights
+from vpo_envs.tasks.maze.front import outcome_front
+from vpo_envs.tasks.maze.scoring import reward_vector
+from vpo_envs.tasks.maze.task import (
+    BONUS,
+    DIAMOND,
+    EXIT,
+    GOLD,
+    LAVA,
+    MAX_SIZE,
+    OPEN,
+    START,
+    WALL,
+    MazeTask,
+    distance,
+    geometry,
+)
+
+MAX_TRIES = 10_000
+
+
+class MazeConfig(BaseModel):
+    """How mazes are drawn. Pairs are inclusive ranges, drawn uniformly."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: int = Field(9, ge=5, le=MAX_SIZE, description="rows and columns of the grid")
+    opened: tuple[int, int] = Field((18, 28), description="further walls opened after the growth: fewer is denser")
+    zone_radius: int = Field(
+        2, ge=1, description="Manhattan radius of the gold and the diamond zone about their corners"
+    )
+    gold: tuple[int, int] = Field((3, 5), description="gold items")
+    diamonds: tuple[int, int] = Field((3, 5), description="diamonds")
+    lava: tuple[int, int] = Field((3, 5), description="lava tiles")
+    lava_placement: Literal["centre", "ring"] = Field(
+        "centre", description="lava in the inner 5 by 5, or on the ring of cells just around the two zones"
+    )
+    bonus: bool = Field(True, description="whether the centre is a bonus tile")
+    slack: int = Field(7, ge=0, description="steps of the budget beyond the longer route through one zone's corner")
+    exclusive: bool = Field(True, description="reject a maze in which one route can visit both zones' corners")
+    safe_path: bool = Field(True, description="reject a maze without a route to the exit that avoids lava")
+    conflict: float = Field(
+        0.0, ge=0.0, lt=1.0, description="certify by the exact front that a set of three beats one route by this E_w"
+    )
+
+    @model_validator(mode="after")
+    def _ranges_ascend(self) -> MazeConfig:
+        for name in ("opened", "gold", "diamonds", "lava"):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high:
+                raise ValueError(f"{name} is a range of two ascending numbers from 0 on, got ({low}, {high})")
+        return self
+
+
+PRESETS: dict[str, MazeConfig] = {
+    "paper": MazeConfig(),
+    "conflict": MazeConfig(
+        size=7, opened=(8, 14), gold=(4, 4), diamonds=(4, 4), lava=(5, 5), lava_placement="ring", slack=2, conflict=0.05
+    ),
+    "embedded": MazeConfig(
+        size=6,
+        opened=(2, 5),
+        gold=(4, 4),
+        diamonds=(4, 4),
+        lava=(4, 4),
+        lava_placement="ring",
+        bonus=False,
+        slack=12,
+        exclusive=False,
+    ),
+}
+"""``paper``: the paper's 9×9 maze. ``conflict``: three routes truly pay. ``embedded``: the bundled tiny model's."""
+
+
+def split_of_layout(passable: int) -> Split:
+    """The split that a layout of open cells belongs to: half to train, a quarter each to validation and test.
+
+    The split is a function of the layout, so no two splits can share a maze, whatever the seeds.
+    """
+    mixed = (passable * 0x9E3779B97F4A7C15F39CC0605CEDC835) >> 7
+    bits = (mixed ^ (mixed >> 64)) % 1_000_003 & 3
+    return ("train", "train", "validation", "test")[bits]
+
+
+def draw_maze(rng: np.random.Generator, config: MazeConfig, split: Split) -> MazeTask:
+    """Draw a maze of ``split``: a function of the generator's state, the configuration and the split.
+
+    Raises:
+        ValueError: No maze of this configuration was found in many tries.
+    """
+    # Python's generator draws single numbers ten times faster than NumPy's.
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    for _ in range(MAX_TRIES):
+        task = _try_maze(source, config, split)
+        if task is not None and (config.conflict == 0.0 or _conflicts(task, config.conflict)):
+            return task
+    raise ValueError(
+        f"no maze found in {MAX_TRIES} tries for {config!r}: allow more slack, fewer items or more openings"
+    )
+
+
+def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTask | None:
+    size = config.size
+    width = size + 1
+    cells, _ = geometry(size)
+    last = size - 1
+    corners = [0, last, last * width, last * width + last]
+    passable = _grow(source, size, config.opened)
+    for corner in corners:
+        passable |= 1 << corner
+    centre = (size // 2) * width + size // 2
+    if config.bonus:
+        passable |= 1 << centre
+    if split_of_layout(passable) != split:
+        return None
+
+    diagonal = [0, 3] if source.random() < 0.5 else [1, 2]
+    if source.random() < 0.5:
+        diagonal.reverse()
+    start, goal = corners[diagonal[0]], corners[diagonal[1]]
+    zones = [corner for i, corner in enumerate(corners) if i not in diagonal]
+    if source.random() < 0.5:
+        zones.reverse()
+
+    without_exit = passable & ~(1 << goal)
+    legs = [(distance(start, zone, without_exit, width), distance(zone, goal, passable, width)) for zone in zones]
+    (to_gold, from_gold), (to_diamond, from_diamond) = legs
+    if to_gold is None or from_gold is None or to_diamond is None or from_diamond is None:
+        return None
+    budget = max(to_gold + from_gold, to_diamond + from_diamond) + config.slack
+    if config.exclusive:
+        between = distance(zones[0], zones[1], without_exit, width)
+        if between is not None and between + min(to_gold + from_diamond, to_diamond + from_gold) <= budget:
+            return None
+
+    symbols = {start: START, goal: EXIT}
+    if config.bonus:
+        symbols[centre] = BONUS
+    for symbol, zone, (low, high) in ((GOLD, zones[0], config.gold), (DIAMOND, zones[1], config.diamonds)):
+        room = [c for c in _within(size, zone, 0, config.zone_radius) if passable >> c & 1 and c not in symbols]
+        count = source.randint(low, high)
+        if len(room) < low:
+            return None
+        for cell in source.sample(room, min(count, len(room))):
+            symbols[cell] = symbol
+    if config.lava_placement == "centre":
+        edge = (size - 5) // 2
+        near = [c for c in cells if edge <= c // width < size - edge and edge <= c % width < size - edge]
+    else:
+        ring = config.zone_radius + 1
+        near = [c for zone in zones for c in _within(size, zone, ring, ring)]
+    room = [c for c in near if passable >> c & 1 and c not in symbols]
+    count = source.randint(*config.lava)
+    if len(room) < config.lava[0]:
+        return None
+    lava = 0
+    for cell in source.sample(room, min(count, len(room))):
+        symbols[cell] = LAVA
+        lava |= 1 << cell
+    if config.safe_path:
+        safe = distance(start, goal, passable & ~lava, width)
+        if safe is None or safe > budget:
+            return None
+    text = [symbols.get(c) or (OPEN if passable >> c & 1 else WALL) for c in cells]
+    rows = tuple(["".join(text[i : i + size]) for i in range(0, size * size, size)])
+    return MazeTask(rows=rows, budget=budget)
+
+
+def _grow(source: random.Random, size: int, opened: tuple[int, int]) -> int:
+    """The set of open cells after the growth and the further openings."""
+    cells, neighbours = geometry(size)
+    uniform = source.random
+    first = cells[int(uniform() * len(cells))]
+    passable = 1 << first
+    frontier = list(neighbours[first])
+    listed = passable
+    for cell in frontier:
+        listed |= 1 << cell
+    open_beside = [0] * len(neighbours)
+    for cell in neighbours[first]:
+        open_beside[cell] = 1
+    while frontier:
+        # Swap-remove keeps each draw O(1). A cell with two open neighbours never gets back to one.
+        i = int(uniform() * len(frontier))
+        cell = frontier[i]
+        frontier[i] = frontier[-1]
+        frontier.pop()
+        if open_beside[cell] != 1:
+            continue
+        passable |= 1 << cell
+        for beside in neighbours[cell]:
+            open_beside[beside] += 1
+            if not listed >> beside & 1:
+                listed |= 1 << beside
+                frontier.append(beside)
+    candidates = [c for c in cells if not passable >> c & 1 and open_beside[c] >= 2]
+    count = min(source.randint(*opened), len(candidates))
+    for cell in source.sample(candidates, count):
+        passable |= 1 << cell
+    return passable
+
+
+def _within(size: int, corner: int, low: int, high: int) -> list[int]:
+    """Cells whose Manhattan distance from ``corner`` lies in [low, high]."""
+    width = size + 1
+    row, column = divmod(corner, width)
+    return [
+        r * width + c
+        for r in range(max(0, row - high), min(size, row + high + 1))
+        for c in range(max(0, column - high), min(size, column + high + 1))
+        if low <= abs(r - row) + abs(c - column) <= high
+    ]
+
+
+def _conflicts(task: MazeTask, margin: float) -> bool:
+    """Whether the exact front proves that no route has everything and that three routes beat one by ``margin``."""
+    outcomes = [outcome for outcome, _ in outcome_front(task)]
+    points = np.array([reward_vector(outcome) for outcome in outcomes])
+    points = points[non_dominated(points)]
+    if len(points) < 3 or (points == 1.0).all(axis=1).any():
+        return False
+    weights = spread_weights(points.shape[1])
+    return best_set_utility(points, 3, weights) - best_set_utility(points, 1, weights) >= margin

@@ -1,0 +1,177 @@
+"""The paper's four objectives of the maze: in their linear form, in the form of its code, and nearly collinear."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from vpo_envs.core import Objective
+from vpo_envs.tasks.maze.task import MazeTask
+
+ROUNDING = 1e-12
+"""A score may fall by this much without counting as falling."""
+
+
+def completion(outcome: MazeOutcome) -> float:
+    """1 at the exit."""
+    return 1.0 if outcome.reached_exit else 0.0
+
+
+def gold(outcome: MazeOutcome) -> float:
+    """Share of the gold collected; 1 where there is none."""
+    return outcome.gold / outcome.gold_total if outcome.gold_total else 1.0
+
+
+def diamond(outcome: MazeOutcome) -> float:
+    """Share of the diamonds collected; 1 where there are none."""
+    return outcome.diamonds / outcome.diamonds_total if outcome.diamonds_total else 1.0
+
+
+def avoid_lava(outcome: MazeOutcome) -> float:
+    """Share of the lava cells not stepped on; 1 where there are none."""
+    return 1.0 - outcome.lava / outcome.lava_total if outcome.lava_total else 1.0
+
+
+def _with_bonus(share: float, outcome: MazeOutcome) -> float:
+    return min(1.0, share * share * (1.5 if outcome.bonus else 1.0))
+
+
+LINEAR: tuple[Objective, ...] = (
+    Objective("completion", "The exit is reached within the step budget", completion),
+    Objective("gold", "Share of the gold collected", gold),
+    Objective("diamond", "Share of the diamonds collected", diamond),
+    Objective("avoid_lava", "Share of the lava cells not stepped on", avoid_lava),
+)
+
+CONVEX_BONUS: tuple[Objective, ...] = (
+    LINEAR[0],
+    Objective(
+        "gold", "Squared share of the gold, half as much again with the bonus tile", lambda o: _with_bonus(gold(o), o)
+    ),
+    Objective(
+        "diamond",
+        "Squared share of the diamonds, half as much again with the bonus tile",
+        lambda o: _with_bonus(diamond(o), o),
+    ),
+    LINEAR[3],
+)
+
+ALIGNMENT = 0.9
+"""How much of every aligned objective is the mean of the linear four."""
+
+
+def _aligned(objective: Objective) -> Objective:
+    """The objective pulled towards the mean of all four, whose own mean it therefore leaves as it is."""
+
+    def score(outcome: MazeOutcome) -> float:
+        mean = sum(linear.score(outcome) for linear in LINEAR) / len(LINEAR)
+        return ALIGNMENT * mean + (1 - ALIGNMENT) * objective.score(outcome)
+
+    return Objective(objective.name, f"{objective.description}: a tenth; the rest is the mean of all four", score)
+
+
+ALIGNED: tuple[Objective, ...] = tuple(_aligned(objective) for objective in LINEAR)
+
+
+@lru_cache(maxsize=512)
+def falling_objective(
+    objectives: tuple[Objective, ...],
+    max_steps: int,
+    gold_total: int,
+    diamonds_total: int,
+    lava_total: int,
+    has_bonus: bool,
+) -> str | None:
+    """The first objective that falls when a route to the exit does better in one fact, all else equal.
+
+    Better is more gold or diamonds, the bonus tile, less lava or fewer steps. All combinations of facts are tried, so
+    ``None`` proves that the objectives are monotone.
+    """
+    own = [objective for objective in objectives if objective not in (*LINEAR, *CONVEX_BONUS, *ALIGNED)]
+    if not own:
+        return None
+    axes = (
+        range(max_steps, 0, -1),
+        range(gold_total + 1),
+        range(diamonds_total + 1),
+        range(lava_total, -1, -1),
+        (False, True) if has_bonus else (False,),
+    )
+    outcomes = [
+        MazeOutcome(True, taken, max_steps, gold, gold_total, diamonds, diamonds_total, lava, lava_total, bonus)
+        for taken, gold, diamonds, lava, bonus in product(*axes)
+    ]
+    for objective in own:
+        scores = np.array([objective.score(outcome) for outcome in outcomes]).reshape([len(axis) for axis in axes])
+        if any((np.diff(scores, axis=axis) < -ROUNDING).any() for axis in range(scores.ndim)):
+            return objective.name
+    return None
+
+
+def reward_vector(outcome: MazeOutcome) -> tuple[float, ...]:
+    """The linear objectives of an outcome: all zero unless the exit is reached."""
+    if not outcome.reached_exit:
+        return (0.0,) * len(LINEAR)
+    return tuple([objective.score(outcome) for objective in LINEAR])
+
+
+class MazeOutcome(NamedTuple):
+    """The facts about one route; what an objective of the maze looks at."""
+
+    reached_exit: bool
+    steps: int
+    """Steps taken, blocked ones included, until the exit or the end of the route or of the budget."""
+    max_steps: int
+    """The step budget."""
+    gold: int
+    """Gold items collected; each counts once."""
+    gold_total: int
+    diamonds: int
+    diamonds_total: int
+    lava: int
+    """Lava cells stepped on; each counts once."""
+    lava_total: int
+    bonus: bool
+    """Whether the bonus tile was stepped on."""
+
+
+def walk(task: MazeTask, route: str) -> MazeOutcome:
+    """Follow ``route``, a string over ``UDLR``, until the exit, the end of the route or the end of the budget.
+
+    A blocked move stays put and costs a step.
+    """
+    board = task.board
+    cell, goal, after, marks = board.start, board.exit, board.after, board.marks
+    visited = 0
+    steps = 0
+    for steps, move in enumerate(route[: task.budget], start=1):  # noqa: B007 (steps is used after the loop)
+        cell = after[move][cell]
+        visited |= marks[cell]
+        if cell == goal:
+            break
+    return MazeOutcome(
+        cell == goal,
+        steps,
+        task.budget,
+        (visited & board.gold).bit_count(),
+        board.gold_count,
+        (visited & board.diamond).bit_count(),
+        board.diamond_count,
+        (visited & board.lava).bit_count(),
+        board.lava_count,
+        visited & board.bonus != 0,
+    )
+
+
+def cells_along(task: MazeTask, route: str) -> list[int]:
+    """The cells of a walk, the start first, as :func:`walk` takes it."""
+    board = task.board
+    cells = [board.start]
+    for move in route[: task.budget]:
+        cells.append(board.after[move][cells[-1]])
+        if cells[-1] == board.exit:
+            break
+    return cells

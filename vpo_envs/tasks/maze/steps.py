@@ -1,0 +1,249 @@
+"""``vpo/MazeSteps-v0``: the maze one move at a time, for ordinary multi-objective reinforcement learning."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.core import Split
+from vpo_envs.pareto import non_dominated
+from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
+from vpo_envs.tasks.maze.scoring import cells_along
+from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, MOVES, WALL, MazeTask
+
+THINGS = (GOLD, DIAMOND, LAVA, BONUS)
+PLANES = (
+    "agent",
+    "wall",
+    "exit",
+    *(f"{thing}_{state}" for thing in ("gold", "diamond", "lava", "bonus") for state in ("ahead", "visited")),
+    "steps_left",
+    "share_left",
+)
+"""Names of the planes of an observation, in order."""
+
+
+class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
+    """Walk through the maze of ``vpo/Maze-v0`` one move at a time.
+
+    ## Description
+
+    The same mazes, rules and objectives as in ``MazeEnv``, where a whole route is one answer.
+    Here the route is made move by move, and the undiscounted return of an episode is the reward vector of its route.
+
+    ## Action space
+
+    ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right. A move into a wall or over the edge stays put and costs a step.
+
+    ## Observation space
+
+    ``Box(0, 1, (13, size, size), float32)``: planes over the cells of the grid, rows from the top.
+
+    | plane | meaning |
+    |---|---|
+    | 0 | 1 where the agent stands |
+    | 1 | 1 on walls |
+    | 2 | 1 on the exit |
+    | 3, 4 | 1 on gold not yet collected; 1 on gold collected |
+    | 5, 6 | the same for diamonds |
+    | 7, 8 | 1 on lava not yet stepped on; 1 on lava stepped on |
+    | 9, 10 | 1 on the bonus tile not yet visited; 1 on it once visited |
+    | 11 | everywhere the number of steps left divided by the number of cells, at most 1 |
+    | 12 | everywhere the share of the step budget that is left |
+
+    All that rewards and episode end depend on is in it, so the process is Markov (but for the exact number of steps
+    left, as long as there are more of them than cells).
+
+    ## Rewards
+
+    Vectors (d,) of float32, with the objectives of ``MazeEnv``. **Every step but the last of an episode gives zeros.**
+    The whole vector counts only for a route that reaches E within the budget, so what the agent has collected can be
+    paid out at the exit and no sooner; an episode that ends elsewhere has return zero.
+
+    ``pareto_front(gamma)`` is the exact front of the current maze in discounted returns, as in MO-Gymnasium.
+
+    ## Starting state
+
+    The agent on S of a random maze of the split, or of the one that ``reset(options={"index": i})`` or
+    ``options={"task": task}`` names.
+
+    ## Episode end
+
+    ``terminated`` on E, and when the step budget is used up. The budget is a rule of the maze and stands in the
+    observation, so running out of it is a true end, after which no reward can come, and not a truncation, after which
+    a learner would have to bootstrap. ``truncated`` is never set.
+
+    ## Information
+
+    After ``reset``: ``objectives``, ``active_objectives``, ``split``, ``index`` and ``task``. After ``step``:
+    ``objectives``, ``active_objectives`` and ``outcome``, the facts about the route so far.
+
+    ## Version history
+
+    * v0: first version.
+
+    Args:
+        preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"`` or ``"embedded"``.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
+        difficulty: Knobs that replace the preset's, by name.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.
+        render_mode: ``"ansi"`` or ``"rgb_array"``.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's form
+    maze_type: ClassVar[type[MazeEnv]] = MazeEnv
+    """The environment whose rules and objectives these are; a subclass may name another."""
+
+    def __init__(
+        self,
+        *,
+        preset: str = "paper",
+        reward_shape: RewardShape = "linear",
+        difficulty: dict[str, Any] | None = None,
+        split: Split = "train",
+        data_seed: int = 0,
+        render_mode: str | None = None,
+    ) -> None:
+        self.maze = self.maze_type(
+            preset=preset,
+            reward_shape=reward_shape,
+            difficulty=difficulty,
+            split=split,
+            data_seed=data_seed,
+            render_mode=render_mode,
+        )
+        self.render_mode = render_mode
+        size = self.maze.config.size
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (len(PLANES), size, size), np.float32)
+        self.action_space = gym.spaces.Discrete(len(MOVES))
+        self.reward_space = gym.spaces.Box(0.0, 1.0, (self.reward_dim,), np.float32)
+        self._task: MazeTask | None = None
+        self._layout: NDArray[np.float32] = np.zeros(self.observation_space.shape, dtype=np.float32)
+        self._route = ""
+        self._over = False
+
+    @property
+    def reward_dim(self) -> int:
+        """Number of objectives, d."""
+        return self.maze.reward_dim
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start an episode; the arguments and ``info`` are those of ``MazeEnv``.
+
+        Raises:
+            ValueError: An unknown option, or a task of another size than the observation space has.
+        """
+        super().reset(seed=seed)
+        self.maze.np_random = self.np_random
+        _, info = self.maze.reset(options=options)
+        task = self.maze.current_task
+        if task.size != self.maze.config.size:
+            raise ValueError(
+                f"this environment observes mazes of size {self.maze.config.size}, got one of size {task.size}: "
+                f"make it with difficulty={{'size': {task.size}}}"
+            )
+        self._task, self._route, self._over = task, "", False
+        self._layout = _layout(task)
+        return self._observation(task), info
+
+    def step(
+        self, action: int | np.int64
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], bool, bool, dict[str, Any]]:
+        """Take one move.
+
+        Args:
+            action: 0 up, 1 down, 2 left, 3 right.
+
+        Returns:
+            Observation, reward (d,) float32, terminated, truncated and ``info``.
+
+        Raises:
+            ValueError: The action is none of the four.
+            ResetNeeded: The episode is over, or none has begun.
+        """
+        task = self._current()
+        if self._over:
+            raise gym.error.ResetNeeded("this episode is over: call reset() before the next step()")
+        if not self.action_space.contains(action):
+            raise ValueError(f"a move is 0 up, 1 down, 2 left or 3 right, got {action!r}")
+        self._route += MOVES[action]
+        outcome = self.maze.evaluate(task, self._route)
+        self._over = outcome.reached_exit or outcome.steps >= task.budget
+        paid = self.maze.reward_vector(outcome) if self._over else (0.0,) * self.reward_dim
+        info = {
+            "objectives": self.maze.objective_names,
+            "active_objectives": self.maze.active(task),
+            "outcome": self.maze.outcome_info(outcome),
+        }
+        return self._observation(task), np.array(paid, dtype=np.float32), self._over, False, info
+
+    def pareto_front(self, gamma: float = 1.0, *, task: MazeTask | None = None) -> list[NDArray[np.float32]]:
+        """The exact Pareto front of ``task`` (the current one where ``None``) in discounted returns.
+
+        A route of n steps is paid in its last one, which discounts its vector by gamma^(n − 1).
+
+        Args:
+            gamma: Discount in [0, 1].
+            task: A maze.
+
+        Returns:
+            Vectors of shape (d,).
+
+        Raises:
+            UnknownFront: The maze is too large, or a subclass has objectives that the solver does not cover.
+            ValueError: gamma is out of range.
+        """
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        task = self._current() if task is None else task
+        # The solver keeps the shortest route of every worthwhile outcome, and a shorter route is discounted less.
+        returns = [
+            gamma ** (outcome.steps - 1) * np.array(self.maze.reward_vector(outcome))
+            for outcome, _ in self.maze.outcome_front(task)
+        ]
+        keep = non_dominated(np.array(returns))
+        return [vector.astype(np.float32) for vector, kept in zip(returns, keep, strict=True) if kept]
+
+    def render(self) -> Any:
+        """The maze and the route so far: text, or a picture (height, width, 3) of uint8."""
+        from vpo_envs.tasks.maze.render import render_ansi, render_rgb
+
+        if self.render_mode is None:
+            return None
+        task = self._current()
+        return (render_ansi if self.render_mode == "ansi" else render_rgb)(task, [self._route])
+
+    def _current(self) -> MazeTask:
+        if self._task is None:
+            raise gym.error.ResetNeeded("call reset() first: there is no current maze")
+        return self._task
+
+    def _observation(self, task: MazeTask) -> NDArray[np.float32]:
+        planes = self._layout.copy()
+        rows, columns = np.divmod(cells_along(task, self._route), task.board.width)
+        first, last = PLANES.index("gold_ahead"), PLANES.index("steps_left")
+        ahead, visited = planes[first:last:2], planes[first + 1 : last : 2]
+        visited[:, rows, columns] = ahead[:, rows, columns]
+        ahead[:, rows, columns] = 0.0
+        planes[PLANES.index("agent"), rows[-1], columns[-1]] = 1.0
+        left = task.budget - len(self._route)
+        planes[PLANES.index("steps_left")] = min(1.0, left / task.size**2)
+        planes[PLANES.index("share_left")] = left / task.budget
+        return planes
+
+
+def _layout(task: MazeTask) -> NDArray[np.float32]:
+    """The planes of a maze that does not change, before anything is visited."""
+    planes = np.zeros((len(PLANES), task.size, task.size), dtype=np.float32)
+    symbols = np.array([list(row) for row in task.rows])
+    planes[PLANES.index("wall")] = symbols == WALL
+    planes[PLANES.index("exit")] = symbols == EXIT
+    for number, symbol in enumerate(THINGS):
+        planes[PLANES.index("gold_ahead") + 2 * number] = symbols == symbol
+    return planes

@@ -1,0 +1,195 @@
+"""Random tools, requests and gold calls."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vpo_envs.core import Split
+from vpo_envs.generation import split_of_content
+from vpo_envs.tasks.tools.services import JSON_TYPES, SERVICES, Service, draw_value, say
+from vpo_envs.tasks.tools.task import ToolCall, ToolsTask
+from vpo_envs.tasks.tools.text import PAPER_RULES, ShownTool, instructions
+
+
+class ToolsConfig(BaseModel):
+    """How tasks are drawn. Pairs are inclusive ranges, drawn uniformly."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requests: tuple[int, int] = Field((1, 3), description="calls that a request needs; conflict mode always has four")
+    distractors: tuple[int, int] = Field((1, 4), description="tools that are of no use to the request")
+    siblings: float = Field(
+        0.4, ge=0.0, le=1.0, description="chance that a tool has a look-alike with the same parameters beside it"
+    )
+    repeats: float = Field(0.2, ge=0.0, le=1.0, description="chance that two calls go to the same tool")
+    opaque: float = Field(0.3, ge=0.0, le=1.0, description="chance that a tool has a meaningless name")
+    no_call: float = Field(0.15, ge=0.0, le=1.0, description="share of the tasks where no call is wanted")
+
+    @model_validator(mode="after")
+    def _ranges_hold(self) -> ToolsConfig:
+        for name, least, most in (("requests", 1, 8), ("distractors", 0, 10)):
+            low, high = getattr(self, name)
+            if not least <= low <= high <= most:
+                raise ValueError(
+                    f"{name} is a range of two ascending numbers from {least} to {most}, got ({low}, {high})"
+                )
+        return self
+
+
+class Want(NamedTuple):
+    """A sub-request: a service and the values that are wanted."""
+
+    service: Service
+    values: tuple[Any, ...]
+
+    def text(self) -> str:
+        """The request in words."""
+        said = " ".join(
+            say(parameter, value) for parameter, value in zip(self.service.parameters, self.values, strict=True)
+        )
+        return f"{self.service.request} {said}".replace(" ,", ",").removesuffix(",")
+
+
+OPENINGS = ("Please {}.", "Could you {}?", "I would like you to {}.", "I need you to {}, thanks.", "Today: {}.")
+
+
+def draw_task(rng: np.random.Generator, config: ToolsConfig, split: Split) -> ToolsTask:
+    """Draw a task of ``split``: a function of the generator's state, the configuration and the split."""
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    if source.random() < config.no_call:
+        return _draw_reply_task(source, config, split)
+    while True:
+        wants = draw_wants(source, source.randint(*config.requests), config.repeats)
+        dialogue = user_turn(source, wants)
+        if split_of_content(dialogue) == split:
+            break
+    tools: dict[str, ShownTool] = {}
+    calls = []
+    for want in wants:
+        if want.service.noun not in tools:
+            tools[want.service.noun] = draw_tool(source, want.service, config.opaque)
+        tool = tools[want.service.noun]
+        calls.append(ToolCall(name=tool.name, parameters=arguments(tool, want)))
+    shown = with_distractors(source, list(tools.values()), wants, config)
+    return ToolsTask(instructions=instructions(shown, PAPER_RULES), dialogue=dialogue, calls=tuple(calls))
+
+
+def draw_wants(source: random.Random, count: int, repeats: float) -> list[Want]:
+    """``count`` different sub-requests, as far as possible of different services."""
+    services = source.sample(SERVICES, count)
+    if count > 1 and source.random() < repeats:
+        services[1] = services[0]
+    wants: list[Want] = []
+    for service in services:
+        want = draw_want(source, service)
+        while want in wants:
+            want = draw_want(source, service)
+        wants.append(want)
+    return wants
+
+
+def draw_want(source: random.Random, service: Service) -> Want:
+    """A sub-request of one service."""
+    return Want(service, tuple(draw_value(source, parameter) for parameter in service.parameters))
+
+
+def user_turn(source: random.Random, wants: list[Want]) -> str:
+    """The turn of a user who wants all of it."""
+    texts = [want.text() for want in wants]
+    joined = texts[0] if len(texts) == 1 else "; ".join(texts[:-1]) + "; and " + texts[-1]
+    return f"<user> {source.choice(OPENINGS).format(joined)} </user>"
+
+
+def draw_tool(source: random.Random, service: Service, opaque: float, *, sibling: bool = False) -> ShownTool:
+    """A tool for a service, with random names for itself and its parameters; or one that looks like it."""
+    verb, description = service.sibling if sibling else (service.verb, service.description)
+    camel = source.random() < 0.5
+    if source.random() < opaque:
+        name = "".join(source.choices("abcdefghkmnpqrstuvwxyzABCDEFGHKMNPQRSTUVWXYZ23456789", k=source.randint(6, 10)))
+    else:
+        name = source.choice(("{0}_{1}", "{1}.{0}", "{0}-{1}", "{0}_{1}_api", "{1}_{0}")).format(verb, service.noun)
+    parameters = tuple(
+        (_cased(source.choice(parameter.keys), camel), JSON_TYPES[parameter.kind], parameter.description)
+        for parameter in service.parameters
+    )
+    return ShownTool(name, description, parameters)
+
+
+def arguments(tool: ShownTool, want: Want) -> dict[str, Any]:
+    """The arguments with which a tool serves a sub-request."""
+    return {key: value for (key, _, _), value in zip(tool.parameters, want.values, strict=True)}
+
+
+def with_distractors(
+    source: random.Random, tools: list[ShownTool], wants: list[Want], config: ToolsConfig
+) -> list[ShownTool]:
+    """The tools among others that are of no use, in random order, no name given twice."""
+    used = {want.service.noun for want in wants}
+    others = [service for service in SERVICES if service.noun not in used]
+    extra = [
+        draw_tool(source, s, config.opaque)
+        for s in source.sample(others, min(len(others), source.randint(*config.distractors)))
+    ]
+    for want in wants:
+        if source.random() < config.siblings:
+            extra.append(draw_tool(source, want.service, config.opaque, sibling=True))
+    # Nothing bars an opaque name from coming twice; the tools that are wanted go first.
+    unique = {tool.name: tool for tool in reversed([*tools, *extra])}
+    shown = list(unique.values())
+    source.shuffle(shown)
+    return shown
+
+
+def _draw_reply_task(source: random.Random, config: ToolsConfig, split: Split) -> ToolsTask:
+    """A task whose conversation holds the answer already, so that a reply is wanted and no call."""
+    while True:
+        want = draw_wants(source, 1, 0.0)[0]
+        tool = draw_tool(source, want.service, config.opaque)
+        call = ToolCall(name=tool.name, parameters=arguments(tool, want))
+        fields = source.sample(RESULT_FIELDS, 4)
+        values = source.sample(range(1000, 10_000), 4)
+        asked = source.randrange(4)
+        dialogue = "\n".join(
+            [
+                user_turn(source, [want]),
+                f"<tool_call>\n{call.model_dump_json()}\n</tool_call>",
+                "<obs> " + "; ".join(f"{f}: {v}" for f, v in zip(fields, values, strict=True)) + " </obs>",
+                f"<user> Thank you. What was the {fields[asked]}? </user>",
+            ]
+        )
+        if split_of_content(dialogue) == split:
+            break
+    shown = with_distractors(source, [tool], [want], config)
+    said = {str(value) for value in _plain(want.values)}
+    return ToolsTask(
+        instructions=instructions(shown, PAPER_RULES),
+        dialogue=dialogue,
+        reply=f"The {fields[asked]} was {values[asked]}.",
+        mention=(str(values[asked]),),
+        avoid=tuple(str(v) for i, v in enumerate(values) if i != asked and str(v) not in said),
+    )
+
+
+RESULT_FIELDS = (
+    "reference number",
+    "desk number",
+    "account number",
+    "locker number",
+    "badge number",
+    "queue number",
+    "invoice number",
+    "shelf number",
+)
+
+
+def _plain(values: tuple[Any, ...]) -> list[Any]:
+    return [value for value in values if not isinstance(value, list | dict)]
+
+
+def _cased(name: str, camel: bool) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest) if camel else name

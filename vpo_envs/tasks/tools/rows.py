@@ -1,0 +1,76 @@
+"""Rows of ToolRL's rlla data as tasks: the parquet files with chat rows, and the raw instruction, input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envs_data.readers import BadRow
+from vpo_envs.core import Unparsable
+from vpo_envs.tasks.tools.task import ToolCall, ToolsTask
+from vpo_envs.tasks.tools.text import read_attempt
+
+
+def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:
+    """The task that one row holds.
+
+    Two schemas are known. Raw: ``instruction``, ``input``, ``output``. Chat: ``prompt``, a list of messages with
+    ``role`` and ``content`` of which one is the system's, and ``reward_model`` with the gold attempt as
+    ``ground_truth``. The gold attempt makes calls, or replies.
+
+    Raises:
+        BadRow: Another schema, a missing or empty field, or a gold attempt that is not well-formed.
+    """
+    if "output" in raw:
+        gold_field, gold = "output", _text(raw, "output")
+        instructions, dialogue = _text(raw, "instruction"), _text(raw, "input")
+    elif "prompt" in raw:
+        model = raw.get("reward_model")
+        if not isinstance(model, Mapping):
+            raise BadRow("reward_model", f"an object with ground_truth is needed, got {_kind(model)}")
+        gold_field, gold = "reward_model.ground_truth", _text(model, "ground_truth", "reward_model.")
+        instructions, dialogue = _read_chat(raw["prompt"])
+    else:
+        raise BadRow("", "unknown schema: a row has instruction, input and output, or prompt and reward_model")
+    try:
+        attempt = read_attempt(gold)
+    except Unparsable as error:
+        raise BadRow(gold_field, str(error)) from None
+    if not attempt.well_formed:
+        raise BadRow(gold_field, "the gold attempt is not thinking, then well-formed calls or a response")
+    if not attempt.calls:
+        if not attempt.response:
+            raise BadRow(gold_field, "the gold attempt makes no call and its response is empty")
+        return ToolsTask(instructions=instructions, dialogue=dialogue, reply=attempt.response)
+    for call in attempt.calls:
+        if not call.name:
+            raise BadRow(gold_field, "a gold call has no name")
+    calls = tuple(ToolCall(name=call.name, parameters=call.arguments) for call in attempt.calls)
+    return ToolsTask(instructions=instructions, dialogue=dialogue, calls=calls)
+
+
+def _read_chat(prompt: object) -> tuple[str, str]:
+    """The system message, and the others one after another."""
+    if not isinstance(prompt, Sequence) or isinstance(prompt, str):
+        raise BadRow("prompt", f"a list of messages is needed, got {_kind(prompt)}")
+    system: list[str] = []
+    others: list[str] = []
+    for number, message in enumerate(prompt):
+        if not isinstance(message, Mapping):
+            raise BadRow(f"prompt.{number}", f"a message with role and content is needed, got {_kind(message)}")
+        content = _text(message, "content", f"prompt.{number}.")
+        (system if message.get("role") == "system" else others).append(content)
+    if not system or not others:
+        raise BadRow("prompt", "a system message with the tools and a message of the user are needed")
+    return "\n\n".join(system), "\n\n".join(others)
+
+
+def _text(row: Mapping[str, Any], field: str, place: str = "") -> str:
+    value = row.get(field)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(place + field, f"text is needed, got {'empty text' if isinstance(value, str) else _kind(value)}")
+    return value.strip()
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else type(value).__name__

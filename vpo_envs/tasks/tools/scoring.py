@@ -1,0 +1,135 @@
+"""The facts about an attempt, and the objectives that look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from vpo_envs.core import Objective
+from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls
+from vpo_envs.tasks.tools.replies import is_real_reply
+from vpo_envs.tasks.tools.task import NUM_REQUESTS, SubRequest, ToolsTask
+from vpo_envs.tasks.tools.text import Attempt, Call
+
+
+class ToolsOutcome(NamedTuple):
+    """The facts about one attempt; what an objective of the tools task looks at."""
+
+    well_formed: bool
+    calls: int
+    """Calls made."""
+    wanted: int
+    """Gold calls; 0 where no call is wanted."""
+    right_names: int
+    """Calls whose tool is wanted, none counted more often than it is wanted."""
+    keys: float
+    """Sum over the paired calls of the F1 of their keys."""
+    values: float
+    """Sum over the paired calls of the mean agreement of their values."""
+    real_reply: bool
+    """Where no call is wanted: whether the reply is a real one."""
+    served: tuple[float, ...]
+    """Conflict mode: what each sub-request got, the accuracy of the best tool that was rightly called for it."""
+    cost: int
+    """Conflict mode: credits that the calls cost."""
+    within_budget: bool
+    """Conflict mode: whether all calls were to offered tools and could be paid."""
+
+
+def evaluate(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
+    """The facts about ``attempt``."""
+    if task.market is not None:
+        return _evaluate_market(task, attempt)
+    names = keys = values = 0.0
+    gold = task.gold
+    for name, given in _by_name(attempt.calls).items():
+        if name in gold:
+            names += min(len(gold[name]), len(given))
+            key_sum, value_sum = match_calls(gold[name], given)
+            keys += key_sum
+            values += value_sum
+    real = task.reply is not None and is_real_reply(task, attempt.response)
+    return ToolsOutcome(
+        attempt.well_formed, len(attempt.calls), len(task.calls), int(names), keys, values, real, (), 0, True
+    )
+
+
+def _by_name(calls: Sequence[Call]) -> dict[str, list[dict[str, object]]]:
+    grouped: dict[str, list[dict[str, object]]] = {}
+    for name, arguments in calls:
+        grouped.setdefault(name, []).append(arguments)
+    return grouped
+
+
+def _evaluate_market(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
+    assert task.market is not None
+    prices = task.market.prices
+    cost = sum([prices.get(call.name, 0) for call in attempt.calls])
+    known = all([call.name in prices for call in attempt.calls])
+    grouped = _by_name(attempt.calls)
+    served = tuple([_served(request, grouped) for request in task.market.requests])
+    within = known and cost <= task.market.budget
+    calls = len(attempt.calls)
+    return ToolsOutcome(attempt.well_formed, calls, 0, 0, 0.0, 0.0, False, served, cost, within)
+
+
+def _served(request: SubRequest, calls: dict[str, list[dict[str, object]]]) -> float:
+    """The accuracy of the best offer that was called with exactly the right arguments."""
+    return max(
+        [
+            offer.accuracy
+            for offer in request.offers
+            for given in calls.get(offer.tool, ())
+            if key_f1(request.arguments, given) == 1.0 == argument_match(request.arguments, given)
+        ],
+        default=0.0,
+    )
+
+
+# Objectives ----------------------------------------------------------------------------------------------------------
+
+
+def is_right_kind(outcome: ToolsOutcome) -> float:
+    """1 if well-formed, with calls exactly if calls are wanted, and else with a real reply."""
+    if outcome.wanted == 0:
+        return float(outcome.well_formed and outcome.calls == 0 and outcome.real_reply)
+    return float(outcome.well_formed and outcome.calls > 0)
+
+
+def tool_name(outcome: ToolsOutcome) -> float:
+    """F1 of the tools called and wanted, as multisets."""
+    if outcome.wanted == 0:
+        return is_right_kind(outcome)
+    return 2 * outcome.right_names / (outcome.calls + outcome.wanted)
+
+
+def arg_key(outcome: ToolsOutcome) -> float:
+    """Mean F1 of the keys of paired calls; an unpaired call on either side counts 0."""
+    return is_right_kind(outcome) if outcome.wanted == 0 else outcome.keys / max(outcome.calls, outcome.wanted)
+
+
+def arg_value(outcome: ToolsOutcome) -> float:
+    """Mean agreement of the values of paired calls; an unpaired call on either side counts 0."""
+    return is_right_kind(outcome) if outcome.wanted == 0 else outcome.values / max(outcome.calls, outcome.wanted)
+
+
+PAPER: tuple[Objective, ...] = (
+    Objective("format", "Well-formed, with calls exactly if calls are wanted", is_right_kind),
+    Objective("tool_name", "F1 of the tools called", tool_name),
+    Objective("arg_key", "F1 of the argument names of each call", arg_key),
+    Objective("arg_value", "Agreement of the argument values of each call", arg_value),
+)
+
+
+def served_value(number: int, outcome: ToolsOutcome) -> float:
+    """What sub-request ``number`` got."""
+    return outcome.served[number]
+
+
+CONFLICT: tuple[Objective, ...] = tuple(
+    # A partial, unlike a lambda, can be pickled with its environment.
+    Objective(f"request_{i + 1}", f"Accuracy of the tool that served sub-request {i + 1}", partial(served_value, i))
+    for i in range(NUM_REQUESTS)
+)
+"""One objective for each sub-request of conflict mode."""

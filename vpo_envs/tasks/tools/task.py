@@ -1,0 +1,147 @@
+"""An instance of the tools task: what the model is told, and what a right attempt looks like."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+from vpo_envs.core import Task
+
+MAX_CALLS = 64
+"""Most calls of one attempt."""
+NUM_REQUESTS = 4
+"""Sub-requests of a task in conflict mode."""
+MAX_DEPTH = 32
+"""Deepest nesting of a call's arguments."""
+
+
+class Frozen(BaseModel):
+    """A part of a task."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolCall(Frozen):
+    """One call: the tool's name and its arguments by parameter name."""
+
+    name: str = Field(min_length=1)
+    parameters: dict[str, JsonValue]
+
+    @field_validator("parameters")
+    @classmethod
+    def _is_plain(cls, parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return plain_arguments(parameters)
+
+
+class Offer(Frozen):
+    """A tool that can serve a sub-request."""
+
+    tool: str = Field(min_length=1)
+    price: int = Field(ge=1)
+    """Credits that a call costs."""
+    accuracy: float = Field(gt=0.0, le=1.0)
+    """What the tool's result is worth."""
+
+
+class SubRequest(Frozen):
+    """One thing that the user wants, and the tools that can do it."""
+
+    arguments: dict[str, JsonValue]
+    offers: tuple[Offer, ...] = Field(min_length=1)
+
+    @field_validator("arguments")
+    @classmethod
+    def _is_plain(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return plain_arguments(arguments)
+
+
+class Market(Frozen):
+    """Sub-requests that together cost more than there is to spend."""
+
+    requests: tuple[SubRequest, ...] = Field(min_length=NUM_REQUESTS, max_length=NUM_REQUESTS)
+    budget: int = Field(ge=1)
+    """Credits that all calls of one attempt may cost together."""
+
+    @model_validator(mode="after")
+    def _offers_a_tool_once(self) -> Market:
+        tools = [offer.tool for request in self.requests for offer in request.offers]
+        repeated = [tool for tool in tools if tools.count(tool) > 1]
+        if repeated:
+            raise ValueError(f"tool {repeated[0]!r} is offered more than once")
+        return self
+
+    @cached_property
+    def prices(self) -> dict[str, int]:
+        """Price of a call by tool."""
+        return {offer.tool: offer.price for request in self.requests for offer in request.offers}
+
+
+class ToolsTask(Task):
+    """One request with its tools.
+
+    Exactly one of ``calls``, ``reply`` and ``market`` says what a right attempt is: these calls, a reply without any
+    call, or whatever trade-off between sub-requests the budget allows.
+    """
+
+    instructions: str = Field(min_length=1)
+    """Role, tools and format of an attempt: ToolRL's system prompt."""
+    dialogue: str = Field(min_length=1)
+    """The conversation so far, ending with the user's turn."""
+    calls: tuple[ToolCall, ...] = Field((), max_length=MAX_CALLS)
+    """The gold calls; empty where no call is wanted."""
+    reply: str | None = None
+    """A good reply, where no call is wanted."""
+    mention: tuple[str, ...] = ()
+    """What a reply must say."""
+    avoid: tuple[str, ...] = ()
+    """What a reply must not say."""
+    market: Market | None = None
+    """The trade-off of conflict mode."""
+
+    @model_validator(mode="after")
+    def _wants_one_thing(self) -> ToolsTask:
+        given = [self.calls != (), self.reply is not None, self.market is not None]
+        if sum(given) != 1:
+            raise ValueError("a tools task states exactly one of calls, reply and market")
+        if self.reply is not None and not self.reply.strip():
+            raise ValueError("the reply is empty")
+        return self
+
+    @cached_property
+    def gold(self) -> dict[str, list[dict[str, JsonValue]]]:
+        """Arguments of the gold calls by tool."""
+        grouped: dict[str, list[dict[str, JsonValue]]] = {}
+        for call in self.calls:
+            grouped.setdefault(call.name, []).append(call.parameters)
+        return grouped
+
+    @cached_property
+    def passages(self) -> frozenset[tuple[str, ...]]:
+        """Runs of words that stand in the prompt and not in the good reply, for telling a reply from a copy."""
+        from vpo_envs.tasks.tools.matching import passages
+
+        return passages(f"{self.instructions}\n{self.dialogue}") - passages(self.reply or "")
+
+
+def plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The arguments, if they are JSON that every reader takes: no infinities, not nested too deeply."""
+    if depth(arguments) > MAX_DEPTH:
+        raise ValueError(f"arguments are nested deeper than {MAX_DEPTH}")
+    json.dumps(arguments, allow_nan=False)
+    return arguments
+
+
+def depth(value: object) -> int:
+    """How deep lists and objects are nested: 0 for a plain value. Counting stops above ``MAX_DEPTH``."""
+    level, containers = 0, [value] if isinstance(value, dict | list) else []
+    while containers and level <= MAX_DEPTH:
+        level += 1
+        containers = [
+            inner
+            for outer in containers
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+    return level

@@ -1,0 +1,248 @@
+"""How a request and its tools are put to a model."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from vpo_envs.core import Unparsable
+from vpo_envs.tasks.tools.task import MAX_CALLS, MAX_DEPTH, ToolsTask
+from vpo_envs.text import answer_tags
+
+
+class ShownTool(NamedTuple):
+    """A tool as the prompt shows it."""
+
+    name: str
+    description: str
+    parameters: tuple[tuple[str, str, str], ...]
+    """Key, type and description of each."""
+
+
+FORMAT = """\
+An attempt looks like this:
+<think> your reasoning </think>
+<tool_call>
+{"name": "name of a tool", "parameters": {"name of a parameter": "value"}}
+</tool_call>
+<response> your reply to the user </response>"""
+
+PAPER_RULES = (
+    "Always begin with <think>. Then make all the calls that the request needs, one JSON object a line in <tool_call>, "
+    "or reply in <response>, or both.",
+    "Give every parameter a value of its type, as the user said it.",
+    "Call nothing where the conversation already holds what the user asks for: reply in a sentence of your own.",
+)
+
+
+def instructions(tools: Sequence[ShownTool], rules: Sequence[str]) -> str:
+    """Role, tools, format and rules."""
+    lines = ["You help a user by calling tools. These are the tools:"]
+    for number, tool in enumerate(tools, start=1):
+        parameters = {
+            key: {"type": json_type, "description": description} for key, json_type, description in tool.parameters
+        }
+        lines += [
+            f"{number}. Name: {tool.name}",
+            f"Description: {tool.description}",
+            f"Parameters: {json.dumps(parameters)}",
+        ]
+    return "\n".join([*lines, "", FORMAT, "", "Rules:", *(f"- {rule}" for rule in rules)])
+
+
+def full_prompt(task: ToolsTask, num_answers: int) -> str:
+    """Instructions, conversation, and the tags that are wanted."""
+    tags = [f"{opening} an attempt {closing}" for opening, closing in answer_tags(num_answers)]
+    if num_answers == 1:
+        wanted = "Write one whole attempt, from <think> on, between these tags:"
+    elif task.market is None:
+        wanted = (
+            f"Write {num_answers} different whole attempts, each from <think> on and between its own tags. They are "
+            "judged together, and only the best counts, so let them differ where the request leaves you in doubt:"
+        )
+    else:
+        wanted = (
+            f"Write {num_answers} different whole attempts, each from <think> on and between its own tags. They are "
+            "judged together: under each weighting of the sub-requests only the best counts, so let them differ in "
+            "which sub-requests they serve, and how well:"
+        )
+    return "\n\n".join([task.instructions, task.dialogue, "\n".join([wanted, *tags])])
+
+
+THINK, END_THINK = "<think>", "</think>"
+CALLS, END_CALLS = "<tool_call>", "</tool_call>"
+RESPONSE, END_RESPONSE = "<response>", "</response>"
+TAGS = (THINK, END_THINK, CALLS, END_CALLS, RESPONSE, END_RESPONSE)
+
+END_OF_THINKING = re.compile(r"</think>\s*+(?=<tool_call>|<response>)")
+BLANK = re.compile(r"\s*")
+
+
+class Call(NamedTuple):
+    """One call that was read."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt does. The thinking is no part of it, so the same calls after other thoughts are the same attempt.
+
+    Two attempts are equal if they make the same calls, in any order, are both well-formed or both not and, where there
+    is no call, give the same response.
+    """
+
+    key: Hashable
+    """All that equality looks at."""
+    calls: tuple[Call, ...] = field(compare=False)
+    response: str | None = field(compare=False)
+    well_formed: bool = field(compare=False)
+
+
+def read_attempt(text: str) -> Attempt:
+    """Read an attempt.
+
+    Thinking ends at the last ``</think>`` that stands right before ``<tool_call>`` or ``<response>``, so tags that are
+    spoken of in the thinking are part of the thinking. Calls are JSON objects one after another; a tag inside one of
+    their strings is part of the string. An attempt is well-formed if it is ``<think>…</think>``, then
+    ``<tool_call>…</tool_call>`` with at least one call, then ``<response>…</response>``, one of the last two at least,
+    and nothing else. What can be read of one that is not is still scored, on everything but its format. Reading takes
+    time linear in the text.
+
+    Raises:
+        Unparsable: Neither a call nor a response can be read, or there are more than ``MAX_CALLS`` calls.
+    """
+    body, well_formed = _without_thinking(text.strip())
+    calls: list[Call] = []
+    keys: list[Hashable] = []
+    if body.startswith(CALLS):
+        calls, keys, end, clean = _read_calls(body, len(CALLS))
+        body = body[end:].lstrip()
+        well_formed = well_formed and clean and bool(calls)
+    response = None
+    if body.startswith(RESPONSE):
+        closing = body.rfind(END_RESPONSE)
+        if closing >= 0:
+            response = body[len(RESPONSE) : closing].strip()
+            body = body[closing + len(END_RESPONSE) :]
+    if not calls and response is None:
+        raise Unparsable("neither a tool call nor a response after the thinking")
+    well_formed = well_formed and not body
+    key = (well_formed, frozenset(Counter(keys).items()) if keys else response)
+    return Attempt(key, tuple(calls), response, well_formed)
+
+
+def write_attempt(
+    calls: Sequence[tuple[str, dict[str, Any]]], response: str | None = None, *, thinking: str = "I read the request."
+) -> str:
+    """An attempt in the format that :func:`read_attempt` reads.
+
+    Args:
+        calls: Name and arguments of each call.
+        response: The response, where there is one.
+        thinking: What stands in ``<think>``.
+    """
+    parts = [f"{THINK}{thinking}{END_THINK}"]
+    if calls:
+        lines = [json.dumps({"name": name, "parameters": arguments}, ensure_ascii=False) for name, arguments in calls]
+        parts += [CALLS, *lines, END_CALLS]
+    if response is not None:
+        parts.append(f"{RESPONSE}{response}{END_RESPONSE}")
+    return "\n".join(parts)
+
+
+def _without_thinking(text: str) -> tuple[str, bool]:
+    """What follows the thinking, and whether the thinking has both its tags."""
+    last = None
+    for last in END_OF_THINKING.finditer(text):  # noqa: B007 (the last one is used after the loop)
+        pass
+    if last is not None:
+        return text[last.end() :], text.startswith(THINK)
+    if text.startswith(THINK):
+        raise Unparsable("neither a tool call nor a response after the thinking")
+    return text, False
+
+
+def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int, bool]:
+    """Calls from ``start`` on and their frozen forms, where the block ends, and whether it held nothing else."""
+    calls: list[Call] = []
+    keys: list[Hashable] = []
+    clean = True
+    while True:
+        start = _skip_blank(body, start)
+        if body.startswith(END_CALLS, start):
+            return calls, keys, start + len(END_CALLS), clean
+        try:
+            value, start = DECODER.raw_decode(body, start)
+        except (ValueError, RecursionError):
+            # Where this object ends is unknown, so what comes after it is not read.
+            return calls, keys, len(body), False
+        try:
+            call = _call(value)
+            keys.append((call.name, freeze(call.arguments)))
+            calls.append(call)
+        except Unparsable:
+            clean = False
+        if len(calls) > MAX_CALLS:
+            raise Unparsable(f"more than {MAX_CALLS} calls")
+
+
+def _call(value: Any) -> Call:
+    """A decoded object as a call."""
+    if not isinstance(value, dict) or value.keys() != {"name", "parameters"}:
+        raise Unparsable("a call has a name and parameters, and nothing else")
+    name, arguments = value["name"], value["parameters"]
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise Unparsable("a call's name is a string and its parameters are an object")
+    return Call(name.strip(), arguments)
+
+
+def freeze(value: Any, level: int = 1) -> Hashable:
+    """A JSON value as something hashable, equal exactly for equal values: 1 and 1.0 are equal, 1 and true are not.
+
+    Raises:
+        Unparsable: Lists and objects nested deeper than ``MAX_DEPTH``.
+    """
+    if isinstance(value, dict | list):
+        if level > MAX_DEPTH:
+            raise Unparsable(f"nested deeper than {MAX_DEPTH}")
+        if isinstance(value, dict):
+            return frozenset([(key, freeze(inner, level + 1)) for key, inner in value.items()])
+        return tuple([freeze(inner, level + 1) for inner in value])
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    plain: str | int | float | None = value
+    return plain
+
+
+def _skip_blank(text: str, start: int) -> int:
+    match = BLANK.match(text, start)
+    return start if match is None else match.end()
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a key that is given twice could stand for either value, so it is refused."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key is given twice")
+    return result
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
