@@ -43,7 +43,7 @@ def load(path: Path, **options: Any) -> LoadedRows[Row]:
 
 def write(path: Path, text: str) -> Path:
     data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
 
 
@@ -109,9 +109,9 @@ DEEP = "[" * 100_000
         ("empty.jsonl", b"", r"empty\.jsonl is empty: it holds no rows"),
         ("blank.jsonl", b" \n\n", r"blank\.jsonl is empty: it holds no rows"),
         ("none.json", b"[]", r"none\.json is empty: it holds no rows"),
-        ("cut.jsonl.gz", gzip.compress(AS_LINES.encode())[:-20], r"cut\.jsonl\.gz: the gzip file is damaged or cut"),
+        ("cut.jsonl.gz", gzip.compress(AS_LINES.encode(), mtime=0)[:-20], r"cut\.jsonl\.gz: the gzip file is damaged or cut"),
         ("not.jsonl.gz", AS_LINES.encode(), r"not\.jsonl\.gz: the gzip file is damaged or cut"),
-        ("bits.json.gz", gzip.compress(b"[]")[:10] + b"\xff" * 40, r"bits\.json\.gz: the gzip file is damaged or cut"),
+        ("bits.json.gz", gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 40, r"bits\.json\.gz: the gzip file is damaged or cut"),
         ("cut.json", AS_ARRAY.encode()[:-9], r"cut\.json: not JSON \("),
         ("more.json", AS_ARRAY.encode() + b"x", r"more\.json: not JSON \(Extra data"),
         ("cut.jsonl", AS_LINES.encode()[:-9], r"cut\.jsonl, line 5, not JSON \("),
