@@ -1,7 +1,7 @@
-"""Credit for each answer: token advantages that tell the answers of one rollout apart.
+"""Credit for single answers: token advantages that tell the answers of one rollout apart.
 
-With `vpo` every token of a rollout gets the same advantage, whichever answer earned it. Here R(S) is still what is
-maximised, but the tokens of an answer are compared with what could be expected before that answer was written.
+`vpo` gives every token of a rollout the same advantage, whichever answer earned it. `vpo_credit` still maximises the
+set score R(S), but compares the tokens of an answer with what could be expected before that answer was written.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ def vpo_credit(
 ) -> Advantages:
     """Set score of `vpo_anytime`, with credit for each answer on its own tokens.
 
-    - "prefix": the score of the answers before s, R(S_<s), cannot depend on the tokens of answer s, so any multiple of
-      it may be subtracted from their advantage without bias. The multiple that leaves the least variance is the slope
-      of the regression of R(S) on R(S_<s), fitted for each position s over the whole batch. What remains is what
-      answer s and those after it added beyond what such a beginning leads one to expect.
-    - "marginal": R(S) - R(S without s), less its mean over the group at position s: the leave-one-out contribution
-      (as for whole samples in SetPO, arXiv 2602.01062). Biased: a competent twin contributes nothing.
+    - "prefix": the score of the answers before s, R(S_<s), cannot depend on the tokens of answer s, so subtracting any
+      multiple of it from their advantage adds no bias. The multiple that leaves the least variance is the slope of the
+      regression of R(S) on R(S_<s) over the whole batch, one slope for each position s. The residual, standardised
+      within the group, replaces the advantage of the tokens of answer s; the credit is the difference between the two.
+    - "marginal": the leave-one-out contribution R(S) - R(S without s), standardised within the group at each position
+      (SetPO, arXiv 2602.01062, does so for whole samples). Biased: of two equally good answers neither contributes.
     - "own": the scalar reward of answer s under the fixed weights, standardised over all answers of the group. It adds
-      another aim, that every answer be good by itself, and tells each answer how good it was: a failing answer beside
-      a good one is no longer free.
+      an objective, that every answer be good by itself: a failing answer beside a good one is no longer free.
+
+    Where the set scores of a group are equal, "prefix" and "marginal" give no credit.
 
     Args:
         groups: the batch.
         credit: "prefix", "marginal" or "own".
-        coefficient: what the credit is multiplied by; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
+        coefficient: factor of the credit; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
         mean_weight: share of the mean answer in the score, see `vpo_anytime`.
 
     Raises:
-        ValueError: another kind of credit, or a share outside [0, 1].
+        ValueError: an unknown kind of credit, or a share outside [0, 1].
     """
     values = utilities(groups.rewards, groups.drawn_weights())
     scores = mixed_scores(values, mean_weight)
@@ -57,20 +58,20 @@ def vpo_credit(
     each: list[Tensor] = []
     for s in range(num_answers):
         if credit == "prefix":
-            # Nothing stands before the first answer: its credit is 0.
+            # Nothing precedes the first answer, so its credit is 0.
             known, _, _ = centre(_partial_scores(values[:, :, :s], mean_weight, num_answers), groups.valid)
             slope = (centred * known).sum() / known.square().sum().clamp(min=EPSILON)
-            each.append(-slope * known)
+            each.append(standardise(scores - slope * known, groups.valid) - rollout)
         else:
             others = [i for i in range(num_answers) if i != s]
             rest = _partial_scores(values[:, :, others], mean_weight, num_answers)
-            each.append(centre(scores - rest, groups.valid)[0])
-    scale = torch.where(deviation < EPSILON, 0.0, 1 / (deviation + EPSILON))
-    return Advantages(rollout, scores, coefficient * torch.stack(each, dim=-1) * scale[..., None])
+            each.append(standardise(scores - rest, groups.valid))
+    stacked = torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))
+    return Advantages(rollout, scores, coefficient * stacked)
 
 
 def _partial_scores(values: Tensor, mean_weight: float, of: int) -> Tensor:
-    """Return the score (P, G) of some of the ``of`` answers of a set, the others worth 0; ``values`` are theirs."""
+    """Return the score (P, G) of a subset of the `of` answers, given its `values`; the other answers are worth 0."""
     if not values.shape[2]:
         return torch.zeros(values.shape[:2], dtype=values.dtype, device=values.device)
     mixed = (1 - mean_weight) * values.amax(dim=2) + mean_weight * values.sum(dim=2) / of

@@ -1,4 +1,4 @@
-"""How many prompts a backward pass takes: a number, or as many as are found to be good."""
+"""Size of the micro-batches: a fixed number of prompts, or as many as fit."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ thread took 1.0 s and 60 to 210 MiB with 375 to 1,500 tokens at a time, and 1.4 
 
 
 class MicroBatches:
-    """Cuts the prompts of an optimizer step into micro-batches, each for one backward pass.
+    """Splits the prompts of an optimizer step into micro-batches, one backward pass each.
 
-    ``"auto"`` is on a CPU as many prompts as have :data:`CPU_TOKENS` tokens together: a function of the samples alone,
-    so a run gives the same numbers wherever and however often it is resumed. On a GPU it is all of them, halved until
-    its memory holds one: the most that fits, among halves. A failure costs less than one pass, and comes once.
+    On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens together. This depends on the samples
+    alone, so a resumed run computes the same numbers. On a GPU it starts with all prompts and halves their number until
+    a micro-batch fits into memory.
 
     Args:
-        setting: Prompts of a micro-batch, or ``"auto"``.
+        setting: Prompts per micro-batch, or ``"auto"``.
         device: Where the passes run.
     """
 
     def __init__(self, setting: int | Literal["auto"], device: torch.device) -> None:
         self.most_prompts: int | None = None if setting == "auto" else setting
-        """``None`` while no number bounds them."""
+        """``None``: unlimited."""
         self.most_tokens = CPU_TOKENS if setting == "auto" and device.type == "cpu" else None
-        self._unsaid = setting == "auto"
+        self._announce = setting == "auto"
         self._too_many: int | None = None
-        """Prompts of the first micro-batch that the memory did not hold, until that is said."""
+        """Prompts of the first micro-batch that did not fit, until the user is told."""
 
     def sizes(self, tokens: Sequence[int]) -> list[int]:
-        """How many prompts each micro-batch takes, in order; at least one.
+        """Return the number of prompts in each micro-batch, in order, at least one.
 
         Args:
-            tokens: Of each prompt with its rollouts, (n,).
+            tokens: Tokens of each prompt and its rollouts, (n,).
         """
         sizes: list[int] = []
         held = 0
@@ -54,14 +54,14 @@ class MicroBatches:
         return sizes
 
     def halve(self, prompts: int) -> None:
-        """Take half as many prompts from now on, since the memory does not hold a micro-batch of ``prompts``.
+        """Halve the limit, after a micro-batch of ``prompts`` did not fit into memory.
 
         Raises:
-            OutOfMemory: It is one prompt.
+            OutOfMemory: It was a single prompt.
         """
         if prompts == 1:
             raise OutOfMemory(
-                "out of memory in the update, with one prompt a micro-batch: lower --rollouts-per-prompt or "
+                "out of memory in the update with one prompt per micro-batch: lower --rollouts-per-prompt or "
                 "--max-new-tokens, or give --gradient-checkpointing or --lora-rank"
             )
         self.most_prompts = prompts // 2
@@ -69,20 +69,22 @@ class MicroBatches:
             self._too_many = prompts
 
     def say(self) -> None:
-        """Say once what ``"auto"``, or halving, came to, after an optimizer step that fitted."""
-        if self._unsaid:
+        """Tell the user once what ``"auto"``, or halving, came to; call it after a step that fitted."""
+        line = None
+        if self._announce:
             bounds = []
             if self.most_tokens is not None and self.most_prompts != 1:
                 bounds.append(f"{self.most_tokens:,} tokens (or one prompt)")
             if self.most_prompts is not None:
-                bounds.append(f"{self.most_prompts} prompt{'s' * (self.most_prompts > 1)} (what the memory holds)")
+                bounds.append(f"{self.most_prompts} prompt{'s' * (self.most_prompts > 1)} (the most that fit)")
             found = f"at most {' and '.join(bounds)}" if bounds else "all prompts"
-            tqdm.write(f"--microbatch-prompts auto: {found} at a time", file=sys.stderr)
+            line = f"--microbatch-prompts auto: {found} at a time"
         elif self._too_many is not None:
-            tqdm.write(
-                f"out of memory with {self._too_many} prompts a micro-batch: the step is repeated, and the run goes "
-                f"on, with --microbatch-prompts {self.most_prompts}",
-                file=sys.stderr,
+            line = (
+                f"out of memory with {self._too_many} prompts per micro-batch: repeating the step, and continuing, "
+                f"with --microbatch-prompts {self.most_prompts}"
             )
-        self._unsaid = False
+        if line:
+            tqdm.write(line, file=sys.stderr)
+        self._announce = False
         self._too_many = None

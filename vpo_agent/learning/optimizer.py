@@ -12,24 +12,24 @@ from torch import Tensor
 from vpo_agent.errors import memory_for
 
 NEEDS = ("the optimizer", "give --lora-rank, or a smaller --model")
-"""What the copies and moments are for, where they do not fit, and what helps: there are as many as trained weights."""
+"""Arguments of :func:`memory_for`; master copies and moments grow with the number of trained weights."""
 
 
 class MasterAdamW:
-    """AdamW on float32 master copies.
+    """AdamW on float32 master copies of the weights.
 
-    A bfloat16 weight has 8 bits of precision: an update of a millionth of its size would round away. So the optimizer
-    steps on float32 copies and the model gets the rounded result. Their gradients are summed over micro-batches in
-    float32 for the same reason. For float32 weights the copies are the weights.
+    A bfloat16 weight has 8 bits of precision, so an update of a millionth of its size would be rounded away. The
+    optimizer therefore updates float32 copies, and the model gets the rounded result. Gradients are accumulated over
+    micro-batches in float32 for the same reason. Float32 weights are their own master copies.
 
     Args:
         named_parameters: Names and parameters; those that need no gradient are left out.
-        learning_rate: The rate at the start.
-        beta2: Second decay rate.
-        weight_decay: Decoupled decay.
+        learning_rate: Initial learning rate.
+        beta2: Decay rate of the second moment.
+        weight_decay: Decoupled weight decay.
 
     Raises:
-        OutOfMemory: The device's memory does not hold the copies or, at the first step, the moments.
+        OutOfMemory: The copies or, at the first step, the moments do not fit into the device's memory.
     """
 
     @memory_for(*NEEDS)
@@ -49,16 +49,16 @@ class MasterAdamW:
         )
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Drop all gradients."""
         for tensor in (*self.parameters.values(), *self.masters.values()):
             tensor.grad = None
 
     @memory_for(*NEEDS)
     def step(self, learning_rate: float, max_norm: float) -> float:
-        """Clip the gradient to ``max_norm`` and take a step, unless the gradient is not finite.
+        """Clip the gradient to ``max_norm`` and take a step.
 
         Returns:
-            The norm of the gradient before clipping; where it is not finite, nothing has changed.
+            The norm of the gradient before clipping. If it is not finite, no step was taken.
         """
         norm = float(torch.nn.utils.clip_grad_norm_(self.masters.values(), max_norm))
         if not math.isfinite(norm):
@@ -73,7 +73,7 @@ class MasterAdamW:
         return norm
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a later run needs, as named tensors."""
+        """Return the moments and the master copies as named tensors, for a checkpoint."""
         tensors = {}
         for name, master in self.masters.items():
             for key, value in self.adamw.state.get(master, {}).items():
@@ -84,14 +84,14 @@ class MasterAdamW:
 
     @memory_for(*NEEDS)
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over a :meth:`state`, of weights of either precision.
+        """Load a :meth:`state`, saved at the same or another precision.
 
-        Copies of half-precision weights become the weights where those are float32 now, since the weights that were
-        saved beside them are rounded. The other way round there are none to take over: the copies stay those of the
-        rounded weights that were loaded, which loses what rounding loses, once.
+        From half precision to float32, the saved master copies replace the weights, which were saved rounded. From
+        float32 to half precision there are no master copies to load: those made of the rounded weights stay, at the
+        cost of rounding once.
 
         Raises:
-            ValueError: The state belongs to other weights.
+            ValueError: The state belongs to another model.
         """
         names = {key.split("/", 1)[1] for key in tensors}
         if unknown := sorted(names - self.masters.keys()):
@@ -115,7 +115,7 @@ class MasterAdamW:
 
 
 def _pass_gradient_to(master: Tensor) -> Callable[[Tensor], None]:
-    """A hook that adds a parameter's fresh gradient to its master's and frees it."""
+    """Return a hook that moves a parameter's gradient to its master copy, in float32."""
 
     def hook(parameter: Tensor) -> None:
         assert parameter.grad is not None

@@ -1,4 +1,4 @@
-"""The update of one step: gradient steps on a batch of rollouts and their advantages."""
+"""The policy update: gradient steps on a batch of rollouts and their advantages."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 
 SHUFFLE_STREAM = 2
+DIAGNOSTICS = ("loss", "kl", "clip_fraction", "approx_kl", "entropy", "grad_norm")
 
 T = TypeVar("T")
 
 
 class PolicyUpdate:
-    """Takes the policy from one step to the next.
+    """Updates the policy once per training step.
 
-    Where the device's memory does not hold a micro-batch, micro-batches have half as many prompts from then on.
+    When a micro-batch runs out of device memory, it is repeated, and later ones have half as many prompts.
 
     Args:
-        config: The settings.
-        policy: What is trained.
-        reference: The initial model, for the KL penalty; ``None`` where there is no penalty, or where the policy has
-            LoRA adapters, which are switched off for it.
+        config: Training settings.
+        policy: The policy to train.
+        reference: The initial model, for the KL penalty. ``None`` if there is no penalty, or if the policy has LoRA
+            adapters: switching them off gives the initial model.
     """
 
     def __init__(self, config: TrainConfig, policy: LMPolicy, reference: LMPolicy | None) -> None:
@@ -48,36 +49,31 @@ class PolicyUpdate:
         )
 
     def step(self, samples: Samples, advantages: Tensor, valid: Tensor, step: int) -> tuple[bool, dict[str, Any]]:
-        """Take the gradient steps of one batch; a loss or gradient that is not finite ends it.
+        """Take the gradient steps of one batch, up to the first loss or gradient that is not finite.
 
-        How far the trainer's log-probabilities are from those that the sampler recorded is measured where the weights
-        are still those that sampled: in the passes before the first optimizer step, or over all tokens where they are
-        recomputed for ``importance_cap``. Where no pass was needed it is not a number.
+        The diagnostics are means over the optimizer steps taken, NaN if none was (a loss and a gradient norm of 0 then
+        are exact). ``log_prob_gap`` compares the log-probabilities of trainer and sampler at the weights that sampled:
+        in the passes before the first optimizer step, or over all tokens if ``importance_cap`` recomputes them.
 
         Args:
             samples: P prompts, G rollouts of each.
-            advantages: (P, G), or (P, G, T) where the tokens of a rollout have advantages of their own.
+            advantages: (P, G), or (P, G, T) for one advantage per token.
             valid: (P, G), False for rollouts to leave out.
-            step: Steps taken before this one.
+            step: Training steps taken so far.
 
         Returns:
-            Whether all was finite, and what to log.
+            Whether loss and gradients were finite, and the diagnostics.
 
         Raises:
-            OutOfMemory: The memory does not hold a single prompt with its rollouts, or the optimizer.
+            OutOfMemory: A single prompt with its rollouts, or the optimizer, does not fit into memory.
         """
         config = self.config
         samples = replace(samples, mask=samples.mask & valid.flatten().to(samples.mask.device)[:, None])
-        totals: dict[str, float] = dict.fromkeys(
-            ("loss", "kl", "clip_fraction", "approx_kl", "entropy", "grad_norm"), 0.0
-        )
         gap = dict.fromkeys(("log_prob_gap", "log_prob_gap_max"), math.nan)
         rate = config.learning_rate * min(1.0, (step + 1) / (config.warmup_steps + 1))
-        optimizer_steps = 0
-        # A policy that is not finite earns nothing anywhere, which must not pass for groups without signal.
-        finite = bool(samples.log_probs.isfinite().all())
-        if not finite:
-            return False, {**dict.fromkeys(totals, math.nan), **gap, "learning_rate": rate}
+        # A policy that is not finite earns nothing anywhere, which must not pass for groups without a signal.
+        if not samples.log_probs.isfinite().all():
+            return False, {**dict.fromkeys(DIAGNOSTICS, math.nan), **gap, "learning_rate": rate}
         if config.importance_cap is not None:
             own = self._own_log_probs(samples)
             gap = _gap(own, samples)
@@ -85,35 +81,32 @@ class PolicyUpdate:
             per_token = advantages if advantages.dim() == 3 else advantages[..., None]
             advantages = per_token * weights.view(*advantages.shape[:2], -1).to(advantages)
             samples = replace(samples, log_probs=own)
-        trained = False
+        finite = True
+        taken: list[dict[str, float]] = []
         for minibatch in self._minibatches(len(advantages), step):
             terms = self.gradient(samples, advantages, minibatch)
-            optimizer_steps += 1
             if terms is None:
                 continue
             measured = {name: terms.pop(name) for name in gap}
-            if config.importance_cap is None and not trained:
+            if config.importance_cap is None and not taken:
                 gap = measured
-            trained = True
             finite = math.isfinite(terms["loss"])
             norm = self.optimizer.step(rate, config.max_grad_norm) if finite else math.nan
-            for name, value in {**terms, "grad_norm": norm}.items():
-                totals[name] += value
+            taken.append({**terms, "grad_norm": norm})
             finite = math.isfinite(norm)
             if not finite:
                 break
         self.optimizer.zero_grad()
-        return finite, {
-            **{name: value / optimizer_steps for name, value in totals.items()},
-            **gap,
-            "learning_rate": rate,
-        }
+        means = {name: sum(row[name] for row in taken) / len(taken) if taken else math.nan for name in DIAGNOSTICS}
+        if not taken:
+            means["loss"] = means["grad_norm"] = 0.0
+        return finite, {**means, **gap, "learning_rate": rate}
 
     def gradient(self, samples: Samples, advantages: Tensor, minibatch: Tensor) -> dict[str, float] | None:
-        """Put the gradient of the loss over the prompts ``minibatch``, (n,), into the optimizer.
+        """Accumulate the gradient of the loss over the prompts ``minibatch``, (n,), in the optimizer.
 
         Returns:
-            The loss and diagnostics; ``None`` where no group has an advantage and nothing else pulls.
+            The loss and diagnostics; ``None`` if no group has an advantage and there is no KL penalty either.
         """
         config = self.config
         self.optimizer.zero_grad()
@@ -125,11 +118,11 @@ class PolicyUpdate:
         )
         has_signal = (advantages[minibatch] != 0).flatten(1).any(1)
         used = minibatch if config.kl_coef else minibatch[has_signal]
-        # A group whose rollouts were all left out has nothing to say.
+        # Groups whose rollouts were all left out have no tokens.
         used = used[(lengths[used] > 0).any(1)]
         if not len(used):
             return None
-        # Groups of like length share a micro-batch, which saves padding.
+        # Groups of similar length share a micro-batch, which saves padding.
         used = used[lengths.amax(1)[used].argsort(stable=True)]
         terms = self._within_memory(
             lambda sizes: self._accumulate(samples, advantages, used, sizes, normalizer), samples, used
@@ -138,7 +131,7 @@ class PolicyUpdate:
         return terms
 
     def _own_log_probs(self, samples: Samples) -> Tensor:
-        """Log-probabilities of the sampled tokens under the weights of now, (B, T), 0 where the mask is False."""
+        """Return the log-probabilities of the sampled tokens under the current weights, (B, T), 0 outside the mask."""
         group = samples.rollouts_per_prompt
         used = samples.mask.view(-1, group * samples.mask.shape[1]).any(1).nonzero()[:, 0].cpu()
 
@@ -156,9 +149,9 @@ class PolicyUpdate:
             return self._within_memory(compute, samples, used)
 
     def _within_memory(self, compute: Callable[[list[int]], T], samples: Samples, used: Tensor) -> T:
-        """What ``compute`` gives for the sizes of the micro-batches of the prompts ``used``, (n,)."""
+        """Call ``compute`` with the micro-batch sizes of the prompts ``used``, (n,), until it fits into memory."""
         lengths = samples.mask.sum(1).view(len(samples.prompt_ids), -1).cpu()
-        # What a pass computes for each prompt with its rollouts.
+        # Tokens that a pass computes for each prompt and its rollouts; without packing that includes padding.
         tokens = samples.prompt_mask.sum(1).cpu() + lengths.sum(1)
         if not self.policy.packs:
             tokens = lengths.shape[1] * (samples.prompt_mask.sum(1).cpu() + lengths.amax(1))
@@ -168,7 +161,7 @@ class PolicyUpdate:
                 return compute(sizes)
             except torch.OutOfMemoryError:
                 self.microbatches.halve(max(sizes))
-            # Only here, where the error no longer holds the tensors of the failed pass.
+            # Outside the except clause, whose traceback keeps the tensors of the failed pass alive.
             self.optimizer.zero_grad()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
@@ -176,18 +169,16 @@ class PolicyUpdate:
     def _accumulate(
         self, samples: Samples, advantages: Tensor, used: Tensor, sizes: list[int], normalizer: float
     ) -> dict[str, float]:
-        """Add the gradients of the prompts ``used``, (n,), in micro-batches of these sizes; what to log."""
+        """Add the gradients of the prompts ``used``, (n,), in micro-batches of these sizes; return the diagnostics."""
         totals = dict.fromkeys(("loss", "kl", "clip_fraction", "approx_kl", "entropy", "log_prob_gap"), 0.0)
         gap_max = 0.0
         tokens_used = float(samples.mask.sum(1).view(len(advantages), -1).cpu()[used].sum())
         for part in used.split(sizes):
             batch = samples.subset(part)
-            pulls = (
-                advantages[part].flatten(0, 1)[..., : batch.ids.shape[1]]
-                if advantages.dim() == 3
-                else advantages[part].flatten()
-            )
-            terms = self._backward(batch, pulls, normalizer)
+            of_rows = advantages[part].flatten(0, 1)
+            if of_rows.dim() == 2:
+                of_rows = of_rows[:, : batch.ids.shape[1]]
+            terms = self._backward(batch, of_rows, normalizer)
             share = terms.pop("tokens") / tokens_used
             gap_max = max(gap_max, terms.pop("log_prob_gap_max"))
             for name, value in terms.items():
@@ -195,7 +186,7 @@ class PolicyUpdate:
         return {**totals, "log_prob_gap_max": gap_max}
 
     def _backward(self, samples: Samples, advantages: Tensor, normalizer: float) -> dict[str, float]:
-        """Add the gradient of one micro-batch; its share of the loss and what to log."""
+        """Add the gradient of one micro-batch; return its share of the loss, and diagnostics."""
         config = self.config
         log_probs, entropy = self.policy.log_probs(samples, entropy=True)
         assert entropy is not None
@@ -229,7 +220,7 @@ class PolicyUpdate:
         }
 
     def _minibatches(self, prompts: int, step: int) -> Iterator[Tensor]:
-        """Indices of the prompts of each optimizer step, shuffled by (seed, step) where there are several."""
+        """Yield the prompt indices of each optimizer step, shuffled by (seed, step, epoch) if there are several."""
         size = self.config.minibatch_prompts or prompts
         for epoch in range(self.config.epochs):
             indices = torch.arange(prompts)
@@ -246,7 +237,7 @@ class PolicyUpdate:
 
 
 def _gap(log_probs: Tensor, samples: Samples) -> dict[str, float]:
-    """Mean and largest absolute difference, over the tokens that count, between these and the sampler's."""
+    """Return mean and maximum of the absolute difference to the sampler's log-probabilities over the mask."""
     difference = (log_probs - samples.log_probs).abs()[samples.mask]
     if not len(difference):
         return {"log_prob_gap": 0.0, "log_prob_gap_max": 0.0}

@@ -116,6 +116,11 @@ def test_without_credit_vpo_credit_is_vpo() -> None:
     assert not result.credit.any()
 
 
+def standardised(scores: Tensor) -> Tensor:
+    """Each row less its mean, over its population deviation."""
+    return (scores - scores.mean(dim=1, keepdim=True)) / (scores.std(dim=1, correction=0, keepdim=True) + 1e-6)
+
+
 def test_marginal_credit_is_what_the_set_loses_without_the_answer() -> None:
     rewards, weights = batch()
     result = advantages(rewards, weights=weights, method="vpo_credit", credit="marginal")
@@ -123,10 +128,35 @@ def test_marginal_credit_is_what_the_set_loses_without_the_answer() -> None:
     assert result.credit is not None
     for s in range(3):
         rest = advantages(rewards[:, :, [i for i in range(3) if i != s]], weights=weights).scores
-        lost = whole - rest
-        deviation = whole.std(dim=1, correction=0, keepdim=True)
-        expected = (lost - lost.mean(dim=1, keepdim=True)) / (deviation + 1e-6)
-        torch.testing.assert_close(result.credit[:, :, s], expected, atol=1e-9, rtol=0)
+        torch.testing.assert_close(result.credit[:, :, s], standardised(whole - rest), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("credit", ["prefix", "marginal"])
+@pytest.mark.parametrize("spread", [3e-5, 1e-3])
+def test_credit_is_bounded_where_the_scores_of_a_group_are_nearly_alike(credit: str, spread: float) -> None:
+    """The last answer is the best one in all rollouts of the first group, so only what precedes it differs there."""
+    rewards, weights = batch(prompts=16)
+    rewards[0, :, 2] = 0.99 + spread * rewards[0, :, 2]
+    result = advantages(rewards, weights=weights, method="vpo_credit", credit=credit)
+    assert result.credit is not None
+    assert 0 < float(result.scores[0].std()) < 2 * spread
+    # Of n numbers with mean 0 and deviation 1 none exceeds sqrt(n - 1).
+    largest = math.sqrt(8 - 1)
+    of_tokens = result.credit if credit == "marginal" else result.advantages[..., None] + result.credit
+    assert float(of_tokens[0].abs().max()) > 0.5
+    assert float(of_tokens.abs().max()) <= largest
+    assert float(result.credit.abs().max()) <= 2 * largest
+
+
+@pytest.mark.parametrize("credit", ["prefix", "marginal"])
+def test_a_group_of_equal_scores_gets_no_credit(credit: str) -> None:
+    rewards, weights = batch(prompts=16)
+    rewards[0, :, 2] = 1.0
+    result = advantages(rewards, weights=weights, method="vpo_credit", credit=credit)
+    assert result.credit is not None
+    assert not result.credit[0].any()
+    assert not result.advantages[0].any()
+    assert result.credit[1:].any()
 
 
 def test_own_credit_is_the_reward_of_the_answer_against_all_answers_of_the_group() -> None:
@@ -151,26 +181,28 @@ def test_own_credit_is_the_reward_of_the_answer_against_all_answers_of_the_group
         torch.testing.assert_close(result.credit[prompt][valid[prompt]], expected)
 
 
-def test_prefix_credit_takes_off_what_the_answers_before_foretell() -> None:
+def test_prefix_credit_replaces_the_advantage_by_the_standardised_residual() -> None:
+    """The residual of the least-squares fit of the score on that of the answers before, over all groups at once."""
     rewards, weights = batch(prompts=40)
     result = advantages(rewards, weights=weights, method="vpo_credit")
     assert result.credit is not None
-    assert not result.credit[:, :, 0].any(), "nothing stands before the first answer"
+    assert not result.credit[:, :, 0].any(), "nothing precedes the first answer"
+    centred = result.scores - result.scores.mean(dim=1, keepdim=True)
     for s in (1, 2):
-        foretold = advantages(rewards[:, :, :s], weights=weights).scores
-        foretold = foretold - foretold.mean(dim=1, keepdim=True)
-        left = (result.advantages + result.credit[:, :, s]) * result.scores.std(dim=1, correction=0, keepdim=True)
-        # Least squares leave a residual that the regressor says nothing about, and less variance than there was.
-        assert abs(float((left * foretold).sum())) < 1e-4 * float(foretold.square().sum())
-        whole = result.advantages * result.scores.std(dim=1, correction=0, keepdim=True)
-        assert float(left.square().sum()) < 0.95 * float(whole.square().sum())
+        before = advantages(rewards[:, :, :s], weights=weights).scores
+        before = before - before.mean(dim=1, keepdim=True)
+        slope = torch.linalg.lstsq(before.reshape(-1, 1), centred.reshape(-1, 1)).solution.item()
+        residual = centred - slope * before
+        assert float(residual.square().sum()) < 0.95 * float(centred.square().sum())
+        of_tokens = result.advantages + result.credit[:, :, s]
+        torch.testing.assert_close(of_tokens, standardised(residual), atol=1e-6, rtol=0)
 
 
 def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
     """Enumerate a policy that writes two answers, each one of three, and compare expected gradients.
 
-    The advantage of the second answer's token is R(S) less a multiple of the score of the first answer, which the
-    second cannot change, so the expected gradient is that of R(S) alone.
+    Before it is standardised, the advantage of the second answer's token is R(S) less a multiple of the score of the
+    first answer, which the second cannot change, so the expected gradient is that of R(S) alone.
     """
     logits = torch.tensor([[0.3, -0.2, 0.1], [0.5, 0.0, -0.4]], dtype=torch.float64)
     vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], dtype=torch.float64)

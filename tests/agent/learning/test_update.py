@@ -179,6 +179,7 @@ def test_a_batch_without_any_advantage_takes_no_step(samples: Samples) -> None:
     finite, logged = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), everything, 0)
     assert finite
     assert logged["loss"] == logged["grad_norm"] == 0
+    assert math.isnan(logged["entropy"]), "nothing was measured"
     assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
 
 
@@ -209,6 +210,22 @@ def test_mini_batches_cover_every_prompt_once_an_epoch(
     assert sorted(itertools.chain(*seen)) == sorted(list(range(PROMPTS)) * epochs)
     (step,) = {float(value) for name, value in update.optimizer.state().items() if name.startswith("step/")}
     assert step == steps
+
+
+def test_diagnostics_are_means_over_the_optimizer_steps_taken(samples: Samples) -> None:
+    """With one prompt to an optimizer step and one group with a signal, three of the four steps are not taken."""
+    weights = torch.zeros(PROMPTS, ROLLOUTS)
+    weights[2] = advantages()[2]
+    alone = make_update().gradient(samples, weights, torch.tensor([2]))
+    assert alone is not None
+    everything = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
+    _, logged = make_update(minibatch_prompts=1).step(samples, weights, everything, 0)
+    assert alone["entropy"] > 0.1
+    for name in ("loss", "kl", "clip_fraction", "approx_kl", "entropy"):
+        assert logged[name] == pytest.approx(alone[name], rel=1e-5)
+    update = make_update()
+    update.gradient(samples, weights, torch.tensor([2]))
+    assert logged["grad_norm"] == pytest.approx(float(gradient_of(update).norm()), rel=1e-4)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -296,8 +313,7 @@ def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step(
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        "out of memory with 4 prompts a micro-batch: the step is repeated, and the run goes on, with "
-        "--microbatch-prompts 2"
+        "out of memory with 4 prompts per micro-batch: repeating the step, and continuing, with --microbatch-prompts 2"
     )
 
 
@@ -322,8 +338,8 @@ def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
     (line,) = capsys.readouterr().err.splitlines()
     fits = {
         4: "all prompts",
-        2: "at most 2 prompts (what the memory holds)",
-        1: "at most 1 prompt (what the memory holds)",
+        2: "at most 2 prompts (the most that fit)",
+        1: "at most 1 prompt (the most that fit)",
     }
     assert line == f"--microbatch-prompts auto: {fits[tried[-1]]} at a time"
 
@@ -332,8 +348,8 @@ def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
     ("held", "bounds"),
     [
         (4, "1,024 tokens (or one prompt)"),
-        (2, "1,024 tokens (or one prompt) and 2 prompts (what the memory holds)"),
-        (1, "1 prompt (what the memory holds)"),
+        (2, "1,024 tokens (or one prompt) and 2 prompts (the most that fit)"),
+        (1, "1 prompt (the most that fit)"),
     ],
 )
 def test_auto_on_a_cpu_says_both_its_bounds(
@@ -353,7 +369,7 @@ def test_a_number_that_is_halved_several_times_is_said_once(
     for _ in range(2):
         update.gradient(samples, advantages(), ALL)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("out of memory with 4 prompts a micro-batch: ")
+    assert line.startswith("out of memory with 4 prompts per micro-batch: ")
     assert line.endswith(" with --microbatch-prompts 1")
 
 
@@ -366,7 +382,7 @@ def test_memory_that_runs_out_after_auto_was_found_is_said_too(
     capsys.readouterr()
     hold_at_most(update, 2, monkeypatch)
     update.gradient(samples, advantages(), ALL)
-    assert "out of memory with 4 prompts a micro-batch" in capsys.readouterr().err
+    assert "out of memory with 4 prompts per micro-batch" in capsys.readouterr().err
 
 
 def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
@@ -419,7 +435,7 @@ def test_what_was_added_before_the_memory_ran_out_does_not_count_twice(
 def test_a_single_prompt_that_does_not_fit_ends_the_run(samples: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
     update = make_update()
     tried = hold_at_most(update, 0, monkeypatch)
-    with pytest.raises(OutOfMemory, match="with one prompt a micro-batch: lower --rollouts-per-prompt or"):
+    with pytest.raises(OutOfMemory, match="with one prompt per micro-batch: lower --rollouts-per-prompt or"):
         update.gradient(samples, advantages(), ALL)
     assert tried == [4, 2, 1]
 
