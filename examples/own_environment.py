@@ -6,7 +6,7 @@ checks it, warm-starts a small model on its demonstrations, and trains it with V
 """
 
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,7 +71,9 @@ register_env("own/Menu-v0", f"{__name__}:MenuEnv")
 if __name__ == "__main__":
     print(check_vector_env(MenuEnv(num_answers=3)))
     policy = small_policy(env := MenuEnv(num_answers=3))
-    warm_start(policy, env, steps=150, report=lambda step, loss: step % 50 == 0 and print(f"step {step} loss {loss:.2f}"))
+    warm_start(
+        policy, env, steps=150, report=lambda step, loss: step % 50 == 0 and print(f"step {step} loss {loss:.2f}")
+    )
     policy.save("runs/menu-base")
     settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24}
     Trainer(make_config({**settings, "learning_rate": 1e-4, "kl_coef": 0.0})).train()

@@ -131,9 +131,7 @@ def warm_start(
             report(step + 1, float(loss.detach()))
 
 
-def demonstrated(
-    policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generator, answers: Sequence[int]
-) -> Samples:
+def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generator, answers: Sequence[int]) -> Samples:
     """Return one demonstrated response to each task, with the end-of-sequence token, as if the policy had sampled it."""
     prompts, texts = [], []
     for task in tasks:
