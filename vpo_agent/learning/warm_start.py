@@ -132,7 +132,7 @@ def warm_start(
 
 
 def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generator, answers: Sequence[int]) -> Samples:
-    """Return one demonstrated response to each task, with the end-of-sequence token, as if the policy had sampled it."""
+    """Return one demonstrated response to each task, in the form of samples; each ends with end of sequence."""
     prompts, texts = [], []
     for task in tasks:
         m = int(rng.choice(list(answers)))
