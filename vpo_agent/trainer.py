@@ -1,29 +1,25 @@
 """The training loop, top to bottom: tasks, rollouts, scores, advantages, update.
 
-Against the paper (arXiv 2605.22817) the defaults differ in three things: weights are drawn by a Sobol sampler rather
-than independently, prompts are computed once per group in sampling and update, and groups without any advantage skip
-the update where no KL penalty needs them. None changes the expected gradient.
+The defaults differ from the paper (arXiv 2605.22817) in three points, none of which changes the expected gradient:
+weights come from a Sobol sampler instead of independent draws, each prompt is computed once per group in sampling and
+update, and groups without any advantage skip the update unless a KL penalty needs them.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from pathlib import Path
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from envs_data import bundled_model_path
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
-from vpo_agent.estimators import Advantages, estimator
-from vpo_agent.estimators import advantages as compute_advantages
-from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.estimators import Advantages
+from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.libraries import check_libraries
 from vpo_agent.pareto.measures import measures
@@ -33,16 +29,17 @@ from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
+from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.interrupts import Interrupts
+from vpo_agent.runs.progress import Progress
 from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
-from vpo_envs import Task, VectorTextEnv
-from vpo_envs.preferences import in_whole_percent
+from vpo_envs import VectorTextEnv
 from vpo_envs.scoring.scorers import Scorer
 
 MAX_BAD_STEPS = 3
-"""Steps in a row with a loss or gradient that is not finite, after which a run ends."""
+"""Consecutive steps with a loss or gradient that is not finite, after which a run ends."""
 
 TRAIN_STREAM, EVAL_STREAM = 0, 1
 
@@ -50,41 +47,39 @@ TRAIN_STREAM, EVAL_STREAM = 0, 1
 class Trainer:
     """One training run.
 
-    Building it checks everything that can be checked, and loads environment and model, before the run folder is made,
-    or before the run that it held is deleted.
+    The constructor loads environment and model and checks all settings before it makes the run folder, or deletes the
+    run that the folder held.
 
     Args:
-        config: The settings.
-        resume: Go on with the run of this name from its last checkpoint.
+        config: Training settings.
+        resume: Continue the run of this name from its last checkpoint.
         overwrite: Delete what the run folder holds.
 
     Raises:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
             not take, prompts too long for the model, a run folder in use, fewer steps than the resumed run has done, a
-            backend that is not installed, or a library of another version than needed.
-        OutOfMemory: The device's memory does not hold the model or the optimizer.
+            backend that is not installed, or an unsupported version of a library.
+        OutOfMemory: The model or the optimizer does not fit into the device's memory.
     """
 
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
         check_backend(config.backend)
         self.config = config
-        m = config.answers_per_rollout
-        kwargs = {**config.env_kwargs, "num_answers": m}
-        self.env = make_text_env(config.env, **kwargs, split="train")
-        self._eval_env = make_text_env(config.env, **kwargs, split=config.eval_split)
-        self._validation_env = make_text_env(config.env, **kwargs, split="validation")
-        self._check_method()
+        self.env, self._eval_env, self._validation_env = (
+            make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split=split)
+            for split in ("train", config.eval_split, "validation")
+        )
+        self.estimator = BoundEstimator.from_config(self.env, config)
+        self.estimator.try_out(config.rollouts_per_prompt)
         others = (self._eval_env, self._validation_env)
         self.scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
-        """What scores. Its workers stay while it is entered, as in training and in each evaluation."""
-        self._in_prompt = estimator(config.method).in_prompt
+        """Scores rollouts. Its workers live while it is entered, as in training and in each evaluation."""
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
-        # A checkpoint of a LoRA run holds adapters; the model under them is the initial one.
-        whole = None if config.lora_rank else found
+        # The checkpoint of a LoRA run holds adapters; the model under them is the initial one.
         self.policy = LMPolicy.from_pretrained(
-            whole or model_path(config.model),
+            found if found and not config.lora_rank else model_path(config.model),
             device=config.device,
             dtype=config.dtype,
             lora_rank=config.lora_rank,
@@ -93,9 +88,13 @@ class Trainer:
             gradient_checkpointing=config.gradient_checkpointing,
             cuda_graphs=config.cuda_graphs,
         )
-        prompt_ids, _ = self.policy.encode_prompts([self.env.prompt(self.env.task(0), m)])
-        self.policy.check_length(prompt_ids.shape[1], config.max_new_tokens)
-        self.reference = self._load_reference()
+        # Later prompts are checked when they are sampled; those of evaluations would otherwise fail after hours.
+        self._check_prompts(self.env, range(config.prompts_per_step), step=0)
+        self._check_prompts(self._eval_env, range(config.eval_prompts), step=0)
+        if config.eval_every:
+            self._check_prompts(self._validation_env, range(config.eval_every_prompts), step=0)
+        # LoRA needs no reference: it switches its adapters off.
+        self.reference = self._load_initial() if config.kl_coef and not config.lora_rank else None
         self.sampler = open_sampler(
             config.backend,
             self.policy,
@@ -127,50 +126,30 @@ class Trainer:
     def train(self) -> None:
         """Train to the last step, with checkpoints and evaluations on the way.
 
-        Stopped by Ctrl-C, it saves a checkpoint of the last whole step, and raises again: at once while it samples and
-        scores, and else after the update and the rows of the step. A second Ctrl-C stops it there and saves nothing.
+        On Ctrl-C it saves a checkpoint of the last whole step and raises again: at once while it samples and scores,
+        otherwise after the update and the rows of the step. A second Ctrl-C stops at once and saves nothing.
 
         Raises:
-            TrainingDiverged: Three steps in a row had a loss or gradient that is not finite.
-            DiskFull: There is no room for a row or a checkpoint.
-            OutOfMemory: The device's memory does not hold the samples, the smallest micro-batch or the optimizer.
-            ValueError: The workers that score do not start.
+            TrainingDiverged: Three consecutive steps had a loss or gradient that is not finite.
+            DiskFull: There is no space left for a row or a checkpoint.
+            OutOfMemory: The samples, the smallest micro-batch or the optimizer do not fit into the device's memory.
+            ValueError: The scorer's workers do not start, or a prompt is too long for the model.
         """
         config = self.config
-        bar = tqdm(
-            total=config.steps,
-            initial=self.step,
-            unit="step",
-            desc=config.method,
-            dynamic_ncols=True,
-            mininterval=0.1 if sys.stderr.isatty() else 30,
-        )
-        with bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
+        progress = Progress(config.method, config.steps, self.step)
+        with progress, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
             try:
                 while self.step < config.steps:
                     row = self.train_step()
                     log.write(row)
-                    bar.set_postfix_str(
-                        f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s"
-                        + (f", {self.skipped_steps} skipped" if self.skipped_steps else "")
-                    )
-                    bar.update()
-                    if row["invalid_rollouts"]:
-                        bar.write(f"step {self.step}: {row['invalid_rollouts']} rollouts left out, their scorer failed")
-                    if self._bad_in_a_row:
-                        bar.write(f"step {self.step}: skipped, its loss or gradient is not finite")
+                    progress.show(row, bad=self._bad_in_a_row > 0)
                     if self._bad_in_a_row >= MAX_BAD_STEPS:
-                        saved = checkpoints(self.folder.checkpoints)
-                        left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
-                        raise TrainingDiverged(
-                            f"{MAX_BAD_STEPS} steps in a row had a loss or gradient that is not finite, up to step "
-                            f"{self.step}: lower --learning-rate. {left}"
-                        )
+                        raise self._diverged()
                     if config.eval_every and self.step % config.eval_every == 0:
                         log.write(self._validate())
-                    # After the rows of this step, so that a run resumed from here lacks none.
+                    # After the rows of this step, so that a run resumed from here has them all.
                     if self._checkpoint_due():
                         self._save(log)
                     self._interrupts.release()
@@ -180,7 +159,7 @@ class Trainer:
                 raise
 
     def train_step(self) -> dict[str, Any]:
-        """One step: sample, score, estimate, update.
+        """Take one step: sample, score, estimate, update.
 
         Returns:
             The row for the log.
@@ -188,50 +167,42 @@ class Trainer:
         config = self.config
         started = time.perf_counter()
         first = self.step * config.prompts_per_step
-        tasks = [self.env.task(index) for index in range(first, first + config.prompts_per_step)]
-        weights = self._weights(tasks)
-        rollouts = collect(
-            self.env,
-            self.sampler,
-            tasks,
-            stated_weights=weights[:, 0] if weights is not None and self._in_prompt else None,
-            rollouts=config.rollouts_per_prompt,
-            max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
-            seed=[config.seed, TRAIN_STREAM, self.step],
-            sample_batch=config.sample_batch,
-            scorer=self.scorer,
-        )
+        indices = range(first, first + config.prompts_per_step)
+        tasks = [self.env.task(index) for index in indices]
+        weights = self.estimator.weights(tasks, self.step)
+        try:
+            rollouts = collect(
+                self.env,
+                self.sampler,
+                tasks,
+                stated_weights=self.estimator.stated(weights),
+                rollouts=config.rollouts_per_prompt,
+                max_new_tokens=config.max_new_tokens,
+                temperature=config.temperature,
+                seed=[config.seed, TRAIN_STREAM, self.step],
+                sample_batch=config.sample_batch,
+                scorer=self.scorer,
+            )
+        except ValueError:
+            self._check_prompts(self.env, indices, self.step)  # names the task if its prompt is too long
+            raise
         collected = time.perf_counter()
-        advantages, scores, credit = self._estimate(rollouts, weights)
+        result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights)
         estimated = time.perf_counter()
-        # Until its rows are written.
+        # Until the rows of this step are written.
         self._interrupts.held = True
-        valid = torch.from_numpy(rollouts.valid)
-        pulls = advantages
-        if credit is not None:
-            of_tokens = token_credit(self.policy.tokenizer, rollouts.samples, credit.flatten(0, 1))
-            pulls = advantages[..., None] + of_tokens.view(*advantages.shape, -1)
-        finite, update = self._update.step(rollouts.samples, pulls, valid, self.step)
+        finite, update = self._update.step(
+            rollouts.samples, self._of_tokens(result, rollouts), torch.from_numpy(rollouts.valid), self.step
+        )
         self.step += 1
         self.skipped_steps += not finite
         self._bad_in_a_row = 0 if finite else self._bad_in_a_row + 1
         updated = time.perf_counter()
         tokens = int(rollouts.samples.mask.sum())
-        kept = rollouts.rewards[rollouts.valid]
-        groups = zip(rollouts.rewards, rollouts.valid, strict=True)
-        pools = [diversity(rewards[kept_rows].reshape(-1, self.env.reward_dim)) for rewards, kept_rows in groups]
-        means = kept.mean((0, 1)) if len(kept) else np.full(self.env.reward_dim, np.nan)
         return {
             "kind": "train",
             "step": self.step,
-            "set_score": float(scores[valid].mean()),
-            **{name: float(mean) for name, mean in zip(self.env.objective_names, means, strict=True)},
-            "diversity": float(np.mean(pools)),
-            "groups_without_signal": int((advantages == 0).all(1).sum()),
-            "invalid_rollouts": int((~rollouts.valid).sum()),
-            "response_tokens": tokens / len(rollouts.samples.texts),
-            "truncated": float(rollouts.samples.truncated.float().mean()),
+            **self._measures(rollouts, result),
             **update,
             "skipped_steps": self.skipped_steps,
             "tokens_per_second": tokens / (updated - started),
@@ -242,11 +213,11 @@ class Trainer:
         }
 
     def evaluate(self, label: str, *, initial: bool = False) -> Pool:
-        """The pool behind the table: held-out prompts, saved in the run folder as ``pool_<label>.npz``.
+        """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
 
         Args:
             label: Names the file.
-            initial: Ask the initial model, loaded for it and sampled by the backend ``native``, at whatever step.
+            initial: Sample from the initial model, with the backend ``native``, whatever the step.
         """
         with self.scorer:
             pool = self._sample_pool(self._eval_env, self.config.eval_prompts, initial=initial)
@@ -254,46 +225,42 @@ class Trainer:
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
 
-    # Inside --------------------------------------------------------------------------------------------------------
+    # Details -------------------------------------------------------------------------------------------------------
 
-    def _weights(self, tasks: list[Task]) -> NDArray[np.float32] | None:
-        """The weights of each prompt of this step, (P, K, d), where the method needs them."""
-        config = self.config
-        if not estimator(config.method).needs_weights:
-            return None
-        weights = draw_weights(
-            [prompt_key(task.content_hash()) for task in tasks],
-            num_objectives=self.env.reward_dim,
-            num_weights=config.num_weights,
-            alpha=config.alpha,
-            sampler=config.weight_sampler,
-            seed=config.seed,
-            step=self.step,
-            active=np.stack([self.env.active(task) for task in tasks]),
-        )
-        if self._in_prompt:
-            stated = [in_whole_percent(weight) for weight in weights[:, 0]]
-            return np.stack(stated)[:, None].astype(np.float32)
-        return weights
+    def _of_tokens(self, result: Advantages, rollouts: Rollouts) -> torch.Tensor:
+        """Return the advantages (P, G), or (P, G, T) if answers have credit of their own."""
+        if result.credit is None:
+            return result.advantages
+        credit = token_credit(self.policy.tokenizer, rollouts.samples, result.credit.flatten(0, 1))
+        return result.advantages[..., None] + credit.view(*result.advantages.shape, -1)
 
-    def _estimate(self, rollouts: Rollouts, weights: NDArray[np.float32] | None) -> Advantages:
-        """Advantages and scores of the rollouts, on the CPU."""
-        config = self.config
-        return compute_advantages(
-            torch.from_numpy(rollouts.rewards),
-            method=config.method,
-            weights=None if weights is None else torch.from_numpy(weights),
-            scalar_weights=config.scalar_weights or self.env.scalar_weights,
-            active=torch.from_numpy(np.stack([self.env.active(task) for task in rollouts.tasks])),
-            valid=torch.from_numpy(rollouts.valid),
-            **config.method_options,
-        )
+    def _measures(self, rollouts: Rollouts, result: Advantages) -> dict[str, float]:
+        """Return the columns of the log that describe the rollouts of a step.
 
-    def _load_reference(self) -> LMPolicy | None:
-        """The initial model, for the KL penalty; LoRA finds it under its own adapters."""
-        if not self.config.kl_coef or self.config.lora_rank:
-            return None
-        return self._load_initial()
+        The mean of an objective is over the tasks where it is active; NaN if there are none.
+        """
+        rewards, valid, samples = rollouts.rewards, rollouts.valid, rollouts.samples
+        active = np.stack([self.env.active(task) for task in rollouts.tasks])
+        counted = np.repeat(active[:, None], valid.shape[1], axis=1)[valid]
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of a mean over nothing
+            means = rewards[valid].mean((0, 1), where=counted[:, None])
+        groups = zip(rewards, valid, strict=True)
+        pools = [diversity(group[kept].reshape(-1, self.env.reward_dim)) for group, kept in groups]
+        return {
+            "set_score": float(result.scores[torch.from_numpy(valid)].mean()),
+            **{name: float(mean) for name, mean in zip(self.env.objective_names, means, strict=True)},
+            "diversity": float(np.mean(pools)),
+            "groups_without_signal": int((result.advantages == 0).all(1).sum()),
+            "invalid_rollouts": int((~valid).sum()),
+            "response_tokens": int(samples.mask.sum()) / len(samples.texts),
+            "truncated": float(samples.truncated.float().mean()),
+        }
+
+    def _check_prompts(self, env: VectorTextEnv[Any, Any, Any], indices: Iterable[int], step: int) -> None:
+        """Raise ValueError if the prompt of one of these tasks, as asked at ``step``, is too long for the model."""
+        tasks = {index: env.task(index) for index in indices}
+        stated = self.estimator.stated(self.estimator.weights(list(tasks.values()), step))
+        check_prompts(self.policy, env, tasks, self.config.max_new_tokens, stated)
 
     def _load_initial(self) -> LMPolicy:
         config = self.config
@@ -313,7 +280,7 @@ class Trainer:
             seed=[config.seed, EVAL_STREAM],
             sample_batch=config.sample_batch,
             scalar_weights=config.scalar_weights,
-            state_weights=self._in_prompt,
+            state_weights=self.estimator.in_prompt,
             source={
                 "run": self.folder.path.name,
                 **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
@@ -323,6 +290,7 @@ class Trainer:
         )
 
     def _validate(self) -> dict[str, Any]:
+        """Return the row of an evaluation on validation prompts."""
         pool = self._sample_pool(self._validation_env, self.config.eval_every_prompts)
         means = {one.name.replace(" ", "_"): float(one.values.mean()) for one in measures(pool) if one.headline}
         return {"kind": "eval", "step": self.step, **means}
@@ -333,48 +301,29 @@ class Trainer:
         return passed and not self._bad_in_a_row
 
     def _save(self, log: MetricsWriter) -> None:
+        """Save a checkpoint, after the rows before it are on disk."""
         log.sync()
-        save_checkpoint(
-            self.folder.checkpoints,
-            self.step,
-            self.policy,
-            self.optimizer,
-            {
-                "skipped_steps": self.skipped_steps,
-                "next_task": self.step * self.config.prompts_per_step,
-                "config": self.config.model_dump(mode="json"),
-            },
-            self.config.keep_checkpoints,
-        )
+        state = {
+            "skipped_steps": self.skipped_steps,
+            "next_task": self.step * self.config.prompts_per_step,
+            "config": self.config.model_dump(mode="json"),
+        }
+        keep = self.config.keep_checkpoints
+        save_checkpoint(self.folder.checkpoints, self.step, self.policy, self.optimizer, state, keep)
         self._saved_step = self.step
 
-    def _check_method(self) -> None:
-        """Try the estimator on a batch without any reward, so that a setting it does not take is known now."""
-        config, env = self.config, self.env
-        weights = config.scalar_weights
-        if weights is not None and len(weights) != env.reward_dim:
-            names = ", ".join(env.objective_names)
-            raise ValueError(
-                f"objective weights for {config.env} need {env.reward_dim} values, one per objective "
-                f"({names}); got {len(weights)}"
-            )
-        compute_advantages(
-            torch.zeros(1, config.rollouts_per_prompt, config.answers_per_rollout, env.reward_dim),
-            method=config.method,
-            weights=torch.full((1, config.num_weights, env.reward_dim), 1 / env.reward_dim),
-            scalar_weights=weights or env.scalar_weights,
-            **config.method_options,
+    def _diverged(self) -> TrainingDiverged:
+        saved = checkpoints(self.folder.checkpoints)
+        left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
+        return TrainingDiverged(
+            f"{MAX_BAD_STEPS} steps in a row had a loss or gradient that is not finite, up to step {self.step}: "
+            f"lower --learning-rate. {left}"
         )
 
 
 def model_path(model: str) -> str:
-    """The folder or name that a setting stands for; bundled models are known by name."""
+    """Return the folder of a bundled model; any other name or folder unchanged."""
     try:
         return str(bundled_model_path(model))
     except KeyError:
         return model
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a run's ``metrics.jsonl``."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -192,7 +192,7 @@ def test_the_scalar_score_has_its_fixed_weights_on_active_objectives(
 def test_options_reach_the_estimator(tmp_path: Path) -> None:
     trainer = Trainer(config(tmp_path, method="max_at_k", method_options={"k": 3, "baseline": "others"}))
     rollouts = rollouts_of_next_step(trainer)
-    advantages, scores, _ = trainer._estimate(rollouts, trainer._weights(rollouts.tasks))
+    advantages, scores, _ = trainer.estimator.estimate(rollouts.rewards, rollouts.valid, rollouts.tasks, None)
     for p in range(P):
         for g in range(G):
             others = np.delete(scores[p].numpy(), g)

@@ -23,9 +23,10 @@ from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages, available_estimators, register_estimator, registry
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.collect import collect
+from vpo_agent.rollouts.collect import Rollouts, collect
 from vpo_agent.runs.checkpoints import checkpoints
-from vpo_agent.trainer import Trainer, read_metrics
+from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -44,6 +45,11 @@ def stop_at(trainer: Trainer, step: int, error: type[BaseException]) -> None:
         return task(index)
 
     trainer.env.task = failing  # type: ignore[method-assign]
+
+
+def estimate(trainer: Trainer, rollouts: Rollouts) -> Advantages:
+    weights = trainer.estimator.weights(rollouts.tasks, trainer.step)
+    return trainer.estimator.estimate(rollouts.rewards, rollouts.valid, rollouts.tasks, weights)
 
 
 def rows_of(trainer: Trainer) -> list[dict[str, Any]]:
@@ -68,7 +74,7 @@ def test_a_step_of_vpo_makes_better_rollouts_more_likely(letters_config: MakeCon
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 8, "max_new_tokens": 14, "temperature": 1.0}
     rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
-    advantages = trainer._estimate(rollouts, trainer._weights(rollouts.tasks)).advantages
+    advantages = estimate(trainer, rollouts).advantages
     before = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach()
     trainer.train_step()
     change = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach() - before
@@ -117,7 +123,7 @@ def test_goal_conditioned_prompts_state_the_weights_that_score_them(
         return sample(texts, **settings)
 
     monkeypatch.setattr(trainer.policy, "sample", seen)
-    weights = trainer._weights([trainer.env.task(index) for index in range(3)])
+    weights = trainer.estimator.weights([trainer.env.task(index) for index in range(3)], 0)
     assert weights is not None
     assert weights.shape == (3, 1, 2)
     row = trainer.train_step()
@@ -466,7 +472,7 @@ def test_a_step_that_is_not_finite_is_skipped_counted_and_shown(
     assert not torch.equal(states[1], states[2])
     assert torch.equal(states[2], states[4])
     shown = capsys.readouterr()
-    assert "step 4: skipped, its loss or gradient is not finite" in shown.out + shown.err
+    assert "step 4: skipped because its loss or gradient is not finite" in shown.out + shown.err
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -523,7 +529,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
     settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
     rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
     assert 0 < rollouts.valid.sum() < rollouts.valid.size
-    advantages, scores, _ = trainer._estimate(rollouts, trainer._weights(rollouts.tasks))
+    advantages, scores, _ = estimate(trainer, rollouts)
     assert (advantages.numpy()[~rollouts.valid] == 0).all()
     for prompt in range(4):
         kept = advantages.numpy()[prompt][rollouts.valid[prompt]]
@@ -534,7 +540,58 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
     assert row["left"] == pytest.approx(rollouts.rewards[rollouts.valid][..., 0].mean(), rel=1e-5)
 
 
+def test_the_mean_of_an_objective_is_over_the_tasks_where_it_is_active(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(letters_config(steps=2))
+    numbers = [trainer.env.task(index).number for index in range(4)]
+    right = np.array([False, True, False, True])
+    monkeypatch.setattr(trainer.env, "active", lambda task: np.array([True, task.number in np.array(numbers)[right]]))
+    tasks = [trainer.env.task(index) for index in range(4)]
+    settings: dict[str, Any] = {"rollouts": 6, "max_new_tokens": 14, "temperature": 1.0}
+    rewards = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).rewards
+    row = trainer.train_step()
+    assert row["left"] == pytest.approx(rewards[..., 0].mean(), rel=1e-5)
+    assert row["right"] == pytest.approx(rewards[right][..., 1].mean(), rel=1e-5)
+    assert row["right"] != pytest.approx(rewards[..., 1].mean(), rel=1e-3)
+    monkeypatch.setattr(trainer.env, "active", lambda task: np.array([True, False]))
+    assert math.isnan(trainer.train_step()["right"])
+
+
 # --- before anything starts ---
+
+
+@pytest.mark.parametrize(("split", "index"), [("train", 3), ("test", 2), ("validation", 1)])
+def test_a_prompt_that_is_too_long_is_known_at_the_start(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, split: str, index: int
+) -> None:
+    lengthen_prompt_of(split, index, monkeypatch)
+    with pytest.raises(ValueError, match=f"task {index} of the split '{split}': a prompt of .* 64 positions") as caught:
+        Trainer(letters_config(eval_every=1, num_answers=1, method="goal_conditioned"))
+    assert "lower max_new_tokens" in str(caught.value)
+    assert not letters_config().runs_dir.exists()
+
+
+def test_a_prompt_of_a_later_batch_that_is_too_long_is_named(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengthen_prompt_of("train", 9, monkeypatch)
+    trainer = Trainer(letters_config())
+    with pytest.raises(ValueError, match=r"task 9 of the split 'train': a prompt of \d+ tokens and max_new_tokens=14"):
+        trainer.train()
+    assert trainer.step == 2
+
+
+def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make one prompt longer than the model's context."""
+    number = toys.LettersEnv(split=split).task(index).number
+    prompt = toys.LettersEnv.prompt
+
+    def longer(env: toys.LettersEnv, task: toys.LettersTask, num_answers: int) -> str:
+        repeats = 60 if env.split == split and task.number == number else 1
+        return " ".join([prompt(env, task, num_answers)] * repeats)
+
+    monkeypatch.setattr(toys.LettersEnv, "prompt", longer)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def train_and_report(job: Job) -> str:
     from vpo_agent.report.plots import plot_learning_curves
     from vpo_agent.report.tables import change_rows, change_table
     from vpo_agent.runs.checkpoints import write_text_atomically
-    from vpo_agent.trainer import Trainer, read_metrics
+    from vpo_agent.runs.run_folder import read_metrics
+    from vpo_agent.trainer import Trainer
 
     started = time.perf_counter()
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)

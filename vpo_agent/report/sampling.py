@@ -12,6 +12,7 @@ from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.figures import read_pairs
 from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import models_of
 from vpo_agent.trainer import EVAL_STREAM, model_path
 
@@ -147,8 +148,7 @@ def _sample(
     if options.pairs is not None:
         read_pairs(options.pairs, made.objective_names)
     policy = LMPolicy.from_pretrained(model, device=device, dtype=dtype)
-    prompt_ids, _ = policy.encode_prompts([made.prompt(made.task(0), num_answers)])
-    policy.check_length(prompt_ids.shape[1], max_new_tokens)
+    check_prompts(policy, made, {index: made.task(index) for index in range(options.prompts)}, max_new_tokens)
     return sample_pool(
         made,
         policy,

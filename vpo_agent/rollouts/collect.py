@@ -16,6 +16,7 @@ import vpo_envs  # noqa: F401 - registers the environments
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.samples import Samples, concatenate_samples
 from vpo_agent.rollouts.backends import Sampler
+from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.scoring.scorers import Scorer
 
@@ -98,12 +99,7 @@ def collect(
         OutOfMemory: The device's memory does not hold the responses in flight.
     """
     start = time.perf_counter()
-    prompts = [env.prompt(task, env.num_answers) for task in tasks]
-    if stated_weights is not None:
-        prompts = [
-            env.condition(prompt, weights, env.active(task))
-            for prompt, weights, task in zip(prompts, stated_weights, tasks, strict=True)
-        ]
+    prompts = make_prompts(env, tasks, stated_weights)
     parts = _by_length(prompts, max(1, sample_batch // rollouts))
     most = max(map(len, parts), default=0)
     fewer = f"lower --sample-batch below {most * rollouts}" if most > 1 else "lower --max-new-tokens or the rollouts"

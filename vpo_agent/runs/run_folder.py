@@ -260,6 +260,11 @@ class MetricsWriter:
                 stack.callback(opened.close)
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a run's ``metrics.jsonl``."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def is_timing(name: str) -> bool:
     """Whether a column is what a clock says, and so differs from run to run."""
     return name.startswith("seconds_") or name.endswith("_per_second")

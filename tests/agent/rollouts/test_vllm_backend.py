@@ -22,7 +22,8 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.backends.vllm_engine import checkpoint_weights
-from vpo_agent.trainer import Trainer, read_metrics
+from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
 PROMPTS = ["a", "the maze and the answer", "mm"]

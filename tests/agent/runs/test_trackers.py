@@ -14,8 +14,8 @@ import pytest
 from paths import TESTS
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.runs.run_folder import RunFolder
-from vpo_agent.trainer import Trainer, read_metrics
+from vpo_agent.runs.run_folder import RunFolder, read_metrics
+from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
 

@@ -1,0 +1,139 @@
+"""An estimator bound to an environment: weights and advantages of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vpo_agent.config import TrainConfig
+from vpo_agent.estimators import Advantages, advantages, estimator
+from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
+from vpo_envs import Task, VectorTextEnv
+from vpo_envs.preferences import in_whole_percent
+
+
+@dataclass(frozen=True)
+class BoundEstimator:
+    """An estimator with its settings, for the tasks of one environment.
+
+    Args:
+        env: The environment; its ``num_answers`` is the number of answers in a rollout, m.
+        name: A registered estimator.
+        options: Options of the estimator.
+        num_weights: K, for methods that draw weights.
+        alpha: Dirichlet concentration of the weights.
+        weight_sampler: "sobol" or "iid".
+        scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
+        seed: Keys the weights.
+
+    Raises:
+        ValueError: An unknown estimator, or a number of fixed weights other than the number of objectives.
+    """
+
+    env: VectorTextEnv[Any, Any, Any]
+    name: str = "vpo"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    num_weights: int = 128
+    alpha: float = 1.0
+    weight_sampler: WeightSampler = "sobol"
+    scalar_weights: Sequence[float] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        estimator(self.name)
+        if self.scalar_weights is not None and len(self.scalar_weights) != self.env.reward_dim:
+            env = self.env.spec.id if self.env.spec else type(self.env).__name__
+            raise ValueError(
+                f"objective weights for {env} need {self.env.reward_dim} values, one per objective "
+                f"({', '.join(self.env.objective_names)}); got {len(self.scalar_weights)}"
+            )
+
+    @classmethod
+    def from_config(cls, env: VectorTextEnv[Any, Any, Any], config: TrainConfig) -> BoundEstimator:
+        """Return the estimator that a run asks for."""
+        return cls(
+            env,
+            config.method,
+            config.method_options,
+            config.num_weights,
+            config.alpha,
+            config.weight_sampler,
+            config.scalar_weights,
+            config.seed,
+        )
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether a prompt states the weights that score its rollouts."""
+        return estimator(self.name).in_prompt
+
+    def weights(self, tasks: Sequence[Task], step: int) -> NDArray[np.float32] | None:
+        """Return the weights of each task at a step, (P, K, d); ``None`` if the method draws none.
+
+        A method that states its weights in the prompt has one weighting for each task, in whole per cent.
+        """
+        if not estimator(self.name).needs_weights:
+            return None
+        keys = [prompt_key(task.content_hash()) for task in tasks]
+        return self._draw(keys, step, np.stack([self.env.active(task) for task in tasks]))
+
+    def stated(self, weights: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+        """Return the weights that the prompts state, (P, d); ``None`` if they state none."""
+        return weights[:, 0] if weights is not None and self.in_prompt else None
+
+    def estimate(
+        self,
+        rewards: NDArray[np.float32],
+        valid: NDArray[np.bool_],
+        tasks: Sequence[Task],
+        weights: NDArray[np.float32] | None,
+    ) -> Advantages:
+        """Compute advantages and scores of reward matrices (P, G, m, d), on the CPU; ``valid`` is (P, G)."""
+        return self._advantages(
+            rewards,
+            weights,
+            active=torch.from_numpy(np.stack([self.env.active(task) for task in tasks])),
+            valid=torch.from_numpy(valid),
+        )
+
+    def try_out(self, rollouts: int) -> Advantages:
+        """Return the advantages of random rewards, two groups of ``rollouts``.
+
+        Raises:
+            ValueError: The estimator does not take these settings.
+        """
+        shape = (2, rollouts, self.env.num_answers, self.env.reward_dim)
+        weights = self._draw([0, 1], 0, None) if estimator(self.name).needs_weights else None
+        return self._advantages(np.random.default_rng(0).random(shape, dtype=np.float32), weights)
+
+    def _advantages(
+        self, rewards: NDArray[np.float32], weights: NDArray[np.float32] | None, **masks: torch.Tensor
+    ) -> Advantages:
+        return advantages(
+            torch.from_numpy(rewards),
+            method=self.name,
+            weights=None if weights is None else torch.from_numpy(weights),
+            scalar_weights=self.scalar_weights or self.env.scalar_weights,
+            **masks,
+            **self.options,
+        )
+
+    def _draw(self, keys: list[int], step: int, active: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        weights = draw_weights(
+            keys,
+            num_objectives=self.env.reward_dim,
+            num_weights=self.num_weights,
+            alpha=self.alpha,
+            sampler=self.weight_sampler,
+            seed=self.seed,
+            step=step,
+            active=active,
+        )
+        if self.in_prompt:
+            return np.stack([in_whole_percent(weight) for weight in weights[:, 0]])[:, None].astype(np.float32)
+        return weights
