@@ -13,27 +13,10 @@ A user adds an estimator by decorating such a function:
         \"\"\"Best answer under the fixed weights, standardised within the group.\"\"\"
         scores = groups.scalar_scores().amax(dim=-1)
         return Advantages(standardise(scores, groups.valid), scores)
+
+Public names are listed in ``__init__.pyi`` and loaded on first use: evaluation draws weights without torch.
 """
 
-from vpo_agent.estimators import sets, single, credit  # noqa: F401,I001 - they register their estimators, in this order
-from vpo_agent.estimators.registry import (
-    Advantages,
-    Estimator,
-    advantages,
-    available_estimators,
-    estimator,
-    register_estimator,
-    standardise,
-)
-from vpo_agent.estimators.reward_groups import RewardGroups
+import lazy_loader
 
-__all__ = [
-    "Advantages",
-    "Estimator",
-    "RewardGroups",
-    "advantages",
-    "available_estimators",
-    "estimator",
-    "register_estimator",
-    "standardise",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
