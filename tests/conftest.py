@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Torch reads this when it is imported, here and in the processes that tests start. One thread gives the same results on
+# every machine; with more, workers side by side spend most of their time waiting for each other's threads.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import pytest
-import torch
 import toys
 
 from vpo_agent.config import TrainConfig, make_config
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Results of one thread are the same on every machine, and tiny models gain nothing by more."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,11 @@
 """The README's Python code runs as it stands."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from paths import ROOT
+from processes import run_python
 
 README = ROOT / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -20,7 +19,7 @@ def test_the_readme_shows_the_three_uses() -> None:
 def test_a_block_of_the_readme_runs_in_a_fresh_process(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block, encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_python([str(script)], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
