@@ -1,7 +1,7 @@
 """What training on one to a thousand GPUs should take, by arithmetic: memory, time of a step, scoring, staleness.
 
 Run with `python benchmarks/plan.py`; it prints the tables of docs/scaling.md. What they rest on stands in
-`plan_formulas.py`; `tests/test_plan.py` holds the page to them.
+`plan_formulas.py`; `tests/project/test_plan.py` holds the page to them.
 """
 
 from __future__ import annotations

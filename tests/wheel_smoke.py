@@ -1,4 +1,4 @@
-"""Tries an installed wheel where the repository cannot help it: `python -I wheel_smoke.py`, from another folder."""
+"""Test an installed wheel on its own: run `python -I wheel_smoke.py` from a folder outside the repository."""
 
 import os
 import sys
@@ -19,6 +19,19 @@ def check_location() -> None:
         path = Path(module.__file__).resolve()
         assert path.is_relative_to(site_packages), f"{module.__name__} comes from {path}, not from {site_packages}"
         assert (path.parent / "py.typed").is_file(), f"{module.__name__} has no py.typed"
+
+
+def check_lazy_names() -> None:
+    import vpo_agent
+    import vpo_agent.search
+    import vpo_envs
+
+    for module in (vpo_agent, vpo_envs, vpo_agent.search):
+        # lazy_loader reads the public names from this stub, at run time too.
+        assert Path(module.__file__ or "").with_suffix(".pyi").is_file(), f"{module.__name__} has no stub"
+        assert module.__all__
+        for name in module.__all__:
+            getattr(module, name)
 
 
 def check_maze() -> str:
@@ -59,6 +72,7 @@ def check_tiny_model(prompt: str) -> None:
 
 def main() -> None:
     check_location()
+    check_lazy_names()
     check_tiny_model(check_maze())
     print(f"vpo-gym {version('vpo-gym')}: the wheel works")
 

@@ -129,7 +129,13 @@ def test_the_wheel_carries_the_bundled_data(wheel_files, suffix):
 
 
 def test_the_source_distribution_can_build_and_test_the_packages(sdist_files):
-    assert {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "tests/test_packaging.py"} <= sdist_files
+    assert {
+        "pyproject.toml",
+        "constraints.txt",
+        "README.md",
+        "LICENSE",
+        "tests/project/test_packaging.py",
+    } <= sdist_files
     assert package_files() <= sdist_files
 
 
