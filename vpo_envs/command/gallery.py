@@ -46,7 +46,7 @@ def page(docstring: str) -> str:
     text = re.sub(r"^## ", "### ", text.rstrip(), flags=re.MULTILINE).replace("``", "`")
     if not arguments:
         return text
-    entries = re.findall(r"^    (\w+): (.+(?:\n     .+)*)", arguments, flags=re.MULTILINE)
+    entries = re.findall(r"^    (\**\w+): (.+(?:\n     .+)*)", arguments, flags=re.MULTILINE)
     listed = [f"- `{name}`: {' '.join(meaning.split())}".replace("``", "`") for name, meaning in entries]
     return "\n".join([text, "", "### Arguments", "", *listed])
 

@@ -22,7 +22,8 @@ from vpo_envs.generation import split_of_content
 from vpo_envs.tasks.musique.env import MuSiQueEnv
 from vpo_envs.tasks.musique.generator import MuSiQueConfig, conflicts
 from vpo_envs.tasks.musique.rows import read_published, write_published
-from vpo_envs.tasks.musique.task import MuSiQueOutcome, MuSiQueTask
+from vpo_envs.tasks.musique.scoring import MuSiQueOutcome
+from vpo_envs.tasks.musique.task import MuSiQueTask
 from vpo_envs.tasks.musique.text import read_answer, read_citations, write_answer
 from vpo_envs.tasks.musique.world import RELATIONS
 from vpo_envs.text import format_answers
@@ -243,7 +244,7 @@ def test_tasks_depend_on_index_alone() -> None:
         ),
         (lambda: MuSiQueEnv(mode="conflict", source="a.jsonl"), "mode='conflict' of MuSiQueEnv needs source='builtin'"),
         (lambda: small_task(answers=["..."]), "an answer needs a letter or a digit"),
-        (lambda: small_task(answers=["</final>"]), "cannot hold a tag"),
+        (lambda: small_task(answers=["</final>"]), "cannot contain a tag"),
         (lambda: small_task(hops=2, paragraphs=[{"number": 3, "title": "", "text": ""}]), "rests on paragraph 0"),
     ],
 )
@@ -422,8 +423,8 @@ def test_aliases_may_be_null(aliases: list[str] | None) -> None:
             "field 'question_decomposition': List should",
         ),
         ({"answerable": False}, "field 'answerable': the question has no answer in its paragraphs"),
-        ({"paragraphs": GOOD["paragraphs"] * 2}, "paragraphs need numbers of their own"),
-        ({"paragraphs": GOOD["paragraphs"][1:]}, "rests on paragraph 0, which is not there"),
+        ({"paragraphs": GOOD["paragraphs"] * 2}, "two paragraphs have the same number"),
+        ({"paragraphs": GOOD["paragraphs"][1:]}, "rests on paragraph 0, which is missing"),
     ],
 )
 def test_a_bad_row_is_named_or_skipped(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -473,6 +474,52 @@ def test_listing_and_copying_earn_what_the_definition_leaves_to_chance() -> None
 
     # Only the last block of a tag counts, so 20 blocks are worth one guess: a hop in one case of twenty.
     assert scalar_of(stuffed) < 0.04
+
+
+def following_titles(task: MuSiQueTask, source: random.Random) -> str:
+    """Answer without reading: from the title in the question on to a random title that the paragraph mentions."""
+    about = {paragraph.title: paragraph for paragraph in task.paragraphs}
+    path = [title for title in about if re.search(rf"\b{title}\b", task.question)]
+    while len(path) < 4:
+        text = about[path[-1]].text
+        mentioned = [title for title in about if title not in path and re.search(rf"\b{title}\b", text)]
+        if not mentioned:
+            break
+        path.append(source.choice(mentioned))
+    names = set(re.findall(r"[A-Z]\w+(?: [A-Z]\w+)?", about[path[-1]].text)) - about.keys()
+    return write_answer([about[title].number for title in path], min(names, default="unknown"))
+
+
+def test_following_titles_finds_later_steps_by_chance_alone() -> None:
+    """The first title stands in the question. A paragraph mentions 3.5 others on average, so 1/3.5 find step 2."""
+    env, source = ENVS["paper"], random.Random(0)
+    tasks = [env.task(i) for i in range(300)]
+    answers = [f"<answer>{following_titles(task, source)}</answer>" for task in tasks]
+    rewards = env.score_batch(tasks, answers).rewards[:, 0]
+    has = np.array([env.active(task) for task in tasks])
+    found = [rewards[has[:, i], i].mean() for i in range(5)]
+    assert found[0] == 1.0
+    assert 0.2 < found[1] < 0.45
+    assert found[2] < 0.3
+    assert found[3] < 0.25
+    assert found[4] < 0.05
+    assert rewards[has[:, 3], :4].all(axis=1).mean() < 0.1
+    # Citing the title in the question and three random paragraphs earns 0.23 of the scalar; following titles, 0.26.
+    assert np.mean([env.fixed_weights(t) @ r for t, r in zip(tasks, rewards, strict=True)]) < 0.3
+
+
+@MODES
+def test_side_facts_lead_to_paragraphs_as_steps_do(mode: str) -> None:
+    mentions = []
+    for task in TASKS[mode]:
+        titles = {paragraph.title for paragraph in task.paragraphs}
+        texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
+        for hop in task.hops[:-1]:
+            mentioned = {title for title in titles if re.search(rf"\b{title}\b", texts[hop.paragraph])}
+            assert hop.answer in mentioned
+            mentions.append(len(mentioned) - 1)
+    assert min(mentions) >= 2
+    assert 3.0 < np.mean(mentions) < 4.0
 
 
 def test_a_set_of_guesses_in_one_answer_is_worth_less_than_one_right_answer() -> None:

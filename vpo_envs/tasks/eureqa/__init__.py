@@ -2,6 +2,7 @@
 
 from vpo_envs.tasks.eureqa.env import EUREQAEnv
 from vpo_envs.tasks.eureqa.generator import EUREQAConfig
-from vpo_envs.tasks.eureqa.task import EUREQAOutcome, EUREQATask
+from vpo_envs.tasks.eureqa.scoring import EUREQAOutcome
+from vpo_envs.tasks.eureqa.task import EUREQATask
 
 __all__ = ["EUREQAConfig", "EUREQAEnv", "EUREQAOutcome", "EUREQATask"]

@@ -1,13 +1,15 @@
 """Chains of masked people over a small invented knowledge base.
 
 Entity A stands in some relation to B, B to C, and so on to the leaf F, and each has a trade. The facts state the trades
-and relations of many people by name. Around every step stand people who fit it but lead no further, or fit but for
-their trade, so a chain is found only as a whole. A solver that joins all facts certifies how many worlds fit the clues.
+and relations of many people by name. Decoy chains of the same length lead to the same leaf, and nothing but the clues
+tells them from the true one; around every step stand people who lead no further or fit nothing. A solver that joins all
+facts certifies which worlds fit the clues.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from vpo_envs.core import Split
 from vpo_envs.generation import Namer, split_of_content
 from vpo_envs.pareto import set_utility, spread_weights
-from vpo_envs.tasks.eureqa.task import CHAIN, LETTERS, MAX_WORLDS, EUREQATask, Names
+from vpo_envs.tasks.eureqa.task import CHAIN, MASKS, MAX_WORLDS, EUREQATask, Names
 
 MAX_TRIES = 1000
 CONFLICT = 0.05
 """Least gain in expected utility of three answers over one that a conflicting instance must offer."""
 
 TRADES = (
-    *("baker", "beekeeper", "bookbinder", "carpenter", "chandler", "cooper", "dyer", "ferrier", "glazier", "goldsmith"),
+    *("baker", "beekeeper", "bookbinder", "carpenter", "chandler", "cooper", "dyer", "farrier", "glazier", "goldsmith"),
     *("locksmith", "mason", "miller", "potter", "printer", "saddler", "shepherd", "tailor", "weaver", "wheelwright"),
 )
 RELATIONS = (
@@ -44,10 +46,11 @@ class EUREQAConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    worlds: tuple[int, int] = Field((1, 1), description="ways to name the entities that fit the clues")
+    worlds: tuple[int, int] = Field((1, 1), description="assignments of names that fit the clues")
     shared: tuple[int, int] = Field((0, 0), description="entities nearest to the leaf on whose names all worlds agree")
-    dead_ends: int = Field(1, ge=0, le=5, description="people per step who fit it but lead no further")
-    misfits: int = Field(2, ge=0, le=8, description="people per step who fit it but for their trade or their relation")
+    decoys: int = Field(3, ge=0, le=8, description="false sets of worlds, whose chains reach the leaf but break a clue")
+    dead_ends: int = Field(1, ge=0, le=5, description="people per step who belong there but whom nobody leads to")
+    misfits: int = Field(2, ge=0, le=8, description="people per step with another trade or another relation")
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
 
     @field_validator("worlds", "shared")
@@ -68,7 +71,7 @@ class EUREQAConfig(BaseModel):
     @classmethod
     def _worlds_can_differ(cls, shared: tuple[int, int]) -> tuple[int, int]:
         if shared[1] >= CHAIN:
-            raise ValueError(f"worlds must differ in one entity at least: shared is at most {CHAIN - 1}, got {shared}")
+            raise ValueError(f"worlds must differ in at least one entity: shared is at most {CHAIN - 1}, got {shared}")
         return shared
 
 
@@ -79,25 +82,38 @@ PRESETS: dict[str, EUREQAConfig] = {
 """``paper``: one world fits the clues. ``conflict``: two or three do."""
 
 
-class Fact(NamedTuple):
-    """That a person has a trade and stands in a relation to another."""
+class Step(NamedTuple):
+    """A trade, and the relation in which somebody of that trade stands to the next person of a chain."""
 
-    person: str
     trade: str
     relation: str
+
+
+class Fact(NamedTuple):
+    """A person's trade and relation to another person."""
+
+    person: str
+    step: Step
     other: str
 
-    def sentence(self, subject: str | None = None, target: str | None = None) -> str:
-        """The fact in words, with masks in the place of names where they are given."""
-        text = f"{subject or self.person}, a {self.trade}, {self.relation} {target or self.other}."
+    def sentence(self) -> str:
+        """Return the fact in words."""
+        text = f"{self.person}, a {self.step.trade}, {self.step.relation} {self.other}."
         return text[0].upper() + text[1:]
+
+
+class Candidate(NamedTuple):
+    """A sequence of steps, and the chains of people that follow it: the true worlds, or a decoy."""
+
+    steps: tuple[Step, ...]
+    chains: list[Names]
 
 
 def draw_narrative(rng: np.random.Generator, config: EUREQAConfig, split: Split) -> EUREQATask:
     """Draw a narrative of ``split``: a function of the generator's state, the configuration and the split.
 
     Raises:
-        ValueError: The configuration makes no narrative with the wanted number of conflicting worlds.
+        ValueError: No narrative with the wanted number of conflicting worlds was found.
     """
     source = random.Random(int.from_bytes(rng.bytes(16)))
     for _ in range(MAX_TRIES):
@@ -105,39 +121,40 @@ def draw_narrative(rng: np.random.Generator, config: EUREQAConfig, split: Split)
         if world_count > 1 and not conflicts(world_count, shared):
             continue
         namer = Namer(source)
-        leaf = _person(namer)
-        steps = list(zip(source.sample(TRADES, CHAIN), source.sample(RELATIONS, CHAIN), strict=True))
-        clues = _clues(steps, source)
+        leaf = namer.word()
+        all_steps = _draw_steps(source, 1 + config.decoys)
+        clues = [Fact(*clue).sentence() for clue in zip(MASKS, all_steps[0], MASKS[1:], strict=False)]
+        source.shuffle(clues)
         if split_of_content(" ".join((leaf, *clues))) != split:
             continue
-        worlds = _draw_worlds(namer, world_count, shared)
-        facts = _facts(source, namer, config, steps, worlds, leaf)
-        if sorted(solve(facts, steps, leaf)) == sorted(worlds):
+        candidates = [Candidate(steps, _draw_worlds(namer, world_count, shared)) for steps in all_steps]
+        facts = _draw_facts(source, namer, config, candidates, leaf)
+        worlds = sorted(candidates[0].chains)
+        if sorted(solve(facts, all_steps[0], leaf)) == worlds:
             source.shuffle(facts)
-            masks = [f"entity {letter}" for letter in (*LETTERS, "F")]
             return EUREQATask(
                 id=f"{source.getrandbits(64):016x}",
                 clues=tuple(clues),
                 facts=tuple(fact.sentence() for fact in facts),
-                masks=(masks[0], masks[1], masks[2], masks[3], masks[4], masks[5]),
+                masks=MASKS,
                 leaf=leaf,
-                worlds=tuple(sorted(worlds)),
+                worlds=tuple(worlds),
             )
     raise ValueError(f"no narrative found in {MAX_TRIES} tries for {config!r}: allow more worlds or fewer shared names")
 
 
-def solve(facts: list[Fact], steps: list[tuple[str, str]], leaf: str) -> list[Names]:
-    """Every way to name A to E that fits the facts.
+def solve(facts: Sequence[Fact], steps: Sequence[Step], leaf: str) -> list[Names]:
+    """Return every assignment of names to A to E that the facts allow.
 
     Args:
-        facts: All that is known.
+        facts: All facts.
         steps: Trade of each of A to E and its relation to the next entity.
         leaf: Name of the entity after E.
     """
     chains: list[tuple[str, ...]] = [(leaf,)]
-    for trade, relation in reversed(steps):
-        leading = {(fact.other, fact.person) for fact in facts if fact.trade == trade and fact.relation == relation}
-        chains = [(person, *chain) for chain in chains for other, person in leading if other == chain[0]]
+    for step in reversed(steps):
+        leading = [fact for fact in facts if fact.step == step]
+        chains = [(fact.person, *chain) for chain in chains for fact in leading if fact.other == chain[0]]
     return [(a, b, c, d, e) for a, b, c, d, e, _ in chains]
 
 
@@ -157,52 +174,54 @@ def conflicts(world_count: int, shared: int) -> bool:
     return set_utility(pure, spread_weights(world_count)) - (shared + free / world_count) / CHAIN >= CONFLICT
 
 
+def _draw_steps(source: random.Random, count: int) -> list[tuple[Step, ...]]:
+    """Return ``count`` different sequences of steps, drawn alike, so that only the clues tell the true one.
+
+    A step has two forms, which differ in the trade or in the relation. Half of the sequences use each form, so neither
+    the commonest form of a step nor an unusual one gives anything away.
+    """
+    trades, relations = source.sample(TRADES, 2 * CHAIN), source.sample(RELATIONS, 2 * CHAIN)
+    forms = []
+    for i in range(CHAIN):
+        changed = (CHAIN, 0) if source.random() < 0.5 else (0, CHAIN)
+        forms.append([Step(trades[i], relations[i]), Step(trades[i + changed[0]], relations[i + changed[1]])])
+    while True:
+        columns = [source.sample([form[j % 2] for j in range(count)], count) for form in forms]
+        sequences = list(zip(*columns, strict=True))
+        if len(set(sequences)) == count:
+            return sequences
+
+
 def _draw_worlds(namer: Namer, count: int, shared: int) -> list[Names]:
-    common = [_person(namer) for _ in range(shared)]
+    common = [namer.word() for _ in range(shared)]
     worlds = []
     for _ in range(count):
-        a, b, c, d, e = [*[_person(namer) for _ in range(CHAIN - shared)], *common]
+        a, b, c, d, e = [*[namer.word() for _ in range(CHAIN - shared)], *common]
         worlds.append((a, b, c, d, e))
     return worlds
 
 
-def _facts(
-    source: random.Random,
-    namer: Namer,
-    config: EUREQAConfig,
-    steps: list[tuple[str, str]],
-    worlds: list[Names],
-    leaf: str,
+def _draw_facts(
+    source: random.Random, namer: Namer, config: EUREQAConfig, candidates: list[Candidate], leaf: str
 ) -> list[Fact]:
-    """The facts of every world, and those that lead astray."""
-    facts: dict[Fact, None] = {}
-    for world in worlds:
-        for person, other, (trade, relation) in zip(world, (*world[1:], leaf), steps, strict=True):
-            facts[Fact(person, trade, relation, other)] = None
-    for i, (trade, relation) in enumerate(steps):
-        others = [leaf] if i == CHAIN - 1 else [world[i + 1] for world in worlds]
-        for _ in range(config.dead_ends if i > 0 else 0):
-            facts[Fact(_person(namer), trade, relation, source.choice(others))] = None
-        for _ in range(config.misfits):
-            if source.random() < 0.5:
-                wrong = source.choice([t for t in TRADES if t != trade])
-                facts[Fact(_person(namer), wrong, relation, source.choice(others))] = None
-            else:
-                wrong = source.choice([r for r in RELATIONS if r != relation])
-                facts[Fact(_person(namer), trade, wrong, source.choice(others))] = None
+    """Return the facts of all candidates, with dead ends and misfits spread evenly among them, and of strangers."""
+    facts = {
+        Fact(*fact): None
+        for steps, chains in candidates
+        for names in chains
+        for fact in zip(names, steps, (*names[1:], leaf), strict=True)
+    }
+    for i in range(CHAIN):
+        for number in range((config.dead_ends if i else 0) + config.misfits):
+            steps, chains = source.choice(candidates)
+            trade, relation = steps[i]
+            if number < config.misfits and source.random() < 0.5:
+                trade = source.choice([t for t in TRADES if t != trade])
+            elif number < config.misfits:
+                relation = source.choice([r for r in RELATIONS if r != relation])
+            other = (*source.choice(chains), leaf)[i + 1]
+            facts[Fact(namer.word(), Step(trade, relation), other)] = None
     for _ in range(config.strangers):
-        facts[Fact(_person(namer), source.choice(TRADES), source.choice(RELATIONS), _person(namer))] = None
+        step = Step(source.choice(TRADES), source.choice(RELATIONS))
+        facts[Fact(namer.word(), step, namer.word())] = None
     return list(facts)
-
-
-def _clues(steps: list[tuple[str, str]], source: random.Random) -> list[str]:
-    masks = [f"entity {letter}" for letter in (*LETTERS, "F")]
-    clues = [
-        Fact("", trade, relation, "").sentence(masks[i], masks[i + 1]) for i, (trade, relation) in enumerate(steps)
-    ]
-    source.shuffle(clues)
-    return clues
-
-
-def _person(namer: Namer) -> str:
-    return namer.word()

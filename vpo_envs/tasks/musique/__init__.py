@@ -2,6 +2,7 @@
 
 from vpo_envs.tasks.musique.env import MuSiQueEnv
 from vpo_envs.tasks.musique.generator import MuSiQueConfig
-from vpo_envs.tasks.musique.task import MuSiQueOutcome, MuSiQueTask
+from vpo_envs.tasks.musique.scoring import MuSiQueOutcome
+from vpo_envs.tasks.musique.task import MuSiQueTask
 
 __all__ = ["MuSiQueConfig", "MuSiQueEnv", "MuSiQueOutcome", "MuSiQueTask"]

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs_data.readers import OnBadRow
-from vpo_envs.core import Split, UnknownFront
+from vpo_envs.core import UnknownFront
 from vpo_envs.data_env import DataTextEnv, Mode
 from vpo_envs.generation import read_knobs
+from vpo_envs.tasks.musique.front import best_outcomes
 from vpo_envs.tasks.musique.generator import PRESETS, MuSiQueConfig, draw_question
 from vpo_envs.tasks.musique.rows import read_published
-from vpo_envs.tasks.musique.task import (
-    MAX_HOPS,
-    OBJECTIVES,
-    SCALAR_WEIGHTS,
-    MuSiQueAnswer,
-    MuSiQueOutcome,
-    MuSiQueTask,
-    falling_objective,
-    judge,
-)
-from vpo_envs.tasks.musique.text import question_prompt, read_answer, write_answer
+from vpo_envs.tasks.musique.scoring import OBJECTIVES, SCALAR_WEIGHTS, MuSiQueOutcome, falling_objective, judge
+from vpo_envs.tasks.musique.task import MAX_HOPS, MuSiQueTask
+from vpo_envs.tasks.musique.text import MuSiQueAnswer, question_prompt, read_answer, write_answer
 
 
 class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
-    """Answer questions that take two to four steps, and cite the paragraph that each step rests on.
+    """Answer questions that take two to four steps, and cite the paragraph that supports each step.
 
     ## Description
 
-    A question over numbered paragraphs, most of which lead nowhere. The generated ones are about an invented world, in
+    A question over numbered paragraphs, most of which lead nowhere. Generated questions are about an invented world, in
     the schema of MuSiQue-Ans (Trivedi et al., 2022), whose own rows can be loaded instead; the decomposition is that of
     Vector Policy Optimization (arXiv 2605.22817). In ``mode="conflict"`` fewer citations count than the question has
     steps, so that an answer must choose which steps to support.
@@ -56,13 +47,12 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
        inactive: their entries are 0 and carry no weight.
     4. ``answer_f1``: token F1 of the final answer after SQuAD's normalisation, the best over the gold answers.
 
-    The scalar of the paper weighs each step once and the F1 three times. ``pareto_front()`` is exact, for a subclass
-    with other objectives too, as long as none of them falls when an answer finds more steps, gets a higher F1 or cites
-    less.
+    The scalar of the paper weighs each step once and the F1 three times. ``pareto_front()`` is exact, and also for a
+    subclass whose objectives never fall when an answer finds more steps, gets a higher F1 or cites less.
 
     ## Starting state
 
-    A question of the split, or the one that ``reset(options={"index": i})`` or ``options={"task": task}`` names.
+    A random question of the split, or the one that ``reset(options={"index": i})`` or ``options={"task": task}`` names.
 
     ## Episode end
 
@@ -78,15 +68,9 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     * v0: first version.
 
     Args:
-        source: ``"builtin"`` for generated questions; a file or ``"hf:org/name"`` with rows of MuSiQue-Ans.
-        mode: ``"paper"`` or ``"conflict"``.
+        mode: ``"paper"`` or ``"conflict"``; the latter for generated questions only.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.musique.generator.MuSiQueConfig``.
-        on_bad_row: ``"error"`` or ``"skip"``.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        num_answers: Answers per response.
-        answers_as_steps: One answer a step.
-        data_seed: Which stream of generated questions.
-        render_mode: ``None`` or ``"ansi"``.
+        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of MuSiQue-Ans.
     """
 
     task_type = MuSiQueTask
@@ -94,29 +78,8 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     objectives = OBJECTIVES
     scalar_weights = SCALAR_WEIGHTS
 
-    def __init__(
-        self,
-        *,
-        source: str = "builtin",
-        mode: Mode = "paper",
-        difficulty: dict[str, Any] | None = None,
-        on_bad_row: OnBadRow = "error",
-        split: Split = "train",
-        num_answers: int = 1,
-        answers_as_steps: bool = False,
-        data_seed: int = 0,
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(
-            source=source,
-            mode=mode,
-            on_bad_row=on_bad_row,
-            split=split,
-            num_answers=num_answers,
-            answers_as_steps=answers_as_steps,
-            data_seed=data_seed,
-            render_mode=render_mode,
-        )
+    def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(mode=mode, **options)
         self.config: MuSiQueConfig = read_knobs(PRESETS[mode], difficulty)
         if (mode == "conflict") is not (self.config.missing_citations > 0):
             wanted = "no missing_citations" if mode == "paper" else "missing_citations of 1 or more"
@@ -127,11 +90,11 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
         return draw_question(rng, self.config, self.split)
 
     def read_row(self, raw: Mapping[str, Any]) -> MuSiQueTask:
-        """A row of MuSiQue-Ans."""
+        """Read a row of MuSiQue-Ans."""
         return read_published(raw)
 
     def prompt(self, task: MuSiQueTask, num_answers: int) -> str:
-        """Paragraphs, question and what is wanted."""
+        """Return the paragraphs, the question and the tags to fill in."""
         return question_prompt(task, num_answers)
 
     def parse(self, text: str) -> MuSiQueAnswer:
@@ -139,16 +102,16 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
         return read_answer(text)
 
     def evaluate(self, task: MuSiQueTask, answer: MuSiQueAnswer) -> MuSiQueOutcome:
-        """Find the steps that are cited, and compare the final answer."""
+        """Find the steps that are cited, and compare the final answer with the gold ones."""
         return judge(task, answer)
 
     def active(self, task: MuSiQueTask) -> NDArray[np.bool_]:
-        """The steps that the question has, and the F1; all of a subclass's further objectives."""
+        """Return which objectives count: all but the steps that the question does not have."""
         absent = {f"hop_{hop}" for hop in range(len(task.hops) + 1, MAX_HOPS + 1)}
         return np.array([name not in absent for name in self.objective_names])
 
     def outcome_front(self, task: MuSiQueTask) -> Sequence[tuple[MuSiQueOutcome, str]]:
-        """Every set of gold paragraphs that can be cited, with the right final answer.
+        """Return the outcome of every set of gold paragraphs that can be cited, with the right final answer.
 
         Raises:
             UnknownFront: An objective falls when an answer does better in one of the facts, or the subclass changes
@@ -166,17 +129,10 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
                 f"objective {falling!r} of {own.__name__} is not monotone in steps found, F1 and citations, "
                 "so its front may be another: override outcome_front"
             )
-        gold = list(dict.fromkeys(task.support))
-        cited = [
-            paragraphs
-            for size in range(min(task.max_citations, len(gold)), -1, -1)
-            for paragraphs in combinations(gold, size)
-        ]
-        answers = [write_answer(paragraphs, task.answers[0]) for paragraphs in cited]
-        return [(judge(task, read_answer(answer)), answer) for answer in answers]
+        return best_outcomes(task)
 
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Answers of which about half are the best there is; others miss a paragraph or name another thing."""
+        """Return answers of which about half are optimal; others miss a paragraph or give another step's answer."""
         numbers = [paragraph.number for paragraph in task.paragraphs]
         demonstrations = []
         for _ in range(num_answers):

@@ -1,7 +1,8 @@
 """Questions over an invented world: a chain of relations, its paragraphs, and others that look alike.
 
-Every relation of a thing stands in the one paragraph about that thing and leads to one other thing, and no two things
-share a word of their names. So each step has one answer in one paragraph, and the final answer stands nowhere else.
+A relation of a thing is stated in the one paragraph about that thing and leads to one other thing, and no two things
+share a word of their names. So each step has one answer in one paragraph, and the final answer occurs nowhere else.
+Side facts lead to paragraphs as the steps do, so the chain cannot be found by following titles.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -32,13 +34,10 @@ class MuSiQueConfig(BaseModel):
     hops: tuple[int, int] = Field((2, 4), description="steps of the reasoning")
     paragraphs: int = Field(20, ge=4, le=200, description="paragraphs in all")
     lookalikes: int = Field(2, ge=0, le=20, description="paragraphs per step that state its relation of another thing")
-    side_facts: tuple[int, int] = Field((0, 2), description="other relations of the same thing that a paragraph states")
-    asides: tuple[int, int] = Field((1, 3), description="sentences of a paragraph that lead nowhere, three at most")
+    side_facts: tuple[int, int] = Field((2, 3), description="other relations that a paragraph states, three at most")
+    asides: tuple[int, int] = Field((0, 1), description="sentences of a paragraph that lead nowhere, three at most")
     missing_citations: int = Field(
-        0,
-        ge=0,
-        le=MAX_HOPS - 1,
-        description="how many citations fewer than steps count, which makes the steps conflict",
+        0, ge=0, le=MAX_HOPS - 1, description="by how much the citations that count fall short of the steps"
     )
 
     @field_validator("hops", "side_facts", "asides")
@@ -67,7 +66,7 @@ def draw_question(rng: np.random.Generator, config: MuSiQueConfig, split: Split)
     """Draw a question of ``split``: a function of the generator's state, the configuration and the split.
 
     Raises:
-        ValueError: The configuration makes no question whose objectives conflict as they should.
+        ValueError: No question whose objectives conflict was found.
     """
     source = random.Random(int.from_bytes(rng.bytes(16)))
     for _ in range(MAX_TRIES):
@@ -86,7 +85,7 @@ def draw_question(rng: np.random.Generator, config: MuSiQueConfig, split: Split)
 
 @lru_cache(maxsize=32)
 def conflicts(hop_count: int, max_citations: int) -> bool:
-    """Whether the exact front proves that no answer has everything and that three answers beat one by 0.05 in E_w."""
+    """Return whether no answer has everything and three answers beat one by 0.05 in E_w, by the exact front."""
     if not 1 <= max_citations < hop_count:
         return False
     best = [[float(i in cited) for i in range(hop_count)] for cited in combinations(range(hop_count), max_citations)]
@@ -98,7 +97,7 @@ def conflicts(hop_count: int, max_citations: int) -> bool:
 
 
 def _draw_chain(source: random.Random, namer: Namer, hop_count: int) -> tuple[list[Relation], list[Thing]]:
-    """Relations that lead from one thing to the next, no relation twice."""
+    """Return relations that lead from one thing to the next, no relation twice, and the things."""
     while True:
         things = [new_thing(namer, source.choice(KINDS))]
         chain: list[Relation] = []
@@ -119,6 +118,13 @@ def _question(chain: list[Relation], start: Thing) -> str:
     return chain[-1].question.format(s=phrase)
 
 
+class Page(NamedTuple):
+    """A paragraph in the making: its subject, and the relations of the subject that it states."""
+
+    subject: Thing
+    facts: list[tuple[Relation, Thing]]
+
+
 def _write(
     source: random.Random,
     namer: Namer,
@@ -127,17 +133,7 @@ def _write(
     things: list[Thing],
     question: str,
 ) -> MuSiQueTask:
-    subjects = list(zip(things, chain, strict=False))
-    for relation in [relation for relation in chain for _ in range(config.lookalikes)]:
-        subjects.append((new_thing(namer, relation.subject), relation))
-    subjects = subjects[: config.paragraphs]
-    while len(subjects) < config.paragraphs:
-        kind = source.choice(KINDS)
-        subjects.append((new_thing(namer, kind), source.choice(OF_KIND[kind])))
-    texts = []
-    for i, (subject, relation) in enumerate(subjects):
-        target = things[i + 1] if i < len(chain) else new_thing(namer, relation.object)
-        texts.append(_paragraph(source, namer, config, subject, relation, target))
+    pages = _draw_pages(source, namer, config, chain, things)
     order = list(range(config.paragraphs))
     source.shuffle(order)
     number_of = {i: number for number, i in enumerate(order)}
@@ -145,7 +141,8 @@ def _write(
         id=f"{len(chain)}hop__{source.getrandbits(64):016x}",
         question=question,
         paragraphs=tuple(
-            Paragraph(number=number, title=subjects[i][0].name, text=texts[i]) for number, i in enumerate(order)
+            Paragraph(number=number, title=pages[i].subject.name, text=_text(source, config, pages[i]))
+            for number, i in enumerate(order)
         ),
         hops=tuple(
             Hop(
@@ -160,13 +157,50 @@ def _write(
     )
 
 
-def _paragraph(
-    source: random.Random, namer: Namer, config: MuSiQueConfig, subject: Thing, relation: Relation, target: Thing
-) -> str:
-    others = [other for other in OF_KIND[subject.kind] if other is not relation]
-    count = min(source.randint(*config.side_facts), len(others))
-    sentences = [state(source, relation, subject, target)]
-    sentences += [state(source, o, subject, new_thing(namer, o.object)) for o in source.sample(others, count)]
-    sentences += asides(source, subject.kind, source.randint(*config.asides))
+def _draw_pages(
+    source: random.Random, namer: Namer, config: MuSiQueConfig, chain: list[Relation], things: list[Thing]
+) -> list[Page]:
+    """Return the pages of the chain, then pages that side facts lead to, then lookalikes.
+
+    A side fact leads to a new page while there is room, and after that to any page of the right kind or to a thing
+    without a page.
+    """
+    drafts = list(zip(things, chain, strict=False))
+    lookalikes = [(new_thing(namer, r.subject), r) for r in chain for _ in range(config.lookalikes)]
+    lookalikes = lookalikes[: config.paragraphs - len(drafts)]
+    titled = [thing for thing, _ in (*drafts, *lookalikes)]
+    pages: list[Page] = []
+    while len(pages) < config.paragraphs:
+        if len(pages) == len(drafts):
+            drafts += lookalikes or [_draft(source, new_thing(namer, source.choice(KINDS)))]
+            lookalikes = []
+        subject, main = drafts[len(pages)]
+        others = [relation for relation in OF_KIND[subject.kind] if relation is not main]
+        count = min(source.randint(*config.side_facts), len(others))
+        page = Page(subject, [])
+        for relation in (main, *source.sample(others, count)):
+            known = [thing for thing in titled if thing.kind == relation.object and thing != subject]
+            if relation is main and len(pages) < len(chain):
+                target = things[len(pages) + 1]
+            elif len(titled) < config.paragraphs:
+                target = new_thing(namer, relation.object)
+                titled.append(target)
+                drafts.append(_draft(source, target))
+            elif source.randint(0, len(known)):
+                target = source.choice(known)
+            else:
+                target = new_thing(namer, relation.object)
+            page.facts.append((relation, target))
+        pages.append(page)
+    return pages
+
+
+def _draft(source: random.Random, thing: Thing) -> tuple[Thing, Relation]:
+    return thing, source.choice(OF_KIND[thing.kind])
+
+
+def _text(source: random.Random, config: MuSiQueConfig, page: Page) -> str:
+    sentences = [state(source, relation, page.subject, target) for relation, target in page.facts]
+    sentences += asides(source, page.subject.kind, source.randint(*config.asides))
     source.shuffle(sentences)
     return " ".join(sentences)

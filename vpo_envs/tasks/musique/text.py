@@ -1,12 +1,13 @@
-"""How a multi-hop question is put to a model, and how an answer is read back."""
+"""The prompt of a multi-hop question, and the reader of its answers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from vpo_envs.core import Unparsable
-from vpo_envs.tasks.musique.task import MAX_CITATIONS, MuSiQueAnswer, MuSiQueTask, has_words
+from vpo_envs.tasks.musique.task import MAX_CITATIONS, MuSiQueTask, has_words
 from vpo_envs.text import answer_tags, read_tag, squad_tokens
 
 INTEGER = re.compile(r"\d+")
@@ -15,10 +16,19 @@ LONGEST_NUMBER = 9
 NUMBER_WORDS = ("no", "one", "two", "three", "four")
 
 
-def read_citations(text: str) -> tuple[int, ...]:
-    """The first four distinct integers of a text, whatever stands between them: ``[3]``, ``3 and 7``, ``7.``.
+class MuSiQueAnswer(NamedTuple):
+    """A parsed answer."""
 
-    A number too long for any paragraph reads as -1.
+    citations: tuple[int, ...]
+    """The first :data:`MAX_CITATIONS` distinct paragraph numbers, in the order of the text."""
+    tokens: tuple[str, ...]
+    """The final answer, normalised."""
+
+
+def read_citations(text: str) -> tuple[int, ...]:
+    """Return the first four distinct integers of a text, however separated: ``[3]``, ``3 and 7``, ``7.``.
+
+    A number too long for any paragraph is read as -1.
     """
     found: list[int] = []
     for match in INTEGER.finditer(text):
@@ -32,56 +42,57 @@ def read_citations(text: str) -> tuple[int, ...]:
 
 
 def read_answer(text: str) -> MuSiQueAnswer:
-    """Read an answer: citations in ``<support>``, which may be left out, and the answer proper in ``<final>``.
+    """Read an answer: citations in an optional ``<support>``, and the answer itself in ``<final>``.
 
     Raises:
-        Unparsable: There is no ``<final>``, or no letter or digit in it.
+        Unparsable: There is no ``<final>``, or it contains no letter or digit.
     """
     final = read_tag(text, "final")
     if final is None:
         raise Unparsable("no <final>…</final>")
     if not has_words(final):
-        raise Unparsable("<final> holds no answer")
+        raise Unparsable("<final> contains no letter or digit")
     support = read_tag(text, "support")
     return MuSiQueAnswer(() if support is None else read_citations(support), squad_tokens(final))
 
 
 def write_answer(citations: Sequence[int], final: str) -> str:
-    """What stands inside an answer tag."""
+    """Return the content of an answer tag."""
     return f"<support>{', '.join(map(str, citations))}</support><final>{final}</final>"
 
 
 def question_prompt(task: MuSiQueTask, num_answers: int) -> str:
-    """Paragraphs, question, rules and the tags that are wanted."""
+    """Return the paragraphs, the question, the rules and the tags to fill in."""
     cap = task.max_citations
     rule = (
         f"Cite at most {NUMBER_WORDS[cap]} different paragraph{'s' if cap > 1 else ''}: further citations do not count."
     )
     if cap < len(set(task.support)):
         rule += f" The question takes {NUMBER_WORDS[len(task.support)]} steps, so choose which of them to support."
-    tags = answer_tags(num_answers)
     if num_answers == 1:
-        wanted = ["Give one answer in this form:"]
+        wanted = "Give one answer in this form:"
     else:
-        wanted = [
+        wanted = (
             f"Give {num_answers} different answers that make different trade-offs between these goals. They are judged "
             "together: under each weighting of the goals only the best of them counts. Use this form:"
-        ]
-    form = [f"{opening}<support>...</support><final>...</final>{closing}" for opening, closing in tags]
+        )
     return "\n".join(
         [
-            "Answer the question from the paragraphs. It takes several steps, each of which rests on one paragraph.",
+            "Answer the question using the paragraphs below. It takes several steps, each answered by one paragraph.",
             "",
             *[f"[{paragraph.number}] {paragraph.title}: {paragraph.text}" for paragraph in task.paragraphs],
             "",
             f"Question: {task.question}",
             "",
-            "An answer has two parts: the numbers of the paragraphs that it rests on, in <support>, and the answer "
+            "An answer has two parts: the numbers of the paragraphs that support it, in <support>, and the answer "
             "itself, as short as possible, in <final>.",
             rule,
-            "It is scored on citing the paragraph of each step, and on the words that its final answer shares with the "
-            "right one.",
-            *wanted,
-            *form,
+            "You score for citing the paragraph of each step, and for the words that your final answer shares with the "
+            "correct one.",
+            wanted,
+            *[
+                f"{opening}<support>...</support><final>...</final>{closing}"
+                for opening, closing in answer_tags(num_answers)
+            ],
         ]
     )
