@@ -22,8 +22,10 @@ from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.libraries import check_libraries
-from vpo_agent.pareto.evaluate import Pool, measures, sample_pool
+from vpo_agent.pareto.measures import measures
 from vpo_agent.pareto.metrics import diversity
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
@@ -290,7 +292,7 @@ class Trainer:
     def _validate(self) -> dict[str, Any]:
         """Return the row of an evaluation on validation prompts."""
         pool = self._sample_pool(self._validation_env, self.config.eval_every_prompts)
-        means = {name.replace(" ", "_"): float(values.mean()) for name, values in measures(pool).items()}
+        means = {one.name.replace(" ", "_"): float(one.values.mean()) for one in measures(pool) if one.headline}
         return {"kind": "eval", "step": self.step, **means}
 
     def _checkpoint_due(self) -> bool:

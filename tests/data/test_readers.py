@@ -31,6 +31,8 @@ class Row(BaseModel):
 ROWS = [{"question": f"{i} + {i}, “quoted”\u2028?", "answer": 2 * i} for i in range(5)]
 AS_LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
 AS_ARRAY = json.dumps(ROWS, indent=1)
+CUT = gzip.compress(AS_LINES.encode(), mtime=0)[:-20]
+BAD_BITS = gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 40
 
 
 def read_row(raw: Mapping[str, Any]) -> Row:
@@ -111,13 +113,13 @@ DEEP = "[" * 100_000
         ("none.json", b"[]", r"none\.json is empty: it holds no rows"),
         (
             "cut.jsonl.gz",
-            gzip.compress(AS_LINES.encode(), mtime=0)[:-20],
+            CUT,
             r"cut\.jsonl\.gz: the gzip file is damaged or cut",
         ),
         ("not.jsonl.gz", AS_LINES.encode(), r"not\.jsonl\.gz: the gzip file is damaged or cut"),
         (
             "bits.json.gz",
-            gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 40,
+            BAD_BITS,
             r"bits\.json\.gz: the gzip file is damaged or cut",
         ),
         ("cut.json", AS_ARRAY.encode()[:-9], r"cut\.json: not JSON \("),

@@ -28,8 +28,12 @@ def train_and_report(job: Job) -> str:
     """
     # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
     check_libraries()
-    from vpo_agent.pareto.evaluate import best_at_k_curve, compare, measures, optimum, table
-    from vpo_agent.report.plots import plot_best_at_k, plot_learning_curves
+    from vpo_agent.pareto.measures import measures
+    from vpo_agent.pareto.summary import summarise
+    from vpo_agent.report.figures import draw_curves
+    from vpo_agent.report.methods import Method
+    from vpo_agent.report.plots import plot_learning_curves
+    from vpo_agent.report.tables import change_rows, change_table
     from vpo_agent.runs.checkpoints import write_text_atomically
     from vpo_agent.runs.run_folder import read_metrics
     from vpo_agent.trainer import Trainer
@@ -65,23 +69,19 @@ def train_and_report(job: Job) -> str:
         print(f"\ngo on with --resume --name {folder.path.name}{place}", file=sys.stderr)
         raise
 
-    rows = compare(measures(before), measures(after), seed=config.seed)
-    text = table(rows)
-    best = optimum(after)
+    rows = change_rows(measures(before), measures(after))
+    text = change_table(rows)
+    optimum = after.optimum()
+    best = None if optimum is None else float(optimum.mean())
     ceiling = "" if best is None else f"\nBest scalar reward on the exact fronts (mean): {best:.3f}\n"
     heading = f"{config.eval_prompts} {config.eval_split} prompts, {config.eval_rollouts} rollouts x {m} answers each"
-    results = {
-        "optimum": best,
-        "measures": [
-            {"measure": r.measure, "before": r.before, "after": r.after, **r.difference._asdict()} for r in rows
-        ],
-    }
-    curves = {"before": best_at_k_curve(before), "after": best_at_k_curve(after)}
+    results = {"optimum": best, "measures": rows}
+    curves = [Method(label, (summarise(pool),)) for label, pool in (("before", before), ("after", after))]
     with folder.room():
         write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
         plot_learning_curves(read_metrics(folder.metrics), folder.path / "learning_curves.png")
-        plot_best_at_k(curves, folder.path / "best_at_k.png", optimum=best)
+        draw_curves(curves, folder.path / "best_at_k.png")
     print(f"\n{heading}\n\n{text}\n{ceiling}")
     print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
     print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")

@@ -1,35 +1,38 @@
-"""Intervals of many numbers at once: over prompts by a bootstrap, over training seeds by Student's t.
+"""Confidence intervals: over prompts by a bootstrap, over training seeds by Student's t.
 
 The two answer different questions. An interval over prompts says how a trained model would do on other prompts; one
-over seeds says how the method would do if it was trained again. Neither contains the other, so they are shown apart.
+over seeds says how the method would do if it were trained again. Neither contains the other, so they are shown apart.
+Every function takes a column of numbers or a table with c columns, and treats each column alike.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from vpo_agent.pareto.pool import Floats
+
 RESAMPLES = 4000
 
 
 class Band(NamedTuple):
-    """Means and the bounds of their intervals, each shape (c,)."""
+    """Means and the bounds of their intervals, each a number or shape (c,)."""
 
-    mean: Floats
-    low: Floats
-    high: Floats
+    mean: Any
+    low: Any
+    high: Any
 
 
 def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Band:
-    """Means over prompts with percentile bootstrap intervals, the same resampled prompts in every column.
+    """Return means over prompts with percentile bootstrap intervals (Efron 1979).
 
-    For a paired difference give the difference per prompt.
+    Every column is resampled with the same prompts. For a paired difference between two methods, pass the difference
+    per prompt: a prompt is then resampled with both its values, and how hard it is cancels out.
 
     Args:
-        values: One row per prompt, shape (N, c), finite.
+        values: One row per prompt, shape (N,) or (N, c), finite.
         confidence: The share of resamples inside each interval, in (0, 1).
         resamples: Bootstrap samples drawn.
         seed: The same seed gives the same intervals.
@@ -37,9 +40,7 @@ def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int 
     Raises:
         ValueError: Another shape, no prompts, or a value that is not finite.
     """
-    rows = np.asarray(values, dtype=np.float64)
-    if rows.ndim != 2 or len(rows) == 0 or not np.isfinite(rows).all():
-        raise ValueError(f"values must be finite, with one row per prompt, shape (N, c); got shape {rows.shape}")
+    rows = _rows(values, "prompt")
     count = len(rows)
     # How often each prompt is drawn decides the mean of a resample.
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
@@ -49,47 +50,46 @@ def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int 
 
 
 def over_seeds(values: ArrayLike, *, confidence: float = 0.95) -> Band | None:
-    """Means over training seeds with Student's t intervals of S − 1 degrees of freedom.
+    """Return means over training seeds with Student's t intervals of S − 1 degrees of freedom.
 
-    With the handful of seeds that a study has, a bootstrap over them would be far too narrow: of three seeds it covers
-    the true mean in about three cases of four.
+    A bootstrap over the handful of seeds that a study has would be far too narrow: over three seeds it covers the true
+    mean in about three cases of four.
 
     Args:
-        values: One row per seed, each already a mean over the same prompts, shape (S, c).
-        confidence: How often the interval covers the mean, where seeds vary normally.
+        values: One row per seed, each already a mean over the same prompts, shape (S,) or (S, c).
+        confidence: How often the interval covers the mean, if seeds vary normally.
 
     Returns:
-        ``None`` for a single seed, of which no spread is known.
+        ``None`` for a single seed, whose spread is unknown.
 
     Raises:
-        ValueError: Another shape, or no seeds.
+        ValueError: Another shape, no seeds, or a value that is not finite.
     """
-    rows = _seeds(values)
+    rows = _rows(values, "seed")
     if len(rows) < 2:
         return None
-    error = np.sqrt(rows.var(axis=0, ddof=1) / len(rows))
-    half = error * _t_quantile(np.full(rows.shape[1], len(rows) - 1.0), confidence)
+    half = np.sqrt(rows.var(axis=0, ddof=1) / len(rows)) * _t_quantile(len(rows) - 1.0, confidence)
     mean = rows.mean(axis=0)
     return Band(mean, mean - half, mean + half)
 
 
 def difference_over_seeds(baseline: ArrayLike, other: ArrayLike, *, confidence: float = 0.95) -> Band | None:
-    """Differences of means between two methods, with Welch's t interval over training seeds.
+    """Return differences of means between two methods, with Welch's t interval over training seeds.
 
-    Welch's takes the two spreads as they are and does not pair the seeds, which have nothing in common but a number.
+    Welch's t allows the two methods different spreads and does not pair seeds, which share nothing but a number.
 
     Args:
-        baseline: One row per seed, shape (S, c).
-        other: One row per seed of the other method, shape (T, c).
-        confidence: How often the interval covers the difference, where seeds vary normally.
+        baseline: One row per seed, shape (S,) or (S, c).
+        other: One row per seed of the other method, shape (T,) or (T, c).
+        confidence: How often the interval covers the difference, if seeds vary normally.
 
     Returns:
-        Other minus baseline; ``None`` where either has a single seed.
+        Other minus baseline; ``None`` if either has a single seed.
 
     Raises:
-        ValueError: Another shape, or no seeds.
+        ValueError: Another shape, no seeds, or a value that is not finite.
     """
-    first, second = _seeds(baseline), _seeds(other)
+    first, second = _rows(baseline, "seed"), _rows(other, "seed")
     if min(len(first), len(second)) < 2:
         return None
     parts = [rows.var(axis=0, ddof=1) / len(rows) for rows in (first, second)]
@@ -102,14 +102,14 @@ def difference_over_seeds(baseline: ArrayLike, other: ArrayLike, *, confidence: 
     return Band(mean, mean - half, mean + half)
 
 
-def _seeds(values: ArrayLike) -> Floats:
+def _rows(values: ArrayLike, unit: str) -> Floats:
     rows = np.asarray(values, dtype=np.float64)
-    if rows.ndim != 2 or len(rows) == 0:
-        raise ValueError(f"values must have one row per seed, shape (S, c); got shape {rows.shape}")
+    if rows.ndim not in (1, 2) or len(rows) == 0 or not np.isfinite(rows).all():
+        raise ValueError(f"values must be finite, with one row per {unit}, shape (n,) or (n, c); got {rows.shape}")
     return rows
 
 
-def _t_quantile(freedom: Floats, confidence: float) -> Floats:
+def _t_quantile(freedom: Floats | float, confidence: float) -> Floats:
     # Not scipy.stats, which takes a second to import.
     from scipy.special import stdtrit
 

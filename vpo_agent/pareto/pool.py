@@ -1,4 +1,4 @@
-"""A pool of scored answers: what one model wrote for a list of prompts, in a file that needs no model to be read."""
+"""A pool of scored answers: what one model wrote for a list of prompts, in a file that is read without it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Texts = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Pool:
-    """N prompts with R rollouts of m answers each, scored.
+    """The scored answers to N prompts: R rollouts of m answers each.
 
     Raises:
-        ValueError: The arrays do not fit together.
+        ValueError: Shapes of the arrays disagree.
     """
 
     rewards: NDArray[np.float32]
@@ -35,11 +35,11 @@ class Pool:
     """The index of each prompt in its split, (N,)."""
     objectives: tuple[str, ...]
     fronts: tuple[Floats, ...] | None
-    """The exact front of each prompt, arrays (f, d); ``None`` where the environment knows none."""
+    """The exact front of each prompt, arrays (f, d); ``None`` if the environment cannot compute it."""
     responses: Texts | None = None
-    """The R responses to each of the N prompts; ``None`` in a file from before they were kept."""
+    """The text of the R responses to each of the N prompts; ``None`` if they were not saved."""
     source: Mapping[str, Any] = field(default_factory=dict)
-    """Where the pool comes from, as far as it is known. JSON values under ``env``, ``env_kwargs``, ``split``,
+    """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
     ``seed``, ``step``, ``temperature`` and ``max_new_tokens``."""
 
@@ -67,6 +67,21 @@ class Pool:
                     raise ValueError(f"a front must have shape (f, {d}), f >= 1; got {front.shape}")
         if self.responses is not None and [len(row) for row in self.responses] != [rollouts] * n:
             raise ValueError(f"{n} prompts with {rollouts} rollouts need as many responses")
+
+    def active_rewards(self) -> Floats:
+        """The rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
+        return self.rewards.astype(np.float64) * self.active[:, None, None, :]
+
+    def scalar(self) -> Floats:
+        """The scalar reward of each answer under the prompt's fixed weights, (N, R, m)."""
+        return np.asarray(np.einsum("nrmd,nd->nrm", self.active_rewards(), self.scalar_weights))
+
+    def optimum(self) -> Floats | None:
+        """The best scalar reward on each exact front, (N,); ``None`` where no front is known."""
+        if self.fronts is None:
+            return None
+        pairs = zip(self.fronts, self.scalar_weights, strict=True)
+        return np.array([float((front @ weights).max()) for front, weights in pairs])
 
     def save(self, path: Path) -> None:
         """Write an ``.npz`` file, whole or not at all."""
@@ -117,6 +132,11 @@ class Pool:
         # A damaged file has zipfile, zlib and NumPy raise half a dozen types, some of them plain RuntimeErrors.
         except Exception as error:
             raise ValueError(f"cannot read the pool of answers {str(path)!r}: {error}") from error
+
+
+def counted(count: int, noun: str) -> str:
+    """Return the number with its noun: ``"1 answer"``, ``"3 answers"``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _as_bytes(value: Any) -> NDArray[np.uint8]:

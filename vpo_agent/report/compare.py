@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.pareto.summary import meaning
 from vpo_agent.report.compare_figures import draw_differences, draw_learning, draw_measures
 from vpo_agent.report.compare_page import write_html, write_markdown
 from vpo_agent.report.evaluation import describe
 from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
 from vpo_agent.report.folder import check_folder, whole_folder
-from vpo_agent.report.methods import Method
+from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.runs import check_comparable, differing_settings, group, read_run
-from vpo_agent.report.tables import common_names
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
@@ -106,12 +104,14 @@ def make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str
     names = common_names(methods)
     measures, differences = [], []
     for name in names:
-        about = meaning(name)
+        about = methods[0].summaries[0].measures[name]
+        units = dict.fromkeys(method.unit(name) for method in methods)
         for method in methods:
             values = method.values(name)
             measures.append(
                 {
                     "measure": name,
+                    "unit": " or ".join(units),
                     "better": about.better,
                     "meaning": about.meaning,
                     "method": method.label,

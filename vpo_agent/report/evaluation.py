@@ -55,7 +55,7 @@ def evaluate_pool(
     if env is not None and pool.responses is None:
         reason = "the pool was saved without its texts"
     method = Method(_label(pool), (summary,), (pool.source.get("seed"),))
-    rows = measure_rows(summary)
+    rows = measure_rows(list(summary.measures.values()))
     text = f"{describe(pool)}\n\n{measure_table(rows)}\n{_pass_note(summary)}"
     with whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")

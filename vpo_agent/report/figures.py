@@ -15,10 +15,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
+from vpo_agent.pareto.fronts import non_dominated
 from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.metrics import non_dominated
 from vpo_agent.pareto.pool import Floats, Pool
-from vpo_agent.pareto.summary import answers_of
 from vpo_agent.report.figure_style import (
     FAINT_INK,
     INK,
@@ -155,7 +154,7 @@ def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
 def default_pairs(pool: Pool, count: int = 2) -> list[Pair]:
     """The pairs of objectives with the most points to trade between: on the fronts, or else among the answers."""
     d = len(pool.objectives)
-    sets = answers_of(pool) if pool.fronts is None else pool.fronts
+    sets = _answers(pool) if pool.fronts is None else pool.fronts
 
     def points(pair: Pair) -> float:
         both = [np.asarray(vectors)[:, list(pair)] for vectors in sets]
@@ -181,7 +180,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         axes = figure.add_subplot(rows, columns, place + 1)
         dress(axes, method.label if len(methods) > 1 and place < columns else "")
         both = pool.active[:, across] & pool.active[:, up]
-        points = answers_of(pool)[both][:, :, [across, up]].reshape(-1, 2)
+        points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
         _bubbles(axes, points, facecolor=colour(number), alpha=0.75, lw=0)
         if pool.fronts is not None and both.any():
             fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
@@ -201,6 +200,12 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=INK, mew=1.3, **blank)
     legend_above(figure, legend, columns=2 if columns > 1 else 1)
     return save(figure, path)
+
+
+def _answers(pool: Pool) -> Floats:
+    """All answers of each prompt, (N, R·m, d)."""
+    rewards = pool.active_rewards()
+    return rewards.reshape(len(rewards), -1, rewards.shape[-1])
 
 
 def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
@@ -261,7 +266,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
 
 def outcome_shares(pool: Pool) -> Floats:
     """Share of the answers with each of :data:`OUTCOMES`, adding up to one."""
-    zero = (answers_of(pool) == 0).all(axis=2).ravel()
+    zero = (_answers(pool) == 0).all(axis=2).ravel()
     status = pool.status.ravel()
     ok = status == Status.OK
     parts = [ok & ~zero, ok & zero]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,29 +17,27 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Method:
-    """What is drawn as one curve and stands in one column."""
+    """What a figure draws as one curve and a table shows as one column."""
 
     label: str
     summaries: tuple[Summary, ...]
     """One for each of the S runs."""
-    seeds: tuple[int | None, ...]
-    """Training seed of each run, (S,); ``None`` where it is not known."""
+    seeds: tuple[int | None, ...] = (None,)
+    """Training seed of each run, (S,); ``None`` if unknown."""
     rows: tuple[tuple[Row, ...], ...] = field(default=())
-    """Rows of ``metrics.jsonl`` of each run, (S,); empty where there are none."""
+    """Rows of ``metrics.jsonl`` of each run, (S,); empty if there are none."""
 
     def values(self, name: str) -> Floats:
         """One measure, per seed and prompt, (S, N)."""
-        return np.stack([summary.values[name] for summary in self.summaries])
+        return np.stack([summary.measures[name].values for summary in self.summaries])
 
-    @property
-    def names(self) -> list[str]:
-        """The measures that every run has."""
-        first, *others = self.summaries
-        return [name for name in first.values if all(name in other.values for other in others)]
+    def unit(self, name: str) -> str:
+        """What one value of a measure is of, such as ``"rollout of 3 answers"``."""
+        return " or ".join(dict.fromkeys(summary.measures[name].unit for summary in self.summaries))
 
     @property
     def ks(self) -> NDArray[np.int_]:
-        """Numbers of answers of the curves, (c,)."""
+        """Numbers of answers on the curves, (c,)."""
         return self.summaries[0].ks
 
     @property
@@ -55,5 +53,11 @@ class Method:
 
     @property
     def best_of_sets(self) -> Floats:
-        """best@k with whole rollouts as the unit drawn, (S, N, s)."""
+        """best@k with rollouts drawn whole, (S, N, s)."""
         return np.stack([summary.best_of_sets for summary in self.summaries])
+
+
+def common_names(methods: Sequence[Method]) -> list[str]:
+    """The measures that every run of every method has, in the order of tables."""
+    first, *others = [summary.measures for method in methods for summary in method.summaries]
+    return [name for name in first if all(name in other for other in others)]

@@ -14,26 +14,18 @@ from typing import TypeGuard
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.metrics import BestAtKCurve
 from vpo_agent.report.figure_style import (
     FAINT_INK,
-    INK,
-    MARKERS,
-    PALETTE,
     PAPER,
     ROUND_STEPS,
     dress,
     legend_above,
     new_figure,
-    readable_ticks,
     save,
 )
-
-__all__ = ["BestAtKCurve", "plot_best_at_k", "plot_learning_curves"]
 
 Floats = NDArray[np.float64]
 
@@ -112,61 +104,6 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
     return save(figure, path)
 
 
-def plot_best_at_k(
-    curves: Mapping[str, BestAtKCurve],
-    path: str | os.PathLike[str],
-    *,
-    optimum: float | None = None,
-    band: str = "95 % interval over prompts",
-) -> Path:
-    """Draw best@k against k, one curve with its confidence band for each name, on a logarithmic k axis.
-
-    Args:
-        curves: The curves by name, for instance "before" and "after", in the order of the legend.
-        path: Where the PNG goes; missing folders are made.
-        optimum: The best that the exact fronts allow on the same scale, drawn as a horizontal line.
-        band: What the bands show, for the legend: an interval over prompts is not one over training seeds.
-
-    Returns:
-        The path written.
-
-    Raises:
-        ValueError: If there are no curves, the arrays of one differ in length or are empty, a k is below 1 or out of
-            order, a value is not finite, or ``path`` does not end in ``.png``.
-    """
-    if not curves:
-        raise ValueError("no best@k curves to plot: the mapping is empty; pass at least one BestAtKCurve")
-    if optimum is not None and not isfinite(optimum):
-        raise ValueError(f"optimum must be a finite number; got {optimum}; pass None where no front is known")
-    checked = {name: _checked(name, curve) for name, curve in curves.items()}
-
-    figure = new_figure(height=4.6)
-    axes = figure.add_subplot()
-    dress(axes, "")
-    legend: dict[str, Artist] = {}
-    ticks = readable_ticks(np.unique(np.concatenate([ks for ks, *_ in checked.values()])))
-    for number, (name, (ks, mean, low, high)) in enumerate(checked.items()):
-        color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-        axes.fill_between(ks, low, high, color=color, alpha=0.16, lw=0)
-        line = axes.plot(ks, mean, color=color, lw=2.2, marker=marker, ms=6.5, mec=PAPER, mew=1.0, zorder=3)
-        line[0].set_markevery([position for position, k in enumerate(ks) if k in ticks])
-        legend[name] = line[0]
-    if optimum is not None:
-        legend["exact front's optimum"] = axes.axhline(optimum, color=INK, lw=1.3, ls=(0, (5, 3)), zorder=2)
-    if any((low < high).any() for _, _, low, high in checked.values()):
-        legend[band] = Patch(facecolor=INK, alpha=0.16, lw=0)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
-    axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=ROUND_STEPS))
-    axes.set_xlabel("k, answers sampled per prompt", color=FAINT_INK, fontsize=11)
-    axes.set_ylabel("best@k, mean over prompts", color=FAINT_INK, fontsize=11)
-    legend_above(figure, legend)
-    return save(figure, path)
-
-
 # ------------------------------------------------------------------------------------------ their data
 
 
@@ -189,18 +126,6 @@ def smoothed(values: Floats) -> Floats:
     inside = slice(reach, reach + len(values))
     total = np.convolve(values, kernel)[inside]
     return np.asarray(total / np.convolve(np.ones(len(values)), kernel)[inside])
-
-
-def _checked(name: str, curve: BestAtKCurve) -> tuple[Floats, Floats, Floats, Floats]:
-    ks, mean, low, high = (np.asarray(values, dtype=np.float64) for values in curve)
-    shapes = [values.shape for values in (ks, mean, low, high)]
-    if len(set(shapes)) > 1 or ks.ndim != 1 or len(ks) == 0:
-        raise ValueError(f"curve {name!r} needs ks, mean, low and high of one length, at least 1; got shapes {shapes}")
-    if not np.isfinite([ks, mean, low, high]).all():
-        raise ValueError(f"curve {name!r} holds a value that is not finite; leave that k out")
-    if ks[0] < 1 or (np.diff(ks) <= 0).any():
-        raise ValueError(f"curve {name!r} needs k rising from 1 or more; got {ks.tolist()}")
-    return ks, mean, low, high
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.config import TrainConfig, make_config, read_config
-from vpo_agent.pareto.evaluate import sample_pool
 from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.figures import read_pairs
 from vpo_agent.rollouts.collect import make_text_env

@@ -1,59 +1,66 @@
-"""Markdown tables of measures."""
+"""Tables of measures, as rows of plain values and in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.summary import GROUPS, Summary, meaning
-from vpo_agent.report.methods import Method
+from vpo_agent.pareto.intervals import Band, over_prompts
+from vpo_agent.pareto.measures import Measure
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
 
-def measure_rows(summary: Summary) -> list[dict[str, Any]]:
-    """Each measure with its mean and its 95 % interval over prompts, group by group."""
-    names = ordered(list(summary.values))
-    rows = []
-    for name in names:
-        band = over_prompts(summary.values[name][:, None])
-        about = meaning(name)
-        rows.append(
-            {
-                "measure": name,
-                "mean": float(band.mean[0]),
-                "low": float(band.low[0]),
-                "high": float(band.high[0]),
-                "better": about.better,
-                "meaning": about.meaning,
-            }
-        )
-    return rows
+def measure_rows(measures: Sequence[Measure]) -> list[dict[str, Any]]:
+    """Return each measure with its mean and its 95 % interval over prompts."""
+    return [{**_about(one), **_band(over_prompts(one.values)), "meaning": one.meaning} for one in measures]
 
 
 def measure_table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows of :func:`measure_rows` in Markdown."""
+    body = [[named(row), row["unit"], number(row["mean"]), interval(row), row["meaning"]] for row in rows]
+    return markdown(["measure", "unit", "mean", "95 % interval over prompts", "meaning"], body, "llrrl")
+
+
+def change_rows(before: Sequence[Measure], after: Sequence[Measure]) -> list[dict[str, Any]]:
+    """Return each measure that both pools have, before and after training.
+
+    ``mean``, ``low`` and ``high`` are those of the difference, paired over the same prompts.
+    """
+    earlier = {one.name: one for one in before}
+    return [
+        {
+            **_about(one),
+            "before": float(earlier[one.name].values.mean()),
+            "after": float(one.values.mean()),
+            **_band(over_prompts(one.values - earlier[one.name].values)),
+            "headline": one.headline,
+        }
+        for one in after
+        if one.name in earlier
+    ]
+
+
+def change_table(rows: Sequence[dict[str, Any]]) -> str:
+    """The headline rows of :func:`change_rows` in Markdown."""
     body = [
         [
-            f"{row['measure']}{ARROWS[row['better']]}",
-            number(row["mean"]),
-            f"[{number(row['low'])}, {number(row['high'])}]",
-            row["meaning"],
+            named(row),
+            row["unit"],
+            number(row["before"]),
+            number(row["after"]),
+            number(row["mean"], signed=True),
+            interval(row, signed=True),
         ]
         for row in rows
+        if row["headline"]
     ]
-    return markdown(["measure", "mean", "95 % interval over prompts", "meaning"], body, "lrrl")
+    return markdown(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
 
 
-def ordered(names: Sequence[str]) -> list[str]:
-    """Names group by group, as they came within a group."""
-    return sorted(names, key=lambda name: GROUPS.index(meaning(name).group))
-
-
-def common_names(methods: Sequence[Method]) -> list[str]:
-    """The measures that every method has, group by group."""
-    return ordered([name for name in methods[0].names if all(name in method.names for method in methods)])
+def named(row: dict[str, Any]) -> str:
+    """The name of a row's measure, with an arrow in the direction that is better."""
+    return str(row["measure"]) + ARROWS[row["better"]]
 
 
 def number(value: float, signed: bool = False) -> str:
@@ -62,11 +69,24 @@ def number(value: float, signed: bool = False) -> str:
     return f"{rounded:+.3f}" if signed else f"{rounded:.3f}"
 
 
+def interval(row: dict[str, Any], signed: bool = False) -> str:
+    """The interval of a row, in brackets."""
+    return f"[{number(row['low'], signed)}, {number(row['high'], signed)}]"
+
+
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> str:
     """A table in Markdown; ``align`` has an l or r for each column."""
     bars = {"l": "---", "r": "---:"}
     lines = [head, [bars[side] for side in align], *body]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _about(one: Measure) -> dict[str, Any]:
+    return {"measure": one.name, "unit": one.unit, "better": one.better}
+
+
+def _band(band: Band) -> dict[str, float]:
+    return {name: float(value) for name, value in band._asdict().items()}
 
 
 def _cell(text: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.evaluate import Pool
 from vpo_agent.pareto.metrics import best_at_k
+from vpo_agent.pareto.pool import Pool
 from vpo_envs import Status
 
 TOLERANCE = 0.02
@@ -176,17 +176,15 @@ def hard_instances(pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERA
     if not pools:
         raise ValueError("hard_instances needs at least one pool of answers")
     first = pools[0]
-    if first.fronts is None:
+    optimum = first.optimum()
+    if optimum is None:
         raise ValueError("the pools carry no exact fronts, so no optimum is known: sample them with fronts")
     for pool in pools[1:]:
         if not np.array_equal(pool.indices, first.indices):
             raise ValueError("the pools are over different instances: sample them all with the same indices")
         if not np.allclose(pool.scalar_weights, first.scalar_weights):
             raise ValueError("the pools have different scalar weights, so their optima are not the same")
-    optimum = np.array([(front @ w).max() for front, w in zip(first.fronts, first.scalar_weights, strict=True)])
     solved = np.zeros(len(first.indices), dtype=bool)
     for pool in pools:
-        n, rollouts, m, d = pool.rewards.shape
-        scalar = np.einsum("nad,nd->na", pool.rewards.reshape(n, rollouts * m, d).astype(float), pool.scalar_weights)
-        solved |= best_at_k(scalar, k) >= optimum - tolerance
+        solved |= best_at_k(pool.scalar().reshape(len(solved), -1), k) >= optimum - tolerance
     return [int(index) for index in first.indices[~solved]]

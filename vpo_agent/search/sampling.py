@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.evaluate import Pool
 from vpo_agent.pareto.metrics import best_at_k
+from vpo_agent.pareto.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Env, Instance, check_budget, score
@@ -92,8 +92,7 @@ def best_of_pool(pool: Pool, budget: int) -> NDArray[np.float64]:
     Raises:
         ValueError: The pool holds fewer answers.
     """
-    n, rollouts, m, d = pool.rewards.shape
-    scalar = np.einsum("nad,nd->na", pool.rewards.reshape(n, rollouts * m, d).astype(float), pool.scalar_weights)
+    scalar = pool.scalar().reshape(len(pool.indices), -1)
     return np.stack([best_at_k(scalar, k) for k in range(1, budget + 1)], axis=1)
 
 

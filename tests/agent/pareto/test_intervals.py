@@ -7,16 +7,41 @@ import pytest
 from scipy import stats
 
 from vpo_agent.pareto.intervals import difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.pareto.metrics import bootstrap_mean
 
 
-def test_prompts_are_resampled_as_in_the_plain_bootstrap() -> None:
-    values = np.random.default_rng(0).random((150, 3))
-    band = over_prompts(values, resamples=20_000)
+def test_prompts_are_resampled_as_in_scipys_bootstrap() -> None:
+    values = np.random.default_rng(0).exponential(size=(80, 3))
+    band = over_prompts(values, confidence=0.9, resamples=20_000)
     for column in range(3):
-        plain = bootstrap_mean(values[:, column], resamples=20_000)
-        assert band.mean[column] == pytest.approx(plain.mean)
-        assert [band.low[column], band.high[column]] == pytest.approx([plain.low, plain.high], abs=2e-3)
+        sample = (values[:, column],)
+        theirs = stats.bootstrap(sample, np.mean, confidence_level=0.9, n_resamples=20_000, method="percentile", rng=1)
+        interval = theirs.confidence_interval
+        assert band.mean[column] == pytest.approx(values[:, column].mean())
+        assert [band.low[column], band.high[column]] == pytest.approx([interval.low, interval.high], abs=0.01)
+
+
+def test_a_single_column_may_be_flat() -> None:
+    values = np.random.default_rng(0).random((4, 1))
+    for function in (over_prompts, over_seeds):
+        flat, table = function(values[:, 0]), function(values)
+        assert flat is not None
+        assert table is not None
+        assert list(flat) == [array[0] for array in table]
+
+
+def test_the_bootstrap_is_deterministic_in_its_seed() -> None:
+    values = np.random.default_rng(0).random(30)
+    assert over_prompts(values, seed=1) == over_prompts(values, seed=1)
+    assert over_prompts(values, seed=1) != over_prompts(values, seed=2)
+
+
+def test_pairing_cancels_how_hard_the_prompts_are() -> None:
+    before = np.random.default_rng(0).random(100)
+    assert list(over_prompts(before + 0.05 - before)) == pytest.approx([0.05] * 3)
+
+
+def test_one_prompt_has_an_interval_of_no_width() -> None:
+    assert list(over_prompts([0.3])) == pytest.approx([0.3] * 3)
 
 
 def test_columns_share_their_resamples() -> None:
@@ -62,7 +87,7 @@ def test_equal_seeds_differ_by_a_point() -> None:
     assert (band.mean[0], band.low[0], band.high[0]) == (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("values", [np.zeros((0, 2)), np.zeros(3), np.full((2, 1), np.nan)])
-def test_what_is_no_table_of_prompts_is_refused(values: np.ndarray) -> None:
+@pytest.mark.parametrize("values", [np.zeros((0, 2)), np.zeros((1, 1, 1)), np.full((2, 1), np.nan)])
+def test_malformed_values_are_refused(values: np.ndarray) -> None:
     with pytest.raises(ValueError, match="one row per prompt"):
         over_prompts(values)

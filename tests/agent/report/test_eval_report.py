@@ -44,23 +44,23 @@ def test_what_comes_within_two_hundredths_of_the_prompts_own_optimum_passes() ->
         scores = pool.rewards[prompt].reshape(-1, 4).mean(axis=1)
         passed = scores >= front.mean(axis=1).max() - 0.02 - 1e-6
         pairs = [any(pair) for pair in itertools.combinations(passed, 2)]
-        assert summary.values["pass@1"][prompt] == pytest.approx(passed.mean())
-        assert summary.values["pass@2"][prompt] == pytest.approx(np.mean(pairs))
+        assert summary.measures["pass@1"].values[prompt] == pytest.approx(passed.mean())
+        assert summary.measures["pass@2"].values[prompt] == pytest.approx(np.mean(pairs))
 
 
 def test_a_threshold_of_the_users_own_replaces_it() -> None:
     pool = maze_pool()
     found = summarise(pool, threshold=0.6)
     scores = pool.rewards.reshape(5, -1, 4).mean(axis=2)
-    np.testing.assert_allclose(found.values["pass@1"], (scores >= 0.6 - 1e-6).mean(axis=1))
+    np.testing.assert_allclose(found.measures["pass@1"].values, (scores >= 0.6 - 1e-6).mean(axis=1))
     assert "0.6" in found.threshold
 
 
 def test_without_front_and_threshold_nothing_passes_or_fails() -> None:
     summary = summarise(random_pool(fronts=False))
     assert summary.passed is None
-    assert not [name for name in summary.values if name.startswith("pass@") or "coverage" in name]
-    assert "hypervolume" in summary.values
+    assert not [name for name in summary.measures if name.startswith("pass@") or "coverage" in name]
+    assert "hypervolume" in summary.measures
 
 
 def test_every_answer_has_one_outcome() -> None:
@@ -81,7 +81,7 @@ def test_the_exact_front_itself_leaves_nothing_to_gain() -> None:
     most = max(len(front) for front in pool.fronts)
     rewards = np.stack([front[np.arange(most) % len(front)] for front in pool.fronts])[:, :, None].astype(np.float32)
     full = replace(pool, rewards=rewards, status=np.zeros((3, most, 1), np.int8), responses=None)
-    values = summarise(full).values
+    values = {name: one.values for name, one in summarise(full).measures.items()}
     assert values["coverage"].tolist() == [1, 1, 1]
     for name in ("pool regret", "IGD+", "additive epsilon"):
         np.testing.assert_allclose(values[name], 0, atol=1e-6)
@@ -129,7 +129,7 @@ def test_a_saved_pool_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFix
     rows = {row["measure"]: row for row in found["measures"]}
     assert rows["best@6"]["low"] <= rows["best@6"]["mean"] <= rows["best@6"]["high"]
     assert rows["best@1"]["mean"] < rows["best@6"]["mean"] <= found["optimum"]
-    assert f"| best@6 ↑ | {rows['best@6']['mean']:.3f} |" in printed
+    assert f"| best@6 ↑ | 6 answers | {rows['best@6']['mean']:.3f} |" in printed
     page = (out / "eval.md").read_text(encoding="utf-8")
     assert printed.split("\n\n")[1] in page
     for image in ("curves.png", "fronts.png", "answers.png", "examples.png"):
@@ -204,7 +204,7 @@ def test_the_numbers_are_the_same_every_time(tmp_path: Path) -> None:
         ({}, ["--pairs", "gold,silver"], "unknown objective 'silver': choose among completion, gold, diamond"),
         ({}, ["--temperature", "0.5"], "is a saved pool, sampled already: leave --temperature out"),
         ({}, ["--checkpoint", "3"], "leave --checkpoint out"),
-        ({}, ["--threshold", "nan"], "the threshold of pass@k is a finite number, got nan"),
+        ({}, ["--threshold", "nan"], "the threshold of pass@k must be a finite number, got nan"),
         ({"env": "vpo/EUREQA-v0", "env_kwargs": {}}, [], "it is from another environment, or from another version"),
         ({"num_answers": 2}, [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
     ],
@@ -251,6 +251,6 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
 def test_every_number_of_a_table_is_finite() -> None:
     for pool in (random_pool(), random_pool(rollouts=1, answers=1), random_pool(fronts=False), maze_pool()):
-        for name, values in summarise(pool).values.items():
-            assert all(math.isfinite(value) for value in values), name
-            assert values.shape == (len(pool.indices),)
+        for name, one in summarise(pool).measures.items():
+            assert all(math.isfinite(value) for value in one.values), name
+            assert one.values.shape == (len(pool.indices),)

@@ -5,16 +5,19 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from pools import random_pool
 
-from vpo_agent.report.plots import BestAtKCurve, plot_best_at_k, plot_learning_curves
-
-KS = np.array([1, 2, 3, 5, 10, 30])
+from vpo_agent.pareto.summary import summarise
+from vpo_agent.report.figures import draw_curves
+from vpo_agent.report.methods import Method
+from vpo_agent.report.plots import plot_learning_curves
 
 
 def run_rows(steps: int) -> list[dict[str, object]]:
@@ -38,9 +41,9 @@ def run_rows(steps: int) -> list[dict[str, object]]:
     return rows
 
 
-def curve(offset: float) -> BestAtKCurve:
-    mean = offset + 0.1 * np.log(KS)
-    return BestAtKCurve(KS, mean, mean - 0.02, mean + 0.02)
+def methods(*names: str, **pool: Any) -> list[Method]:
+    """A method for each name, with a random pool of its own."""
+    return [Method(name, (summarise(random_pool(seed, **pool)),)) for seed, name in enumerate(names)]
 
 
 def pixels(path: Path) -> NDArray[np.uint8]:
@@ -112,66 +115,38 @@ def test_no_metrics_is_an_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_best_at_k_is_a_wide_light_png_with_both_curves(tmp_path: Path) -> None:
-    path = plot_best_at_k({"before": curve(0.2), "after": curve(0.4)}, tmp_path / "best.png", optimum=0.9)
-    picture = pixels(path)
-    assert picture.shape[1] == 1800
+def test_search_curves_are_a_wide_light_png_with_every_method(tmp_path: Path) -> None:
+    picture = pixels(draw_curves(methods("before", "after"), tmp_path / "curves.png"))
+    assert picture.shape[1] >= 1800
     assert picture.mean() > 230
-    assert has_color(picture, "#56606b")
     assert has_color(picture, "#0072b2")
+    assert has_color(picture, "#d55e00")
 
 
 def test_the_optimum_is_drawn_where_it_is_known(tmp_path: Path) -> None:
-    without = pixels(plot_best_at_k({"before": curve(0.2)}, tmp_path / "without.png"))
-    with_line = pixels(plot_best_at_k({"before": curve(0.2)}, tmp_path / "with.png", optimum=0.4))
-    darkest_row_with, darkest_row_without = [
-        int((picture.max(axis=-1) < 70).sum(axis=1).max()) for picture in (with_line, without)
-    ]
-    assert darkest_row_with > 700
-    assert darkest_row_with > darkest_row_without + 500
+    dashes = []
+    for fronts in (True, False):
+        picture = pixels(draw_curves(methods("before", fronts=fronts), tmp_path / "curves.png"))
+        dashes.append(int((picture.max(axis=-1) < 70).sum(axis=1).max()))
+    assert dashes[0] > dashes[1] + 200
 
 
-def test_curves_of_one_k_of_every_k_and_of_plain_lists_are_drawn(tmp_path: Path) -> None:
-    every = np.arange(1, 129)
-    level = np.full(128, 0.5)
-    curves = {
-        "one": BestAtKCurve(KS[:1], *[np.array([0.5])] * 3),
-        "every": BestAtKCurve(every, level, level, level),
-        "lists": BestAtKCurve([1, 2], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3]),  # type: ignore[arg-type]  # lists serve too
-    }
-    assert pixels(plot_best_at_k(curves, tmp_path / "best.png")).shape[1] == 1800
-    assert pixels(plot_best_at_k({"one": curves["one"]}, tmp_path / "one.png", optimum=0.5)).shape[1] == 1800
+@pytest.mark.parametrize(("rollouts", "answers"), [(1, 1), (128, 1)])
+def test_curves_of_one_k_and_of_many_are_drawn(tmp_path: Path, rollouts: int, answers: int) -> None:
+    drawn = draw_curves(methods("one", rollouts=rollouts, answers=answers), tmp_path / "curves.png")
+    assert pixels(drawn).shape[1] >= 1800
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (BestAtKCurve(KS, np.zeros(2), np.zeros(2), np.zeros(2)), "of one length"),
-        (BestAtKCurve(KS[:0], np.zeros(0), np.zeros(0), np.zeros(0)), "of one length, at least 1"),
-        (BestAtKCurve(KS[:2] - 1, np.zeros(2), np.zeros(2), np.zeros(2)), "rising from 1"),
-        (BestAtKCurve(KS[1::-1], np.zeros(2), np.zeros(2), np.zeros(2)), "rising from 1"),
-        (BestAtKCurve(KS[:1], np.array([np.nan]), np.zeros(1), np.zeros(1)), "not finite"),
-    ],
-)
-def test_a_malformed_curve_is_an_error_that_names_it(bad: BestAtKCurve, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"curve 'after'.*{message}"):
-        plot_best_at_k({"before": curve(0.2), "after": bad}, tmp_path / "best.png")
-
-
-def test_other_bad_arguments_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="mapping is empty"):
-        plot_best_at_k({}, tmp_path / "best.png")
-    with pytest.raises(ValueError, match="optimum must be a finite number; got nan"):
-        plot_best_at_k({"before": curve(0.2)}, tmp_path / "best.png", optimum=float("nan"))
+def test_a_figure_that_is_no_png_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"best\.pdf.*end it in \.png"):
-        plot_best_at_k({"before": curve(0.2)}, tmp_path / "best.pdf")
+        draw_curves(methods("before"), tmp_path / "best.pdf")
 
 
 def test_files_are_replaced_whole_in_folders_made_on_the_way(tmp_path: Path) -> None:
     path = tmp_path / "reports" / "new" / "best.png"
-    plot_best_at_k({"before": curve(0.2)}, str(path))
+    draw_curves(methods("before"), path)
     first = path.read_bytes()
-    plot_best_at_k({"before": curve(0.3)}, path)
+    draw_curves(methods("after", "before"), path)
     assert path.read_bytes() != first
     assert [entry.name for entry in path.parent.iterdir()] == ["best.png"]
 
@@ -180,17 +155,19 @@ def test_a_failed_write_leaves_the_old_picture_and_no_litter(tmp_path: Path) -> 
     folder = tmp_path / "best.png"
     folder.mkdir()
     with pytest.raises(OSError, match=r"best\.png"):
-        plot_best_at_k({"before": curve(0.2)}, folder)
+        draw_curves(methods("before"), folder)
     assert [entry.name for entry in tmp_path.iterdir()] == ["best.png"]
 
 
 def test_the_same_data_give_the_same_bytes_under_any_style_and_in_threads(tmp_path: Path) -> None:
+    shown = methods("before")
+
     def draw(name: str) -> bytes:
-        return plot_best_at_k({"before": curve(0.2)}, tmp_path / f"{name}.png", optimum=0.6).read_bytes()
+        return draw_curves(shown, tmp_path / f"{name}.png").read_bytes()
 
     plain = draw("plain")
     with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(draw, "abcdefgh")) == {plain}
+        assert set(pool.map(draw, "abcd")) == {plain}
     with mpl.rc_context(
         {"figure.facecolor": "black", "axes.facecolor": "black", "text.color": "white", "axes.edgecolor": "white"}
     ):

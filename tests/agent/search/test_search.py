@@ -16,7 +16,7 @@ from PIL import Image
 from toys import LETTERS, LETTERS_ID, LettersEnv, bpe_tokenizer, letters_tokenizer, tiny_model
 
 from vpo_agent.command import main
-from vpo_agent.pareto.evaluate import Pool
+from vpo_agent.pareto.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.search import (

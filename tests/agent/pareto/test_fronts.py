@@ -1,17 +1,16 @@
-"""Distances to the front, against counting cells, brute force and a second library."""
+"""Fronts, against counting cells and brute force."""
 
 from __future__ import annotations
 
 import itertools
 
-import moocore
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vpo_agent.pareto.front_metrics import additive_epsilon, hypervolume, igd_plus
+from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
 
 GRID = st.integers(0, 4).map(lambda value: value / 4)
 
@@ -26,13 +25,6 @@ def test_hypervolume_counts_the_cells_that_are_dominated(points: np.ndarray) -> 
     assert hypervolume(points, reference=-0.25) == pytest.approx(inside / len(upper))
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 4), (8, 3), (12, 4), (20, 5), (9, 8)])
-def test_hypervolume_agrees_with_a_second_library(n: int, d: int) -> None:
-    points = np.random.default_rng(n).random((n, d))
-    theirs = moocore.hypervolume(points, ref=np.full(d, -0.1), maximise=True) / 1.1**d
-    assert hypervolume(points) == pytest.approx(theirs)
-
-
 def test_hypervolume_of_nothing_and_of_everything() -> None:
     assert hypervolume(np.zeros((0, 3))) == 0
     assert hypervolume(np.ones((2, 3))) == pytest.approx(1)
@@ -41,6 +33,7 @@ def test_hypervolume_of_nothing_and_of_everything() -> None:
 
 def test_hypervolume_gives_up_on_many_points_in_many_objectives() -> None:
     assert hypervolume(np.random.default_rng(0).random((60, 16))) is None
+    assert hypervolume(np.ones((2, 40))) is None
 
 
 @given(
@@ -57,19 +50,32 @@ def test_distances_are_what_loops_over_their_definitions_give(front: np.ndarray,
     assert additive_epsilon(front, reached) == pytest.approx(max(0, *worst))
 
 
-def test_distances_agree_with_a_second_library() -> None:
-    rng = np.random.default_rng(3)
-    front, reached = 0.5 + rng.random((7, 4)) / 2, rng.random((30, 4))
-    assert igd_plus(front, reached) == pytest.approx(moocore.igd_plus(reached, ref=front, maximise=True))
-    assert additive_epsilon(front, reached) == pytest.approx(
-        moocore.epsilon_additive(reached, ref=front, maximise=True)
-    )
-
-
-@pytest.mark.parametrize("distance", [igd_plus, additive_epsilon])
+@pytest.mark.parametrize("distance", [igd_plus, additive_epsilon, coverage])
 def test_nothing_reached_has_no_distance(distance: object) -> None:
     assert callable(distance)
     with pytest.raises(ValueError, match="reached must have shape"):
         distance(np.ones((1, 2)), np.ones((0, 2)))
     with pytest.raises(ValueError, match="front has 2 objectives and reached 3"):
         distance(np.ones((1, 2)), np.ones((1, 3)))
+
+
+@given(arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 5)), elements=GRID))
+def test_non_dominated_agrees_with_brute_force_and_keeps_the_first_of_equals(points: np.ndarray) -> None:
+    mask = non_dominated(points)
+    beaten = [any((other >= point).all() and (other > point).any() for other in points) for point in points]
+    assert {tuple(point) for point in points[mask]} == {tuple(point) for point in points[~np.array(beaten)]}
+    for kept in np.flatnonzero(mask):
+        assert np.flatnonzero((points == points[kept]).all(axis=1))[0] == kept
+    assert len(np.unique(points[mask], axis=0)) == mask.sum()
+
+
+def test_the_front_of_nothing_is_empty() -> None:
+    assert non_dominated(np.zeros((0, 3))).shape == (0,)
+
+
+def test_coverage_is_the_share_of_the_front_attained() -> None:
+    front = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.2, 0.9]])
+    assert coverage(front, front) == 1.0
+    assert coverage(front, [[0.6, 0.5], [0.0, 1.0 - 1e-9]]) == 0.5
+    assert coverage(front, [[0.0, 0.99]]) == 0.0
+    assert coverage(front, [[0.0, 0.99]], tolerance=0.02) == 0.25

@@ -1,0 +1,62 @@
+"""An environment from nothing: pick two dishes of six, for taste, health and a low price."""
+
+from collections import namedtuple
+from itertools import combinations
+
+import numpy as np
+
+import vpo_envs as vpo
+from vpo_agent import Trainer, make_config
+from vpo_agent.learning.warm_start import small_policy, warm_start
+from vpo_envs.generation import split_of_content
+from vpo_envs.text import answer_tags
+
+
+class Menu(vpo.Task):
+    dishes: tuple[tuple[int, int, int], ...]  # taste, health and price of each, 0 to 9
+
+
+Meal = namedtuple("Meal", "taste health price")
+
+
+class MenuEnv(vpo.VectorTextEnv[Menu, tuple[int, ...], Meal]):
+    namespace = 77
+    task_type = Menu
+    objectives = (
+        vpo.Objective("taste", "A tasty meal", lambda meal: meal.taste / 18),
+        vpo.Objective("health", "A healthy meal", lambda meal: meal.health / 18),
+        vpo.Objective("thrift", "A cheap meal", lambda meal: 1 - meal.price / 18),
+    )
+
+    def generate(self, rng: np.random.Generator) -> Menu:
+        while split_of_content(str(dishes := rng.integers(0, 10, (6, 3)).tolist())) != self.split:
+            pass
+        return Menu(dishes=dishes)
+
+    def prompt(self, task: Menu, num_answers: int) -> str:
+        dishes = [f"dish {i} taste {t} health {h} price {p}" for i, (t, h, p) in enumerate(task.dishes, 1)]
+        return " ; ".join([*dishes, "two dishes in each of", *(a + b for a, b in answer_tags(num_answers))])
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        if tuple(words := sorted(text.split())) not in combinations("123456", 2):
+            raise vpo.Unparsable("give the numbers of two dishes, such as 2 5")
+        return tuple(map(int, words))
+
+    def evaluate(self, task: Menu, answer: tuple[int, ...]) -> Meal:
+        return Meal(*(sum(task.dishes[i - 1][k] for i in answer) for k in range(3)))
+
+    def outcome_front(self, task: Menu) -> list[tuple[Meal, str]]:
+        return [(self.evaluate(task, pair), "{} {}".format(*pair)) for pair in combinations(range(1, 7), 2)]
+
+    def demonstrations(self, task: Menu, rng: np.random.Generator, num_answers: int) -> list[str]:
+        return rng.choice([point.answer for point in self.front(task)], num_answers).tolist()
+
+
+vpo.register_env("own/Menu-v0", f"{__name__}:MenuEnv")
+
+if __name__ == "__main__":
+    print(vpo.check_vector_env(env := MenuEnv(num_answers=3)))
+    warm_start(policy := small_policy(env), env, steps=150)
+    policy.save("runs/menu-base")
+    settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24, "kl_coef": 0}
+    Trainer(make_config({**settings, "learning_rate": 1e-4})).train()

@@ -1,0 +1,57 @@
+"""The supervised warm start: small models for any environment with demonstrations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import toys
+
+from vpo_agent.learning.warm_start import demonstrated, small_policy, warm_start
+from vpo_envs import MazeEnv, Status
+
+
+@pytest.fixture(scope="module")
+def env() -> MazeEnv:
+    return MazeEnv(preset="embedded", prompt_style="compact", num_answers=2)
+
+
+def test_the_tokenizer_of_a_small_policy_reads_unseen_prompts_and_writes_answers_back(env: MazeEnv) -> None:
+    policy = small_policy(env)
+    prompts, _ = policy.encode_prompts([env.prompt(env.task(1_000), 2)])
+    assert policy.tokenizer.unk_token_id not in prompts[0].tolist()
+    samples = demonstrated(policy, env, [env.task(1_000)], np.random.default_rng(0), [2])
+    written = policy.tokenizer.decode(samples.ids[0][samples.mask[0]], skip_special_tokens=True)
+    batch = env.score_batch([env.task(1_000)] * 2, [written, samples.texts[0]])
+    assert batch.status[0, 0] == Status.OK
+    np.testing.assert_array_equal(batch.status[0], batch.status[1])
+    np.testing.assert_array_equal(batch.rewards[0], batch.rewards[1])
+    assert samples.ids[0][samples.mask[0]][-1] == policy.tokenizer.eos_token_id
+
+
+def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:
+    policy = small_policy(env)
+    losses: list[float] = []
+    warm_start(policy, env, steps=30, batch=8, answers=[1, 2], report=lambda step, loss: losses.append(loss))
+    assert len(losses) == 30
+    assert losses[0] == pytest.approx(np.log(len(policy.tokenizer)), rel=0.05)
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_same_seed_gives_the_same_model(env: MazeEnv) -> None:
+    first, second = small_policy(env, seed=3), small_policy(env, seed=3)
+    for policy in (first, second):
+        warm_start(policy, env, steps=2, batch=4, seed=3)
+    for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert (one == other).all()
+
+
+def test_an_environment_without_demonstrations_is_named() -> None:
+    letters = toys.LettersEnv()
+    with pytest.raises(NotImplementedError, match="LettersEnv has no demonstrations"):
+        small_policy(letters)
+
+
+def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
+    policy = small_policy(env, positions=64)
+    with pytest.raises(ValueError, match="do not fit into the 64 positions"):
+        warm_start(policy, env, steps=1, batch=2)

@@ -1,0 +1,175 @@
+"""The list of measures, against brute force and exact arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from pools import D, M, N, R, random_pool
+
+from vpo_agent.estimators.weights import draw_weights
+from vpo_agent.pareto.measures import REPORT_WEIGHTS, measures
+from vpo_agent.pareto.pool import Floats, Pool
+from vpo_envs import Status
+
+BY_ROLLOUTS = ("best@2 by rollouts", "best@8 by rollouts")
+
+
+def values_of(pool: Pool) -> dict[str, Floats]:
+    return {one.name: one.values for one in measures(pool)}
+
+
+def test_best_at_k_is_the_mean_over_all_subsets() -> None:
+    pool = random_pool()
+    found = values_of(pool)
+    for prompt in range(N):
+        scores = [float(answer @ pool.scalar_weights[prompt]) for answer in pool.rewards[prompt].reshape(-1, D)]
+        for k in (1, 3):
+            subsets = [max(subset) for subset in itertools.combinations(scores, k)]
+            assert found[f"best@{k}"][prompt] == pytest.approx(sum(subsets) / len(subsets), rel=1e-6)
+    assert [name for name in found if name.startswith("best@")] == ["best@1", "best@3", "best@8", *BY_ROLLOUTS]
+
+
+def test_utility_and_regret_are_means_over_the_reports_weights() -> None:
+    pool = random_pool()
+    found = values_of(pool)
+    weights = draw_weights(
+        np.zeros(N, dtype=np.uint64), num_objectives=D, num_weights=REPORT_WEIGHTS, active=pool.active
+    )
+    assert pool.fronts is not None
+    for prompt in range(N):
+        draws = weights[prompt].astype(float)
+        per_rollout = [
+            sum(max(float(w @ answer) for answer in rollout) for w in draws) / len(draws)
+            for rollout in pool.rewards[prompt]
+        ]
+        pooled = sum(max(float(w @ answer) for answer in pool.rewards[prompt].reshape(-1, D)) for w in draws) / len(
+            draws
+        )
+        ideal = sum(max(float(w @ point) for point in pool.fronts[prompt]) for w in draws) / len(draws)
+        assert found["expected utility"][prompt] == pytest.approx(np.mean(per_rollout), rel=1e-5)
+        assert found["pool utility"][prompt] == pytest.approx(pooled, rel=1e-5)
+        assert found["regret"][prompt] == pytest.approx(ideal - np.mean(per_rollout), rel=1e-5)
+        assert found["pool regret"][prompt] == pytest.approx(ideal - pooled, rel=1e-5)
+
+
+def test_diversity_is_the_mean_distance_of_pairs() -> None:
+    pool = random_pool()
+    found = values_of(pool)
+    for prompt in range(N):
+
+        def mean_distance(vectors: np.ndarray, prompt: int = prompt) -> float:
+            pairs = itertools.combinations(vectors[:, pool.active[prompt]].astype(float), 2)
+            return float(np.mean([np.abs(a - b).sum() for a, b in pairs]))
+
+        whole = mean_distance(pool.rewards[prompt].reshape(-1, D))
+        within = np.mean([mean_distance(rollout) for rollout in pool.rewards[prompt]])
+        assert found["diversity"][prompt] == pytest.approx(whole, rel=1e-5)
+        assert found["set diversity"][prompt] == pytest.approx(within, rel=1e-5)
+
+
+def test_objectives_and_statuses_are_shares_of_the_answers() -> None:
+    pool = random_pool()
+    found = values_of(pool)
+    for prompt in range(N):
+        status = pool.status[prompt].ravel().tolist()
+        assert found["gold"][prompt] == pytest.approx(pool.rewards[prompt, :, :, 0].mean(), rel=1e-5)
+        unreadable = sum(s in (Status.MISSING, Status.UNPARSABLE) for s in status)
+        assert found["answers unreadable"][prompt] == pytest.approx(unreadable / len(status))
+        assert found["answers repeated"][prompt] == pytest.approx(status.count(Status.DUPLICATE) / len(status))
+    assert found["bronze"][1] == 0, "an inactive objective counts nothing"
+    assert "answers without a score" not in found
+
+
+def test_answers_whose_scorer_failed_are_shown() -> None:
+    pool = random_pool()
+    pool.status[0, 0, 0] = Status.INVALID
+    assert values_of(pool)["answers without a score"].tolist() == [1 / (R * M), 0, 0]
+
+
+def test_without_fronts_there_is_no_regret() -> None:
+    pool = random_pool(fronts=False)
+    assert not [name for name in values_of(pool) if "regret" in name]
+    assert pool.optimum() is None
+
+
+def test_optimum_is_the_best_point_of_each_front() -> None:
+    pool = random_pool()
+    assert pool.fronts is not None
+    best = [
+        max(float(point @ weights) for point in front)
+        for front, weights in zip(pool.fronts, pool.scalar_weights, strict=True)
+    ]
+    assert pool.optimum() == pytest.approx(best)
+
+
+def rational_expected_utility(points: Floats) -> float:
+    """E[max_s w·r_s] in exact fractions, by cutting the simplex until one point is best throughout each piece.
+
+    On a piece where one point is best the utility is linear, and its mean is the mean over the corners.
+    """
+    rows = [[Fraction(value) for value in row] for row in points.tolist()]
+    d = len(rows[0])
+
+    def dot(weight: list[Fraction], row: list[Fraction]) -> Fraction:
+        return sum((w * r for w, r in zip(weight, row, strict=True)), Fraction(0))
+
+    def mean(corners: list[list[Fraction]], best: int, rival: int) -> Fraction:
+        if rival == len(rows):
+            return sum((dot(corner, rows[best]) for corner in corners), Fraction(0)) / d
+        lead = [dot(corner, rows[rival]) - dot(corner, rows[best]) for corner in corners]
+        i, j = lead.index(max(lead)), lead.index(min(lead))
+        if lead[i] <= 0:
+            return mean(corners, best, rival + 1)
+        if lead[j] >= 0:
+            return mean(corners, rival, rival + 1)
+        share = lead[i] / (lead[i] - lead[j])
+        cut = [a + share * (b - a) for a, b in zip(corners[i], corners[j], strict=True)]
+        near, far = list(corners), list(corners)
+        near[j], far[i] = cut, cut
+        return share * mean(near, best, rival) + (1 - share) * mean(far, best, rival)
+
+    corners = [[Fraction(int(i == j)) for j in range(d)] for i in range(d)]
+    return float(mean(corners, 0, 1))
+
+
+def test_utilities_agree_with_exact_arithmetic() -> None:
+    """The sampled weights cost less than the third digit, which is the last that tables show."""
+    pool = random_pool()
+    found = values_of(pool)
+    for prompt in range(N):
+        active = pool.rewards[prompt][..., pool.active[prompt]].astype(float)
+        exact = rational_expected_utility(active.reshape(-1, active.shape[-1]))
+        assert found["pool utility"][prompt] == pytest.approx(exact, abs=5e-4)
+        per_rollout = [rational_expected_utility(rollout) for rollout in active]
+        assert found["expected utility"][prompt] == pytest.approx(np.mean(per_rollout), abs=5e-4)
+
+
+def test_every_measure_says_what_one_value_is_of() -> None:
+    units = {one.name: one.unit for one in measures(random_pool(rollouts=5, answers=3))}
+    assert units["expected utility"] == units["regret"] == units["set diversity"] == "rollout of 3 answers"
+    assert units["pool utility"] == units["hypervolume"] == units["diversity"] == "pool of 15 answers"
+    assert units["best@1"] == "1 answer"
+    assert units["pass@10"] == "10 answers"
+    assert units["best@15 by rollouts"] == "5 rollouts of 3"
+    assert units["gold"] == units["answers repeated"] == "answer"
+
+
+def test_the_headline_covers_search_utility_the_front_and_each_objective() -> None:
+    headline = [one.name for one in measures(random_pool()) if one.headline]
+    wanted = ["best@1", "best@8", "expected utility", "hypervolume", "coverage", "IGD+", "diversity", "gold", "silver"]
+    assert [name for name in wanted if name not in headline] == []
+
+
+def test_fronts_are_measured_over_active_objectives() -> None:
+    pool = random_pool()
+    assert pool.fronts is not None
+    found = values_of(pool)
+    reached = pool.rewards[1].reshape(-1, D)[:, :2].astype(float)
+    front = pool.fronts[1][:, :2]
+    attained = [any((answer >= point - 1e-6).all() for answer in reached) for point in front]
+    assert found["coverage"][1] == np.mean(attained)
+    short = [min(np.linalg.norm(np.clip(point - answer, 0, None)) for answer in reached) for point in front]
+    assert found["IGD+"][1] == pytest.approx(np.mean(short))

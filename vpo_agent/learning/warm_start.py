@@ -1,0 +1,149 @@
+"""Supervised warm start: a model learns an environment's answer format from its demonstrations, before any RL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
+from vpo_envs import VectorTextEnv
+from vpo_envs.text import answer_tags, format_answers
+
+Env = VectorTextEnv[Any, Any, Any]
+
+WARM_UP_STEPS = 100
+"""Steps over which the learning rate rises."""
+
+
+def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token per word and per tag, for small models.
+
+    Args:
+        words: The vocabulary, in order, without ``<pad>``, ``<eos>`` and ``<unk>``, which come first.
+    """
+    vocabulary = dict.fromkeys(["<pad>", "<eos>", "<unk>", *words])
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    split_tags = pre_tokenizers.Split(Regex(r"</?\w+>"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split_tags])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def small_model(tokenizer: PreTrainedTokenizerFast, *, positions: int = 512, seed: int = 0) -> Qwen3ForCausalLM:
+    """Return a Qwen3 of about a million parameters with fresh weights.
+
+    Args:
+        tokenizer: Gives the size of the vocabulary.
+        positions: Longest prompt and response together, in tokens.
+        seed: Seed of the weights.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(
+            Qwen3Config(
+                vocab_size=len(tokenizer),
+                hidden_size=128,
+                intermediate_size=384,
+                num_hidden_layers=4,
+                num_attention_heads=4,
+                num_key_value_heads=4,
+                head_dim=32,
+                max_position_embeddings=positions,
+                tie_word_embeddings=True,
+                bos_token_id=None,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        )
+
+
+def small_policy(env: Env, *, instances: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
+    """Return an untrained small policy that knows the words of an environment's prompts and demonstrations.
+
+    Args:
+        env: A text environment with demonstrations.
+        instances: How many instances to collect words from.
+        positions: Longest prompt and response together, in tokens.
+        seed: Seed of the weights.
+    """
+    splitter = word_tokenizer([]).backend_tokenizer.pre_tokenizer
+    rng, words = np.random.default_rng(0), {tag for m in (1, 8) for pair in answer_tags(m) for tag in pair}
+    for task in map(env.task, range(instances)):
+        for text in (env.prompt(task, env.num_answers), *env.demonstrations(task, rng, env.num_answers)):
+            words.update(word for word, _ in splitter.pre_tokenize_str(text))
+    tokenizer = word_tokenizer(sorted(words))
+    return LMPolicy(small_model(tokenizer, positions=positions, seed=seed), tokenizer)
+
+
+def warm_start(
+    policy: LMPolicy,
+    env: Env,
+    *,
+    steps: int,
+    batch: int = 64,
+    answers: Sequence[int] | None = None,
+    learning_rate: float = 2e-3,
+    seed: int = 0,
+    report: Callable[[int, float], None] | None = None,
+) -> None:
+    """Train a policy on demonstrated responses by next-token prediction (AdamW, constant rate after a warm-up).
+
+    Args:
+        policy: The policy; its model is changed in place.
+        env: Where tasks and demonstrations come from: its instances from 0 on.
+        steps: Optimizer steps.
+        batch: Responses per step, one for each instance.
+        answers: Numbers of answers to draw from for each response; the environment's own number if ``None``.
+        learning_rate: The peak rate.
+        seed: Seed of the demonstrations.
+        report: Called after each step with its number and its loss, in nats per token.
+
+    Raises:
+        NotImplementedError: The environment has no demonstrations.
+        ValueError: Prompt and response do not fit into the model's context.
+    """
+    rng = np.random.default_rng(seed)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    for step in range(steps):
+        tasks = map(env.task, range(step * batch, (step + 1) * batch))
+        samples = demonstrated(policy, env, tasks, rng, answers or [env.num_answers])
+        loss = -policy.log_probs(samples)[0].sum() / samples.mask.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * min(1.0, (step + 1) / WARM_UP_STEPS)
+        optimizer.step()
+        if report is not None:
+            report(step + 1, float(loss.detach()))
+
+
+def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generator, answers: Sequence[int]) -> Samples:
+    """Return one demonstrated response to each task, in the form of samples; each ends with end of sequence."""
+    prompts, texts = [], []
+    for task in tasks:
+        m = int(rng.choice(list(answers)))
+        prompts.append(env.prompt(task, m))
+        texts.append(format_answers(list(islice(env.demonstrations(task, rng, m), m)), m))
+    prompt_ids, prompt_mask = policy.encode_prompts(prompts)
+    tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    rows = [[*row, policy.tokenizer.eos_token_id] for row in tokens]
+    longest = max(map(len, rows))
+    policy.check_length(prompt_ids.shape[1], longest)
+    mask = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in rows], device=policy.device)
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=policy.device)
+    nothing = torch.zeros(len(rows), longest, device=policy.device)
+    return Samples(prompt_ids, prompt_mask, ids, mask, nothing, texts, torch.zeros(len(rows), dtype=torch.bool), 1.0)

@@ -1,0 +1,122 @@
+"""Sampling a pool: a policy answers held-out prompts, and the environment scores the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.pareto.pool import Floats, Pool
+from vpo_envs import Task, UnknownFront, VectorTextEnv
+from vpo_envs.preferences import in_whole_percent
+
+if TYPE_CHECKING:
+    from vpo_agent.rollouts.backends import Sampler
+    from vpo_envs.scoring.scorers import Scorer
+
+
+def sample_pool(
+    env: VectorTextEnv[Any, Any, Any],
+    sampler: Sampler,
+    indices: Sequence[int],
+    *,
+    rollouts: int,
+    max_new_tokens: int,
+    temperature: float,
+    seed: Sequence[int],
+    sample_batch: int = 1024,
+    fronts: bool = True,
+    scalar_weights: Sequence[float] | None = None,
+    state_weights: bool = False,
+    source: Mapping[str, Any] | None = None,
+    scorer: Scorer | None = None,
+) -> Pool:
+    """Sample and score ``rollouts`` responses to each of the environment's instances ``indices``.
+
+    Args:
+        env: The environment, on the split to evaluate.
+        sampler: The policy, or another backend that samples from it.
+        indices: Which instances of the split, N of them.
+        rollouts: R, responses to each instance.
+        max_new_tokens: Longest response, in tokens.
+        temperature: Sampling temperature.
+        seed: Numbers that key the random stream.
+        sample_batch: Most responses sampled at the same time.
+        fronts: Whether to compute the exact front of each instance, if the environment can.
+        scalar_weights: Fixed weights of the scalar reward, (d,); ``None``: the task's own.
+        state_weights: State a weighting of the objectives in each prompt, a different one for each rollout, as a policy
+            trained with ``goal_conditioned`` expects. Weightings are uniform on the simplex and the same for every
+            policy.
+        source: Entries to add to :attr:`Pool.source`, which always states environment and sampling.
+        scorer: Scores the responses with ``env``; ``None``: this process does.
+    """
+    # Torch is slow to import, and a saved pool is read without it.
+    from vpo_agent.rollouts.collect import collect
+
+    tasks = [env.task(index) for index in indices]
+    rolled = collect(
+        env,
+        sampler,
+        [task for task in tasks for _ in range(rollouts)] if state_weights else tasks,
+        rollouts=1 if state_weights else rollouts,
+        stated_weights=_goals(env, tasks, rollouts) if state_weights else None,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        sample_batch=sample_batch,
+        scorer=scorer,
+    )
+    texts = rolled.samples.texts
+    active = np.stack([env.active(task) for task in tasks])
+    if scalar_weights is None:
+        fixed = np.stack([env.fixed_weights(task) for task in tasks])
+    else:
+        fixed = np.asarray(scalar_weights, dtype=np.float64) * active
+        fixed = fixed / fixed.sum(axis=1, keepdims=True)
+    exact: tuple[Floats, ...] | None = None
+    if fronts:
+        try:
+            exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in tasks)
+        except UnknownFront:
+            exact = None
+    return Pool(
+        rewards=rolled.rewards.reshape(len(tasks), rollouts, *rolled.rewards.shape[2:]),
+        status=rolled.status.reshape(len(tasks), rollouts, -1),
+        active=active,
+        scalar_weights=fixed,
+        indices=np.array(indices, dtype=np.int64),
+        objectives=env.objective_names,
+        fronts=exact,
+        responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
+        source={
+            **_source(env),
+            "tasks": blake2b("".join(task.content_hash() for task in tasks).encode(), digest_size=16).hexdigest(),
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            **(source or {}),
+        },
+    )
+
+
+def _source(env: VectorTextEnv[Any, Any, Any]) -> dict[str, Any]:
+    """What recreates the environment; its id and arguments are unknown if it was not made by ``gym.make``."""
+    known: dict[str, Any] = {"split": env.split, "num_answers": env.num_answers}
+    if env.spec is not None:
+        kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
+        known = {"env": env.spec.id, "env_kwargs": kwargs, **known}
+    return known
+
+
+def _goals(env: VectorTextEnv[Any, Any, Any], tasks: Sequence[Task], rollouts: int) -> Floats:
+    """A weighting for each rollout of each task, in whole per cent, (tasks · rollouts, d)."""
+    drawn = draw_weights(
+        [prompt_key(task.content_hash()) for task in tasks],
+        num_objectives=env.reward_dim,
+        num_weights=rollouts,
+        sampler="iid",
+        active=np.stack([env.active(task) for task in tasks]),
+    )
+    return np.stack([in_whole_percent(weights) for weights in drawn.reshape(-1, env.reward_dim)])
