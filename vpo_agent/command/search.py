@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
     from vpo_envs.command import Commands
 
-METHODS = ("best-of-n", "evolve", "openevolve")
+METHODS = ("best-of-n", "evolve")
 _TINY = {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded", "prompt_style": "compact"}, "max_new_tokens": 100}
 
 
@@ -47,9 +47,6 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--max-new-tokens", type=int, help="longest response; default: the run's, else 1024")
     parser.add_argument("--checkpoint", type=int, metavar="STEP", help="of each run; default: its newest")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
-    parser.add_argument("--api-base", metavar="URL", help="of openevolve: an endpoint in place of a target")
-    parser.add_argument("--model", default="", help="of --api-base: name of the model; default: the first it lists")
-    parser.add_argument("--api-key", default="none", help="of --api-base")
     parser.set_defaults(run=run)
 
 
@@ -57,12 +54,12 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
     """Search and report.
 
     Raises:
-        ValueError: A bad option, a run or model that is not there, or an endpoint that cannot be reached.
+        ValueError: A bad option, or a run or model that does not exist.
     """
     if chosen.method not in METHODS:
         raise ValueError(f"unknown method {chosen.method!r}: choose one of {', '.join(METHODS)}")
-    if bool(chosen.targets) == (chosen.api_base is not None):
-        raise ValueError("give the policies to search with, such as runs/NAME or tiny-maze, or --api-base URL")
+    if not chosen.targets:
+        raise ValueError("give the policies to search with, such as runs/NAME or tiny-maze")
     from vpo_agent.search.runner import per_instance, run_search, summary
 
     job, targets = _plan(chosen)
@@ -76,13 +73,12 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
 def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     """The job and the policies that the command line asks for."""
     from vpo_agent.runs.targets import find_model, load_policy, target_name
-    from vpo_agent.search.endpoint import Upstream
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
     for target in chosen.targets:
         find_model(target, chosen.checkpoint)
-    plans = [_settings(chosen, target) for target in chosen.targets or [None]]
-    for target, plan in zip(chosen.targets, plans, strict=False):
+    plans = [_settings(chosen, target) for target in chosen.targets]
+    for target, plan in zip(chosen.targets, plans, strict=True):
         if (plan["env"], plan["env_kwargs"]) != (plans[0]["env"], plans[0]["env_kwargs"]):
             raise ValueError(
                 f"{target!r} is a policy for another environment than {chosen.targets[0]!r}: search each alone"
@@ -101,18 +97,6 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
         start=chosen.start,
         offspring=chosen.offspring,
     )
-    if chosen.api_base is not None:
-        if chosen.method != "openevolve":
-            raise ValueError(f"--api-base is for --method openevolve; {chosen.method} needs a run or a model")
-        upstream = Upstream(
-            chosen.api_base,
-            chosen.model,
-            chosen.api_key,
-            temperature=chosen.temperature,
-            max_tokens=job.max_new_tokens,
-        )
-        name = upstream.model.replace("/", "-")
-        return job, [SearchTarget(name, plans[0]["num_answers"], upstream=upstream)]
     targets = [
         SearchTarget(
             target_name(target).replace("/", "-"),
@@ -124,12 +108,12 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     return job, targets
 
 
-def _settings(chosen: argparse.Namespace, target: str | None) -> dict[str, Any]:
+def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
     """Environment, answers per response and longest response of a target."""
     from vpo_agent.config import make_config, read_config
 
-    config_file = None if target is None else Path(target).expanduser() / "config.json"
-    if config_file is not None and (config_file.parent / "checkpoints").is_dir() and config_file.is_file():
+    config_file = Path(target).expanduser() / "config.json"
+    if (config_file.parent / "checkpoints").is_dir() and config_file.is_file():
         config = make_config(read_config(config_file), str(config_file))
         return {
             "env": config.env,
@@ -139,8 +123,7 @@ def _settings(chosen: argparse.Namespace, target: str | None) -> dict[str, Any]:
         }
     tiny = target == "tiny-maze" and chosen.env is None
     if chosen.env is None and not tiny:
-        named = "the endpoint" if target is None else repr(target)
-        raise ValueError(f"{named} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")
+        raise ValueError(f"{target!r} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")
     settings = dict(_TINY) if tiny else {"env": chosen.env, "env_kwargs": {}, "max_new_tokens": 1024}
     if chosen.env_kwargs is not None:
         try:

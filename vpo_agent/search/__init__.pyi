@@ -1,7 +1,5 @@
-from .endpoint import VariationEndpoint as VariationEndpoint
 from .evolution import evolve as evolve
 from .figure import plot_solved as plot_solved
-from .openevolve_run import open_evolve as open_evolve
 from .records import InstanceSearch as InstanceSearch
 from .records import SearchResult as SearchResult
 from .records import hard_instances as hard_instances

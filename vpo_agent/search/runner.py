@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,16 +11,14 @@ from typing import Any, Literal, get_args
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.search.endpoint import Upstream
 from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
 from vpo_agent.search.instances import Env, check_budget, task_of
-from vpo_agent.search.openevolve_run import open_evolve
 from vpo_agent.search.records import TOLERANCE, InstanceSearch, SearchResult
 from vpo_agent.search.sampling import best_of_n
 from vpo_agent.search.variation import Variation
 
-Method = Literal["best-of-n", "evolve", "openevolve"]
+Method = Literal["best-of-n", "evolve"]
 SIDE_BY_SIDE = 64
 """Instances whose answers are sampled together, and that are saved together."""
 
@@ -85,10 +82,8 @@ class SearchTarget:
     name: str
     num_answers: int
     """m, answers in a response."""
-    load: Callable[[], LMPolicy] | None = None
-    """Gives the policy; called only when something is left to search."""
-    upstream: Upstream | None = None
-    """The endpoint behind which the policy is, in place of ``load``; for method openevolve alone."""
+    load: Callable[[], LMPolicy]
+    """Loads the policy; called only if something is left to search."""
 
 
 def run_search(
@@ -106,9 +101,6 @@ def run_search(
     names = [target.name for target in targets]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"each policy needs a name of its own, got {', '.join(names) or 'none'}")
-    for target in targets:
-        if target.load is None and (job.method != "openevolve" or target.upstream is None):
-            raise ValueError(f"method {job.method} needs the policy itself, not an endpoint: give a run or a model")
     envs = [job.environment(target.num_answers) for target in targets]
     _claim(job, out)
     results = {}
@@ -118,14 +110,12 @@ def run_search(
         left = [index for index in job.indices if index not in done]
         if left:
             say(f"{target.name}: {job.method} on {len(left)} instances, {job.iterations} answers each")
-            with ExitStack() as stack:
-                search = _searcher(job, target, env, out, stack)
-                size = 1 if job.method == "openevolve" else SIDE_BY_SIDE
-                for first in range(0, len(left), size):
-                    found = search(left[first : first + size])
-                    with log.open("a", encoding="utf-8") as file:
-                        file.writelines(one.to_json() + "\n" for one in found.instances)
-                    done.update({one.index: one for one in found.instances})
+            policy = target.load()
+            for first in range(0, len(left), SIDE_BY_SIDE):
+                found = _search(job, env, policy, left[first : first + SIDE_BY_SIDE])
+                with log.open("a", encoding="utf-8") as file:
+                    file.writelines(one.to_json() + "\n" for one in found.instances)
+                done.update({one.index: one for one in found.instances})
         label = job.method if job.method == "best-of-n" else f"{job.method} ({job.variation})"
         result = SearchResult(label, env.objective_names, tuple(done[index] for index in job.indices))
         result.save(out / f"{target.name}.npz")
@@ -182,35 +172,8 @@ def _shown(budget: int) -> list[int]:
     return sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget})
 
 
-def _searcher(
-    job: SearchJob, target: SearchTarget, env: Env, out: Path, stack: ExitStack
-) -> Callable[[Sequence[int]], SearchResult]:
-    """The search of some instances with one policy, which is loaded, or served, until ``stack`` ends."""
-    if job.method == "openevolve":
-        upstream = target.upstream
-        if upstream is None:
-            assert target.load is not None
-            try:
-                from vpo_agent.serve import serve_in_background
-            except ModuleNotFoundError as error:
-                raise ValueError(str(error)) from None
-            server = stack.enter_context(serve_in_background(target.load()))
-            upstream = Upstream(server.base_url, temperature=job.temperature, max_tokens=job.max_new_tokens)
-        language = "python" if job.env.startswith("vpo/Code-") else "text"
-        return lambda indices: open_evolve(
-            env,
-            job.env,
-            job.env_kwargs,
-            upstream,
-            indices,
-            budget=job.iterations,
-            variation=job.variation,
-            language=language,
-            seed=job.seed,
-            folder=out / "openevolve" / target.name,
-        )
-    assert target.load is not None
-    policy = target.load()
+def _search(job: SearchJob, env: Env, policy: LMPolicy, indices: Sequence[int]) -> SearchResult:
+    """Search some instances with one policy."""
     sampling: dict[str, Any] = {
         "budget": job.iterations,
         "seed": job.seed,
@@ -218,9 +181,8 @@ def _searcher(
         "max_new_tokens": job.max_new_tokens,
     }
     if job.method == "best-of-n":
-        return lambda indices: best_of_n(env, policy, indices, **sampling)
-    more: dict[str, Any] = {"start": job.start, "offspring": job.offspring, "variation": job.variation}
-    return lambda indices: evolve(env, policy, indices, **sampling, **more)
+        return best_of_n(env, policy, indices, **sampling)
+    return evolve(env, policy, indices, start=job.start, offspring=job.offspring, variation=job.variation, **sampling)
 
 
 def _claim(job: SearchJob, out: Path) -> None:

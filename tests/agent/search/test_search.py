@@ -427,7 +427,7 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["tiny-maze", "--method", "anneal"], "unknown method 'anneal': choose one of best-of-n, evolve, openevolve"),
+        (["tiny-maze", "--method", "anneal"], "unknown method 'anneal': choose one of best-of-n, evolve"),
         (["runs/none"], "there is no run or model in 'runs/none'"),
         (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
         (["tiny-maze", "--indices", "3,-1"], "-1"),
@@ -440,12 +440,6 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
         (["tiny-maze", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
         ([], "give the policies to search with"),
-        (["--api-base", "http://127.0.0.1:9/v1", "--method", "openevolve"], "--env"),
-        (["--api-base", "http://127.0.0.1:9/v1", "--env", "vpo/Code-v0"], "--api-base is for --method openevolve"),
-        (
-            ["--api-base", "http://127.0.0.1:9/v1", "--env", "vpo/Code-v0", "--method", "openevolve"],
-            "cannot reach the endpoint 'http://127.0.0.1:9/v1'",
-        ),
     ],
 )
 def test_what_cannot_be_searched_is_said_in_one_line(
