@@ -175,7 +175,7 @@ class Trainer:
                 self.env,
                 self.sampler,
                 tasks,
-                stated_weights=self.estimator.stated(weights),
+                stated_weights=self.estimator.stated_weights(tasks, self.step),
                 rollouts=config.rollouts_per_prompt,
                 max_new_tokens=config.max_new_tokens,
                 temperature=config.temperature,
@@ -259,7 +259,7 @@ class Trainer:
     def _check_prompts(self, env: VectorTextEnv[Any, Any, Any], indices: Iterable[int], step: int) -> None:
         """Raise ValueError if the prompt of one of these tasks, as asked at ``step``, is too long for the model."""
         tasks = {index: env.task(index) for index in indices}
-        stated = self.estimator.stated(self.estimator.weights(list(tasks.values()), step))
+        stated = self.estimator.stated_weights(list(tasks.values()), step)
         check_prompts(self.policy, env, tasks, self.config.max_new_tokens, stated)
 
     def _load_initial(self) -> LMPolicy:

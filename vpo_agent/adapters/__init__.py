@@ -1,4 +1,4 @@
-"""The environments and estimators inside other trainers: `vpo_agent.adapters.trl` and `vpo_agent.adapters.verl`.
+"""Environments and estimators inside other trainers: `vpo_agent.adapters.trl` and `vpo_agent.adapters.verl`.
 
-Nothing is imported here, since each needs its trainer's own package.
+Nothing is imported here, because each adapter needs the package of its trainer.
 """

@@ -1,4 +1,4 @@
-"""A whole job inside TRL: the settings of a run as TRL's own, its logs and its model in the run's folder."""
+"""A training job inside TRL: settings translated to TRL's own, logs and model in the run folder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from vpo_agent.runs.run_folder import MetricsWriter
 
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
-"""What TRL calls our aggregations."""
-OF_THE_BUILT_IN_TRAINER = (
+"""TRL's names of our aggregations."""
+BUILT_IN_ONLY = (
     "backend",
     "cuda_graphs",
     "gpu_memory_utilization",
@@ -27,41 +27,51 @@ OF_THE_BUILT_IN_TRAINER = (
     "scorer_pool",
     "scorer_workers",
 )
-"""Settings that TRL has no use for, and that a user would wait for in vain."""
+"""Settings of the built-in trainer that would have no effect inside TRL."""
+OF_THE_ADAPTER = (
+    "method",
+    "method_options",
+    "rollouts_per_prompt",
+    "num_weights",
+    "alpha",
+    "weight_sampler",
+    "scalar_weights",
+    "seed",
+)
 TRL_MICROBATCH_PROMPTS = 8
-"""Prompts of a backward pass where ``microbatch_prompts`` is ``"auto"``: TRL does not try again with fewer."""
+"""Prompts of a backward pass if ``microbatch_prompts`` is ``"auto"``: TRL does not retry with fewer."""
 
 
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
-    """The arguments of ``GRPOConfig`` for a run: those that make the same steps as `vpo_agent.trainer`.
+    """Return the arguments of ``GRPOConfig`` that make the same steps as `vpo_agent.trainer`.
 
-    The ``eval_*`` settings and ``sample_batch`` have no meaning there; ``vpo eval`` reads some of them.
+    The ``eval_*`` settings and ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
 
     Args:
-        config: The settings.
-        processes: How many processes share a step.
+        config: Training settings.
+        processes: Number of processes that share a step.
         on_gpu: Whether they run on GPUs.
 
     Raises:
-        ValueError: A setting that TRL cannot honour, or a batch that cannot be shared by so many processes.
+        ValueError: A setting that TRL does not support, or a batch that so many processes cannot share evenly.
     """
-    for name in OF_THE_BUILT_IN_TRAINER:
+    for name in BUILT_IN_ONLY:
         value = getattr(config, name)
         if value != TrainConfig.model_fields[name].default:
             raise ValueError(
-                f"{name}={value!r} belongs to the built-in trainer: leave it out inside TRL, which samples and scores "
-                "in its own processes and is set in GRPOConfig, such as with use_vllm"
+                f"{name}={value!r} belongs to the built-in trainer: leave it out inside TRL, whose own sampling and "
+                "scoring are set in GRPOConfig, for example with use_vllm"
             )
     if config.kl_coef and config.kl_estimator != "k3":
-        raise ValueError(f"TRL knows the KL estimator k3 alone, got kl_estimator={config.kl_estimator!r}")
+        raise ValueError(f"TRL supports only the KL estimator k3; got kl_estimator={config.kl_estimator!r}")
     prompts, group = config.prompts_per_step, config.rollouts_per_prompt
     per_update = config.minibatch_prompts or prompts
     if prompts % per_update:
         raise ValueError(f"TRL needs prompts_per_step, {prompts}, to be a multiple of minibatch_prompts, {per_update}")
     if per_update * group % processes:
         raise ValueError(
-            f"{per_update} prompts x {group} rollouts per optimizer step cannot be shared by {processes} processes: "
-            "choose a multiple"
+            f"{per_update} prompts x {group} rollouts per optimizer step cannot be shared evenly by {processes} "
+            "processes: choose a multiple"
         )
     share = per_update * group // processes
     prompts_at_once = TRL_MICROBATCH_PROMPTS if config.microbatch_prompts == "auto" else config.microbatch_prompts
@@ -87,7 +97,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "loss_type": LOSS_TYPES[config.aggregation],
         "gradient_checkpointing": config.gradient_checkpointing,
         "disable_dropout": True,
-        # Tasks come in the order of the built-in trainer; they are random already.
+        # Tasks are random already, and this keeps the order of the built-in trainer.
         "shuffle_dataset": False,
         "seed": config.seed,
         "use_cpu": not on_gpu,
@@ -100,7 +110,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
 
 
 def row_of(logs: dict[str, Any]) -> dict[str, Any]:
-    """What TRL logs, under the names of the built-in trainer where it has them."""
+    """Return what TRL logs, under the names of the built-in trainer if it has them."""
     names = {"rewards/score": "set_score", "completions/mean_length": "response_tokens"}
     names["completions/clipped_ratio"] = "truncated"
     row = {}
@@ -113,10 +123,10 @@ def row_of(logs: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
-    """The adapter for a run's environment and method.
+    """Return the adapter for the environment and method of a run.
 
     Raises:
-        ValueError: TRL is missing or another release, or the environment and the method do not fit together.
+        ValueError: TRL is missing or of an unsupported release, or the method does not fit the environment.
     """
     try:
         from vpo_agent.adapters.trl import TRLAdapter
@@ -124,22 +134,12 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
         raise ValueError(str(error)) from None
     from vpo_agent.rollouts.collect import make_text_env
 
-    return TRLAdapter(
-        make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train"),
-        tokenizer,
-        method=config.method,
-        method_options=config.method_options,
-        rollouts_per_prompt=config.rollouts_per_prompt,
-        num_weights=config.num_weights,
-        alpha=config.alpha,
-        weight_sampler=config.weight_sampler,
-        scalar_weights=config.scalar_weights,
-        seed=config.seed,
-    )
+    env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train")
+    return TRLAdapter(env, tokenizer, **{name: getattr(config, name) for name in OF_THE_ADAPTER})
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint of TRL in ``folder``; ``None`` where there is none.
+    """Return the newest complete checkpoint of TRL in ``folder``, or ``None``.
 
     TRL writes its state last, so a checkpoint without it was cut short, by a full disk or a kill.
     """
@@ -160,24 +160,24 @@ def _is_json(path: Path) -> bool:
 
 
 def train_with_trl(job: Job, **changes: Any) -> Any:
-    """Train as ``job`` says inside TRL, on as many processes as were launched.
+    """Train inside TRL, on as many processes as were launched.
 
     The run folder gets ``config.json``, ``metrics.jsonl`` and TensorBoard events with the names of the built-in
     trainer, TRL's checkpoints in ``trl/`` and the trained model in ``model/``.
 
     Args:
-        job: The settings.
+        job: What to train.
         **changes: Arguments of ``GRPOConfig`` to replace, such as ``use_vllm=True``.
 
     Returns:
         The trainer.
 
     Raises:
-        ValueError: A setting that does not fit, or a folder that may not be used.
-        DiskFull: There is no room for what is written.
-        SystemExit: In the other processes, where the first one raises that.
+        ValueError: A setting that TRL does not support, or a run folder in use.
+        DiskFull: There is no space left for a row, a checkpoint or the model.
+        SystemExit: In the other processes, if the first one raises ValueError.
     """
-    # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
+    # Imported here, since a script imports this module before an error can become one sentence.
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
     from vpo_agent.runs.checkpoints import write_text_atomically
@@ -195,7 +195,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
 
     on_gpu = choose_device(config.device).type == "cuda"
     state = PartialState(cpu=not on_gpu)
-    # The first process decides, since the name of a run may hold the time and a folder exists only once.
+    # The first process decides: the name of a run may contain the time, and only one can create the folder.
     decided: list[Any] = [None]
     if state.is_main_process:
         try:
@@ -209,12 +209,12 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             decided = [error]
     broadcast_object_list(decided)
     if isinstance(decided[0], ValueError):
-        # Before any process ends: one whose connection breaks while it still has it may abort.
+        # All must get here before one ends, or a broken connection may abort the others.
         state.wait_for_everyone()
         state.destroy_process_group()
         if state.is_main_process:
             raise decided[0]
-        # The first process says it; without this the others would tell how their connection to it broke.
+        # The first process reports the error; the others must not add how their connection to it broke.
         raise SystemExit(2)
     settings, path, last, step = decided[0]
     if not state.is_main_process:
@@ -245,7 +245,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             peft_config=peft,
         )
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-        # The file with the step is there only while the model is whole.
+        # The file with the step exists only beside a complete model.
         finished = path / "model" / "state.json"
         if state.is_main_process:
             finished.unlink(missing_ok=True)

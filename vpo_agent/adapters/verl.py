@@ -1,13 +1,13 @@
-"""The environments and set scores inside verl: rows of its data set, and the reward function that it calls.
+"""Environments and set scores inside verl: rows of its data sets, and the reward function that it calls.
 
-A score depends on a rollout's own answers and on the weights of its prompt, so verl's own GRPO does the rest: it takes
-the score as the reward and standardises it within the group. Each row carries everything that its score needs, and the
-weights are a function of (seed, prompt), so the workers that score the rollouts of a group need not know each other.
+A score depends on the answers of one rollout and the weights of its prompt, so verl's own GRPO does the rest: it takes
+the score as the reward and standardises it within the group. Each row contains everything that its score needs, and the
+weights are a function of (seed, prompt), so the workers that score a group need no communication.
 
     data.train_files=train.parquet algorithm.adv_estimator=grpo
     reward.custom_reward_function.path=pkg://vpo_agent.adapters.verl reward.custom_reward_function.name=compute_score
 
-`vpo export verl` writes the file and prints the whole command line.
+`vpo export verl` writes the files and prints the whole command line.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from vpo_agent.estimators import advantages, available_estimators, estimator
-from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.estimators import available_estimators, estimator
+from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_envs import Status, VectorTextEnv
+from vpo_agent.rollouts.prompts import make_prompts
+from vpo_envs import Status
 from vpo_envs.core import ScorerFailure
-from vpo_envs.preferences import in_whole_percent
 
 UNLIKE_GRPO = {
     "gdpo": "standardises each objective within the group",
@@ -36,7 +34,7 @@ UNLIKE_GRPO = {
     "maxrl": "divides by the mean of the group",
     "vpo_credit": "gives credit to single answers",
 }
-"""Methods that are more than a score of each rollout, which is all that verl takes, and what they do."""
+"""Methods that need more than one score per rollout, which is all that verl takes, and why."""
 
 
 def settings_of_rows(
@@ -52,23 +50,23 @@ def settings_of_rows(
     scalar_weights: list[float] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """What a row says about how its responses are scored, as JSON values; checked by scoring once.
+    """Return the settings that a row carries for its score, as JSON values, after trying them out.
 
     Args:
         env_id: Id of a registered environment.
-        env_kwargs: Its arguments, but for ``split`` and ``num_answers``.
+        env_kwargs: Its arguments, without ``split`` and ``num_answers``.
         num_answers: Answers in a response, m.
         method: An estimator that scores each rollout by itself.
-        method_options: Its options.
+        method_options: Options of the estimator.
         num_weights: K, for methods that draw weights.
         alpha: Dirichlet concentration of the weights.
         weight_sampler: "sobol" or "iid".
-        scalar_weights: Fixed weights of the scalar reward, (d,); the environment's own where ``None``.
+        scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
         seed: Keys the weights.
 
     Raises:
-        ValueError: An unknown environment, method or option, a method that is more than a score, or weights of another
-            number than the environment has objectives.
+        ValueError: An unknown environment, method or option, a method that needs more than a score per rollout, or a
+            number of fixed weights other than the number of objectives.
     """
     estimator(method)
     if method in UNLIKE_GRPO:
@@ -89,53 +87,46 @@ def settings_of_rows(
         "scalar_weights": scalar_weights,
         "seed": seed,
     }
-    env = _environment(env_id, json.dumps({**settings["env_kwargs"], "num_answers": num_answers}))
-    if scalar_weights is not None and len(scalar_weights) != env.reward_dim:
-        raise ValueError(
-            f"objective weights for {env_id} need {env.reward_dim} values, one per objective "
-            f"({', '.join(env.objective_names)}); got {len(scalar_weights)}"
-        )
-    _score(env, settings, env.task(0), np.zeros((num_answers, env.reward_dim), dtype=np.float32))
+    _bound(_as_text(settings)).try_out(rollouts=1)
     return settings
 
 
 def dataset_rows(settings: Mapping[str, Any], indices: Iterable[int], split: str = "train") -> list[dict[str, Any]]:
-    """Rows in the schema of verl's data sets.
+    """Return rows in the schema of verl's data sets.
 
     Args:
         settings: Those of `settings_of_rows`.
-        indices: Which tasks of the split.
+        indices: Indices of the tasks in the split.
         split: "train", "validation" or "test".
 
     Returns:
         ``data_source``, ``prompt`` (chat messages), ``ability``, ``reward_model`` (with the task as JSON in
         ``ground_truth``) and ``extra_info`` (with the settings as JSON in ``vpo``).
     """
-    kwargs = {**settings["env_kwargs"], "num_answers": settings["num_answers"]}
-    env = make_text_env(settings["env"], **kwargs, split=split)
-    rows = []
-    for index in indices:
-        task = env.task(index)
-        prompt = env.prompt(task, env.num_answers)
-        if estimator(settings["method"]).in_prompt:
-            prompt = env.condition(prompt, _weights(env, settings, task)[0], env.active(task))
-        rows.append(
-            {
-                "data_source": settings["env"],
-                "prompt": [{"role": "user", "content": prompt}],
-                "ability": "vector_reward",
-                "reward_model": {"style": "rule", "ground_truth": task.model_dump_json()},
-                "extra_info": {"split": split, "index": index, "vpo": json.dumps(settings, sort_keys=True)},
-            }
-        )
-    return rows
+    text = _as_text(settings)
+    bound = _bound(text)
+    env = make_text_env(settings["env"], **settings["env_kwargs"], num_answers=settings["num_answers"], split=split)
+    tasks = {index: env.task(index) for index in indices}
+    # verl does not tell a reward function the step, so the weights are always those of step 0.
+    stated = bound.stated_weights(list(tasks.values()), 0)
+    prompts = make_prompts(env, list(tasks.values()), stated)
+    return [
+        {
+            "data_source": settings["env"],
+            "prompt": [{"role": "user", "content": prompt}],
+            "ability": "vector_reward",
+            "reward_model": {"style": "rule", "ground_truth": task.model_dump_json()},
+            "extra_info": {"split": split, "index": index, "vpo": text},
+        }
+        for (index, task), prompt in zip(tasks.items(), prompts, strict=True)
+    ]
 
 
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     """Write rows as a parquet file.
 
     Raises:
-        ValueError: pyarrow is missing, or the file cannot be written.
+        ValueError: pyarrow is not installed, or the file cannot be written.
     """
     try:
         import pyarrow
@@ -150,19 +141,18 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollouts: int) -> list[str]:
-    """The command that trains on the exported files in verl 0.9, word by word.
+    """Return the words of the command that trains on the exported files in verl 0.9.
 
     Args:
-        folder: Where ``train.parquet`` and ``validation.parquet`` are.
+        folder: Contains ``train.parquet`` and ``validation.parquet``.
         settings: Those of `settings_of_rows`.
         model: A model's name or folder.
         rollouts: Rollouts of each prompt, G.
     """
-    by_deviation = settings["method"] != "dr_grpo"
     return [
         *("python", "-m", "verl.trainer.main_ppo"),
         "algorithm.adv_estimator=grpo",
-        f"algorithm.norm_adv_by_std_in_grpo={by_deviation}",
+        f"algorithm.norm_adv_by_std_in_grpo={settings['method'] != 'dr_grpo'}",
         "algorithm.use_kl_in_reward=False",
         f"data.train_files={folder.absolute() / 'train.parquet'}",
         f"data.val_files={folder.absolute() / 'validation.parquet'}",
@@ -192,17 +182,17 @@ def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollo
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, **_: Any
 ) -> dict[str, float]:
-    """The score of a response, as verl calls it.
+    """Score a response; verl calls this function.
 
     Args:
         data_source: The environment's id.
         solution_str: The response.
         ground_truth: The task, as JSON.
-        extra_info: Holds the settings as JSON in ``vpo``.
+        extra_info: Contains the settings as JSON in ``vpo``.
 
     Returns:
-        ``score``, which verl trains on; for its logs the mean of each objective over the answers, ``diversity`` of the
-        answers and ``answered``, the share of answers that could be read.
+        ``score``, which verl trains on. For its logs: the mean of each objective over the answers, the ``diversity`` of
+        the answers, and ``answered``, the share of answers that could be read.
 
     Raises:
         ValueError: The row was not written by `dataset_rows`.
@@ -212,60 +202,32 @@ def compute_score(
         raise ValueError(
             f"the row of {data_source!r} has no extra_info['vpo']: write the data set with vpo export verl"
         )
-    settings = _settings(extra_info["vpo"])
-    env = _environment(settings["env"], json.dumps({**settings["env_kwargs"], "num_answers": settings["num_answers"]}))
+    bound = _bound(extra_info["vpo"])
+    env = bound.env
     task = env.task_type.model_validate_json(ground_truth)
     batch = env.score_batch([task], [solution_str])
     if (batch.status == Status.INVALID).any():
         raise ScorerFailure(
-            f"the scorer of {data_source} failed, which verl cannot leave out of a group: see that its requirements "
-            "are there on every reward worker"
+            f"the scorer of {data_source} failed, and verl cannot leave a rollout out of its group: check that the "
+            "scorer's requirements are installed on every reward worker"
         )
+    weights = bound.weights([task], 0)
+    result = bound.estimate(batch.rewards[None], np.ones((1, 1), dtype=bool), [task], weights)
     return {
-        "score": _score(env, settings, task, batch.rewards[0]),
+        "score": float(result.scores[0, 0]),
         **{name: float(mean) for name, mean in zip(env.objective_names, batch.rewards[0].mean(0), strict=True)},
         "diversity": float(diversity(batch.rewards[0])),
         "answered": float((batch.status[0] == Status.OK).mean()),
     }
 
 
-@lru_cache(maxsize=64)
-def _settings(text: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(text)
-    return read
+def _as_text(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
 
 
 @lru_cache(maxsize=16)
-def _environment(env_id: str, kwargs: str) -> VectorTextEnv[Any, Any, Any]:
-    return make_text_env(env_id, **json.loads(kwargs))
-
-
-def _weights(env: VectorTextEnv[Any, Any, Any], settings: Mapping[str, Any], task: Any) -> NDArray[np.float32]:
-    """The weights of a prompt, (K, d). verl does not tell a reward function the step, so they stay the same."""
-    weights = draw_weights(
-        [prompt_key(task.content_hash())],
-        num_objectives=env.reward_dim,
-        num_weights=settings["num_weights"],
-        alpha=settings["alpha"],
-        sampler=settings["weight_sampler"],
-        seed=settings["seed"],
-        active=env.active(task)[None],
-    )[0]
-    if estimator(settings["method"]).in_prompt:
-        return in_whole_percent(weights[0])[None].astype(np.float32)
-    return np.asarray(weights)
-
-
-def _score(
-    env: VectorTextEnv[Any, Any, Any], settings: Mapping[str, Any], task: Any, matrix: NDArray[np.float32]
-) -> float:
-    """The score of one reward matrix, (m, d), by the estimator's own function."""
-    result = advantages(
-        torch.from_numpy(matrix)[None, None],
-        method=settings["method"],
-        weights=torch.from_numpy(_weights(env, settings, task))[None],
-        scalar_weights=settings["scalar_weights"] or env.scalar_weights,
-        active=torch.from_numpy(env.active(task))[None],
-        **settings["method_options"],
-    )
-    return float(result.scores[0, 0])
+def _bound(text: str) -> BoundEstimator:
+    """Return the estimator that the settings of a row, as JSON, describe."""
+    settings = json.loads(text)
+    env = make_text_env(settings.pop("env"), **settings.pop("env_kwargs"), num_answers=settings.pop("num_answers"))
+    return BoundEstimator(env, settings.pop("method"), settings.pop("method_options"), **settings)

@@ -82,9 +82,10 @@ class BoundEstimator:
         keys = [prompt_key(task.content_hash()) for task in tasks]
         return self._draw(keys, step, np.stack([self.env.active(task) for task in tasks]))
 
-    def stated(self, weights: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
-        """Return the weights that the prompts state, (P, d); ``None`` if they state none."""
-        return weights[:, 0] if weights is not None and self.in_prompt else None
+    def stated_weights(self, tasks: Sequence[Task], step: int) -> NDArray[np.float32] | None:
+        """Return the weights that the prompts of a step state, (P, d); ``None`` if they state none."""
+        weights = self.weights(tasks, step) if self.in_prompt else None
+        return None if weights is None else weights[:, 0]
 
     def estimate(
         self,

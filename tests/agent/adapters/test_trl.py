@@ -186,7 +186,7 @@ def test_a_split_group_is_refused(tokenizer: Any) -> None:
     adapter = make_adapter(tokenizer)
     row = adapter.dataset([5])[0]
     ids = [answers(tokenizer, *"abc")] * 3
-    with pytest.raises(ValueError, match=r"whole groups of rollouts, got groups of \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"whole groups of rollouts; got groups of \[1, 2\]"):
         adapter.score(ids, [row["task"]] * 3, [0, 0, 1], 0)
 
 
@@ -205,16 +205,28 @@ def test_prompts_state_the_weight_that_scores_them(tokenizer: Any) -> None:
     adapter = make_adapter(tokenizer, num_answers=1, method="goal_conditioned")
     row = adapter.dataset([5])[0]
     task = adapter.env.task(5)
-    weight = adapter._weights([task], step=3)[0, 0]
+    weight = adapter.estimator.weights([task], 0)[0, 0]
     assert weight.sum() == pytest.approx(1)
     assert f"{round(100 * weight[0])}" in row["prompt"]
     letters = [tokenizer(f"<answer> {x} </answer>", add_special_tokens=False)["input_ids"] for x in "abcd"]
-    scored = adapter.score(letters, [row["task"]] * 4, [0] * 4, 3)
-    np.testing.assert_allclose(scored.logged[:, 0], [weight @ toys.LETTERS[x] for x in "abcd"], atol=1e-6)
+    adapter.score(letters, [row["task"]] * 4, [0] * 4, 3)
+    assert adapter.scored is not None
+    np.testing.assert_allclose(adapter.scored[:, 1], [weight @ toys.LETTERS[x] for x in "abcd"], atol=1e-6)
+
+
+def test_an_inactive_objective_has_no_number_in_the_logs(tokenizer: Any, monkeypatch: Any) -> None:
+    adapter = make_adapter(tokenizer)
+    monkeypatch.setattr(adapter.env, "active", lambda task: np.array([True, False]))
+    ids = [answers(tokenizer, *letters) for letters in ("abc", "bab", "ddd", "cde")]
+    adapter.score(ids, [adapter.dataset([5])[0]["task"]] * 4, [0] * 4, 0)
+    assert adapter.scored is not None
+    missing = np.isnan(adapter.scored).all(axis=0)
+    assert [name for name, absent in zip(adapter.columns, missing, strict=True) if absent] == ["right"]
+    assert not np.isnan(adapter.scored[:, ~missing]).any()
 
 
 def test_max_at_k_is_taken_with_mean_zero(tokenizer: Any) -> None:
-    assert make_adapter(tokenizer, num_answers=1, method="max_at_k").options == {"baseline": "others"}
+    assert make_adapter(tokenizer, num_answers=1, method="max_at_k").estimator.options == {"baseline": "others"}
     with pytest.raises(ValueError, match=r"max_at_k, baseline='subset' have a group mean .* baseline='others'"):
         make_adapter(tokenizer, num_answers=1, method="max_at_k", method_options={"baseline": "subset"})
 
@@ -277,7 +289,7 @@ def test_a_step_is_shared_by_the_processes() -> None:
         ({"scorer_pool": "processes"}, 1, "scorer_pool='processes' belongs to the built-in trainer"),
         ({"scorer_workers": 2}, 1, "scorer_workers=2 belongs to the built-in trainer"),
         ({"prompts_per_step": 16, "minibatch_prompts": 5}, 1, "prompts_per_step, 16, to be a multiple"),
-        ({"prompts_per_step": 1, "rollouts_per_prompt": 8}, 3, "cannot be shared by 3 processes"),
+        ({"prompts_per_step": 1, "rollouts_per_prompt": 8}, 3, "cannot be shared evenly by 3 processes"),
     ],
 )
 def test_settings_that_trl_cannot_honour(settings: dict[str, Any], processes: int, named: str) -> None:
@@ -292,7 +304,7 @@ def test_settings_that_trl_cannot_honour(settings: dict[str, Any], processes: in
         ({"method": "ppo"}, "no estimator is called 'ppo'"),
         ({"method": "grpo"}, "grpo scores one answer per rollout"),
         ({"method_options": {"colour": 1}}, "got 'colour'"),
-        ({"rollouts_per_prompt": 1}, "at least 2 inside TRL, got 1"),
+        ({"rollouts_per_prompt": 1}, "at least 2 inside TRL; got 1"),
     ],
 )
 def test_bad_settings_are_one_sentence(tokenizer: Any, settings: dict[str, Any], named: str) -> None:
@@ -312,7 +324,7 @@ def test_the_extra_asks_for_the_releases_that_the_adapter_knows() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ("1.17.0", r"^the TRL adapter knows trl>=1\.16,<1\.17, not 1\.17\.0: pip install 'trl>=1\.16,<1\.17'$"),
+        ("1.17.0", r"^the TRL adapter supports trl>=1\.16,<1\.17, not 1\.17\.0: pip install 'trl>=1\.16,<1\.17'$"),
         ("1.15.2", r"not 1\.15\.2"),
         (None, r"^training with TRL needs the package trl: pip install 'vpo-gym\[trl\]'$"),
     ],
