@@ -50,6 +50,8 @@ class LoadedRows(NamedTuple, Generic[RowT]):
     rows: tuple[RowT, ...]
     skipped: int
     """How many bad rows were left out."""
+    first_skipped: str
+    """Place and fault of the first of them; empty if there is none."""
     origin: str
     """The source as it was named, with the split where it has splits."""
 
@@ -93,7 +95,7 @@ def load_rows(
         if skipped:
             raise ValueError(f"{origin} has no good row: all {skipped} were skipped; the first: {first_reason}")
         raise ValueError(f"{origin} is empty: it holds no rows")
-    return LoadedRows(tuple(rows), skipped, origin)
+    return LoadedRows(tuple(rows), skipped, first_reason, origin)
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from .core import UnknownFront as UnknownFront
 from .core import Unparsable as Unparsable
 from .core import VectorTextEnv as VectorTextEnv
 from .data_env import DataTextEnv as DataTextEnv
+from .generation import split_of_content as split_of_content
 from .preferences import PreferenceConditioned as PreferenceConditioned
 from .registration import register_env as register_env
 from .registration import register_envs as register_envs
@@ -40,4 +41,5 @@ from .tasks.tools import ToolsConfig as ToolsConfig
 from .tasks.tools import ToolsEnv as ToolsEnv
 from .tasks.tools import ToolsOutcome as ToolsOutcome
 from .tasks.tools import ToolsTask as ToolsTask
+from .text import answer_tags as answer_tags
 from .vector import TextVectorEnv as TextVectorEnv

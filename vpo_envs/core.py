@@ -1,14 +1,14 @@
 """The contract of every environment: tasks, objectives, outcomes, answer sets, scores.
 
-An environment overrides four verbs, each a pure function of its arguments, and states its objectives:
+An environment defines its objectives and overrides four verbs, each a pure function of its arguments:
 
 ========================  =========================================  ==================================================
-verb                      takes                                      gives
+verb                      takes                                      returns
 ========================  =========================================  ==================================================
 ``generate(rng)``         a random generator                         a :class:`Task`
-``prompt(task, m)``       a task, the number of answers wanted       the text that a model reads
-``parse(text)``           what stands inside one answer tag          an answer, or raises :class:`Unparsable`
-``evaluate(task, a)``     a task and a parsed answer                 the outcome: the facts that objectives look at
+``prompt(task, m)``       a task and the number of answers           the text that a model reads
+``parse(text)``           the text inside one answer tag             an answer, or raises :class:`Unparsable`
+``evaluate(task, a)``     a task and a parsed answer                 the outcome: the facts that objectives score
 ========================  =========================================  ==================================================
 
 Everything else is inherited: episodes, answer sets, batched scoring, spaces and rendering.
@@ -17,9 +17,11 @@ Everything else is inherited: episodes, answer sets, batched scoring, spaces and
 from __future__ import annotations
 
 import hashlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import gymnasium as gym
@@ -27,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vpo_envs.pareto import non_dominated
+from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import condition_prompt, format_answers, split_answers
 
@@ -35,19 +37,31 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 MAX_RESPONSE_CHARS = 1_000_000
-"""Longest response that the action space holds; longer ones are still scored."""
+"""Longest response in the action space; longer ones are still scored."""
 
 MAX_STREAM = 2**32
-"""Bound of ``data_seed`` and of an instance's index: a seed sequence keeps numbers apart only below it."""
+"""Bound of ``data_seed`` and of an instance's index: larger numbers could share a NumPy seed sequence."""
+
+
+def check_whole(name: str, value: object, least: int, below: int | None = None) -> None:
+    """Check that an argument is an integer in a range.
+
+    Raises:
+        ValueError: It is not an integer (``True`` and ``"3"`` are not), or it is out of range.
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least or (below is not None and value >= below):  # type: ignore[operator]  # an integer
+        bounds = f"of at least {least}" if below is None else f"from {least} to {below - 1}"
+        raise ValueError(f"{name} must be an integer {bounds}, got {value!r}")
 
 
 class Task(BaseModel):
-    """One instance: frozen data, apart from behaviour. It survives a round trip through JSON."""
+    """One instance: frozen data without behaviour. It survives a round trip through JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def content_hash(self) -> str:
-        """Hash of the content, equal exactly for equal instances: 32 hexadecimal digits."""
+        """Return a hash of the content as 32 hexadecimal digits; equal instances have equal hashes."""
         content = f"{type(self).__name__}:{self.model_dump_json()}"
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
@@ -67,19 +81,19 @@ class Objective(NamedTuple):
 
 
 class Status(IntEnum):
-    """What became of one answer. Every status but ``OK`` goes with a zero vector."""
+    """Result of scoring one answer. Every status except ``OK`` comes with a zero vector."""
 
     OK = 0
     MISSING = 1
     """No complete tag at this position."""
     UNPARSABLE = 2
-    """The tag holds no answer in the form that the prompt asks for."""
+    """The tag does not hold an answer in the form that the prompt asks for."""
     DUPLICATE = 3
     """The same parsed answer as an earlier one of this response."""
     INVALID = 4
-    """The scorer itself failed: this is not a score, and a trainer leaves the rollout out."""
+    """The scorer itself failed. The zero vector is not a score, and a trainer drops the rollout."""
     TIMED_OUT = 5
-    """The answer ran out of the scorer's time limit."""
+    """The answer exceeded the scorer's time limit."""
 
 
 class Unparsable(ValueError):
@@ -91,11 +105,14 @@ class ScorerFailure(RuntimeError):
 
 
 class AnswerTimeout(RuntimeError):
-    """Raised by ``evaluate`` when the answer used up its time; it becomes ``Status.TIMED_OUT``."""
+    """Raised by ``evaluate`` when the answer exceeded its time limit; it becomes ``Status.TIMED_OUT``."""
+
+
+Failure = ScorerFailure | AnswerTimeout
 
 
 class UnknownFront(NotImplementedError):
-    """Raised where an environment cannot give the exact Pareto front."""
+    """Raised when an environment cannot compute the exact Pareto front."""
 
 
 class RewardBatch(NamedTuple):
@@ -114,16 +131,31 @@ class FrontPoint(NamedTuple):
     answer: str
 
 
-class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
-    """A text environment with vector rewards; see the module's table for the verbs to override.
+SOLVER_RELIES_ON = ("outcome_front", "evaluate", "evaluate_many", "feasible", "reward_vector")
+_namespaces: dict[int, str] = {}
+"""Qualified name of the class that each namespace belongs to."""
 
-    One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers and the
-    reward is the sum of their m reward vectors; ``info["reward_matrix"]`` holds them apart. With
+
+def _qualified_name(cls: type) -> str:
+    """Return module and name of a class, the same whether its module is run as a script or imported."""
+    module = sys.modules.get(cls.__module__)
+    name = cls.__module__
+    if name in ("__main__", "__mp_main__") and module is not None:
+        spec = getattr(module, "__spec__", None)
+        name = spec.name if spec is not None else Path(getattr(module, "__file__", None) or name).stem
+    return f"{name}.{cls.__qualname__}"
+
+
+class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
+    """A text environment with vector rewards; the module's table lists the verbs to override.
+
+    One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers, and the
+    reward is the sum of their m reward vectors; ``info["reward_matrix"]`` has one row for each. With
     ``answers_as_steps=True`` the same answers are sent one step at a time, and the return is the same.
 
     Args:
         split: ``"train"``, ``"validation"`` or ``"test"``. No instance is in two splits.
-        num_answers: How many answers one response holds, m >= 1.
+        num_answers: Answers per response, m >= 1.
         answers_as_steps: Send the answers one at a time: m steps, each observation the prompt and the answers so far.
         data_seed: Chooses the stream of instances: the i-th instance is a function of (split, data_seed, i).
         render_mode: ``None``, ``"ansi"`` or ``"rgb_array"``.
@@ -134,11 +166,33 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     task_type: ClassVar[type[Task]]
     """The class of this environment's tasks."""
     namespace: ClassVar[int]
-    """Number of this environment's random streams; no two environments share one."""
+    """Number of this environment's random streams. By default it follows from the name of the class that defines
+    ``generate``; a number written in the class keeps the streams when that name changes. Subclasses share it."""
     objectives: tuple[Objective, ...]
     """The components of the reward vector, in order."""
+    monotone_objectives: ClassVar[tuple[Objective, ...]] = ()
+    """Objectives known to be monotone on :meth:`fact_grids`, which are not checked again."""
     scalar_weights: tuple[float, ...] | None = None
-    """The task's fixed weights w*, of the reward that scalar methods train on; ``None`` means equal weights."""
+    """Fixed weights w* of the scalar reward that scalar methods train on; ``None`` means equal weights."""
+    names_tags: bool = True
+    """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give a new environment the namespace of its name, and refuse one that another class has."""
+        super().__init_subclass__(**kwargs)
+        if "namespace" not in vars(cls) and ("generate" not in vars(cls) or hasattr(cls, "namespace")):
+            return
+        name = _qualified_name(cls)
+        if "namespace" not in vars(cls):
+            # The top bit keeps derived numbers apart from the small ones that people choose.
+            digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
+            cls.namespace = int.from_bytes(digest) | 1 << 31
+        owner = _namespaces.setdefault(cls.namespace, name)
+        if owner != name:
+            raise TypeError(
+                f"{owner} and {name} both have namespace {cls.namespace}, so they would draw from the same random "
+                "streams: give one of them another number"
+            )
 
     def __init__(
         self,
@@ -149,12 +203,13 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         data_seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
+        for name, wanted in (("objectives", "a tuple of vpo_envs.Objective"), ("task_type", "a subclass of Task")):
+            if not getattr(self, name, None):
+                raise TypeError(f"{type(self).__name__} has no {name}: set the class attribute {name} to {wanted}")
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
-        if num_answers < 1:
-            raise ValueError(f"num_answers must be at least 1, got {num_answers}")
-        if not 0 <= data_seed < MAX_STREAM:
-            raise ValueError(f"data_seed must be a number from 0 to {MAX_STREAM - 1}, got {data_seed}")
+        check_whole("num_answers", num_answers, 1)
+        check_whole("data_seed", data_seed, 0, MAX_STREAM)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             modes = ", ".join(self.metadata["render_modes"])
             raise ValueError(f"unknown render_mode {render_mode!r}: choose None or one of {modes}")
@@ -176,6 +231,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         self._task: TaskT | None = None
         self._answers: list[str | None] = []
         self._seen: set[AnswerT] = set()
+        self._falling: dict[FactGrid, int | None] = {}
 
     # The four verbs ------------------------------------------------------------------------------------------------
 
@@ -185,15 +241,15 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @abstractmethod
     def prompt(self, task: TaskT, num_answers: int) -> str:
-        """The text that asks for ``num_answers`` answers to ``task``, naming exactly the tags that are wanted."""
+        """Return the text that asks for ``num_answers`` answers to ``task`` and names exactly the tags wanted."""
 
     def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
-        """A prompt of this environment with a weighting of the objectives stated in it.
+        """Return a prompt of this environment with objective weights stated in it.
 
         Args:
             prompt: The prompt.
             weights: Weights in whole per cent, summing to 1, shape (d,).
-            active: Which objectives count, shape (d,); all where ``None``.
+            active: Which objectives count, shape (d,); all if ``None``.
         """
         counted = [
             (o, float(w))
@@ -206,7 +262,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @abstractmethod
     def parse(self, text: str) -> AnswerT:
-        """Read what stands inside one answer tag.
+        """Parse the text inside one answer tag.
 
         Returns:
             A hashable answer; equal answers are duplicates of each other.
@@ -217,48 +273,72 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @abstractmethod
     def evaluate(self, task: TaskT, answer: AnswerT) -> OutcomeT:
-        """The facts about ``answer`` that the objectives look at.
+        """Return the facts about ``answer`` that the objectives score.
 
         Raises:
             ScorerFailure: The scorer itself failed.
-            AnswerTimeout: The answer used up its time.
+            AnswerTimeout: The answer exceeded its time limit.
         """
 
+    # Optional hooks ------------------------------------------------------------------------------------------------
+
+    def evaluate_many(self, pairs: Sequence[tuple[TaskT, AnswerT]]) -> Sequence[OutcomeT | Failure]:
+        """Evaluate a batch of answers; override it to evaluate them in parallel.
+
+        Args:
+            pairs: Tasks with parsed answers; an answer occurs once for each response that holds it.
+
+        Returns:
+            For each pair its outcome, or the exception that :meth:`evaluate` raises for it.
+        """
+        return [self.try_evaluate(task, answer) for task, answer in pairs]
+
+    def try_evaluate(self, task: TaskT, answer: AnswerT) -> OutcomeT | Failure:
+        """Return the outcome of one answer, or the :class:`ScorerFailure` or :class:`AnswerTimeout` it raises."""
+        try:
+            return self.evaluate(task, answer)
+        except (ScorerFailure, AnswerTimeout) as failure:
+            return failure
+
     def feasible(self, outcome: OutcomeT) -> bool:
-        """Whether an outcome earns anything at all; where it does not, the whole vector is zero."""
+        """Return whether an outcome earns anything at all; the reward vector of an infeasible one is zero."""
         return True
 
-    # What an environment may know besides --------------------------------------------------------------------------
-
     def active(self, task: TaskT) -> NDArray[np.bool_]:
-        """Which objectives count for ``task``, shape (d,). An inactive one carries no weight anywhere."""
+        """Return which objectives count for ``task``, shape (d,). An inactive one carries no weight anywhere."""
         return np.ones(self.reward_dim, dtype=bool)
 
     def outcome_front(self, task: TaskT) -> Sequence[tuple[OutcomeT, str]]:
-        """All outcomes that no other outcome beats in every fact, each with an answer that attains it.
+        """Return every outcome that no other outcome beats in every fact, each with an answer that attains it.
 
-        :meth:`pareto_front` applies the objectives to them, which is right for every decomposition that is monotone in
-        those facts.
+        :meth:`front` applies the objectives to them, which is exact for all objectives that are monotone in those
+        facts; see :meth:`fact_grids`.
 
         Raises:
             UnknownFront: This environment has no exact solver.
         """
-        raise UnknownFront(f"{type(self).__name__} knows no exact Pareto front: use expected utility without regret")
+        raise UnknownFront(f"{type(self).__name__} has no exact Pareto front: use expected utility without regret")
+
+    def fact_grids(self, task: TaskT) -> Sequence[FactGrid]:
+        """Return the outcomes on which reward vectors must be monotone for :meth:`outcome_front` to give the front.
+
+        Empty, the default, means that it gives the front of any objectives, as it does where it lists all outcomes.
+        """
+        return ()
 
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """``num_answers`` reasonable answers (what stands inside the tags), for supervised warm starts."""
+        """Return ``num_answers`` reasonable answers, without tags, for supervised warm starts."""
         raise NotImplementedError(f"{type(self).__name__} has no demonstrations")
 
     def task_info(self, task: TaskT) -> dict[str, Any]:
-        """The task's public data, as plain JSON values, for ``info["task"]``."""
+        """Return the task's public data as plain JSON values, for ``info["task"]``."""
         return task.model_dump(mode="json")
 
     # Instances -----------------------------------------------------------------------------------------------------
 
     def task(self, index: int) -> TaskT:
-        """The ``index``-th instance: a pure function of (split, data_seed, index) and the constructor's arguments."""
-        if not isinstance(index, (int, np.integer)) or not 0 <= index < MAX_STREAM:
-            raise ValueError(f"a task's index is a whole number from 0 to {MAX_STREAM - 1}, got {index!r}")
+        """Return the ``index``-th instance, a pure function of (split, data_seed, index) and the other arguments."""
+        check_whole("the index of a task", index, 0, MAX_STREAM)
         entropy = [self.namespace, SPLITS.index(self.split), self.data_seed, index]
         return self.generate(np.random.default_rng(np.random.SeedSequence(entropy)))
 
@@ -271,11 +351,11 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @property
     def objective_names(self) -> tuple[str, ...]:
-        """Names of the objectives, in the order of the reward vector."""
+        """Names of the objectives in the order of the reward vector."""
         return tuple(objective.name for objective in self.objectives)
 
     def reward_vector(self, outcome: OutcomeT) -> tuple[float, ...]:
-        """The objectives applied to an outcome, shape (d,); all zero where it is not feasible."""
+        """Return the reward vector of an outcome, shape (d,): the objectives, or zeros if it is not feasible."""
         if not self.feasible(outcome):
             return (0.0,) * len(self.objectives)
         return tuple([objective.score(outcome) for objective in self.objectives])
@@ -283,115 +363,151 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def score_answers(
         self, task: TaskT, answers: Sequence[str | None], seen: set[AnswerT] | None = None
     ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | None]]:
-        """Score the answers of one response, in order.
+        """Score the answers of one response.
 
         Args:
-            task: The instance that was asked.
-            answers: What stands inside each tag; ``None`` where a tag is missing.
-            seen: Parsed answers that came before, of which a repetition is a duplicate; the new ones are added.
+            task: The instance.
+            answers: The text inside each tag; ``None`` for a missing tag.
+            seen: Parsed answers given before, whose repetitions are duplicates; the new ones are added.
 
         Returns:
-            Reward vectors, statuses and outcomes, one for each answer; the outcome is ``None`` where there is none.
+            Reward vectors, statuses and outcomes, one for each answer; the outcome is ``None`` if there is none.
         """
-        zero = (0.0,) * len(self.objectives)
-        vectors: list[tuple[float, ...]] = []
-        statuses: list[Status] = []
-        outcomes: list[OutcomeT | None] = []
-        seen = set() if seen is None else seen
-        scorers = [objective.score for objective in self.objectives]
-        feasible = self.feasible
-        for text in answers:
-            vector, outcome = zero, None
-            if text is None:
-                status = Status.MISSING
-            else:
-                try:
-                    answer = self.parse(text)
-                    if answer in seen:
-                        status = Status.DUPLICATE
-                    else:
-                        seen.add(answer)
-                        outcome = self.evaluate(task, answer)
-                        if feasible(outcome):
-                            vector = tuple([score(outcome) for score in scorers])
-                        status = Status.OK
-                except Unparsable:
-                    status = Status.UNPARSABLE
-                except ScorerFailure:
-                    status = Status.INVALID
-                except AnswerTimeout:
-                    status = Status.TIMED_OUT
-            vectors.append(vector)
-            statuses.append(status)
-            outcomes.append(outcome)
-        return vectors, statuses, outcomes
+        return self._score([(task, answers, set() if seen is None else seen)])
 
     def score_batch(
         self, tasks: Sequence[TaskT], responses: Sequence[str], num_answers: int | None = None
     ) -> RewardBatch:
-        """Score responses without episodes; ``step`` goes through the same code.
+        """Score responses without episodes; ``step`` uses the same code.
 
         Args:
             tasks: n instances, one per response.
             responses: n whole responses.
-            num_answers: m; the environment's own where ``None``.
+            num_answers: m; the environment's own if ``None``.
 
         Returns:
             Rewards (n, m, d) and statuses (n, m).
 
         Raises:
-            ValueError: Not as many tasks as responses, or m below 1.
+            ValueError: The numbers of tasks and responses differ, or m is below 1.
         """
         if len(tasks) != len(responses):
             raise ValueError(f"score_batch needs one task per response, got {len(tasks)} and {len(responses)}")
         m = self.num_answers if num_answers is None else num_answers
-        if m < 1:
-            raise ValueError(f"num_answers must be at least 1, got {m}")
-        vectors: list[tuple[float, ...]] = []
-        statuses: list[Status] = []
-        for task, response in zip(tasks, responses, strict=True):
-            scored = self.score_answers(task, split_answers(response, m))
-            vectors += scored[0]
-            statuses += scored[1]
+        check_whole("num_answers", m, 1)
+        vectors, statuses, _ = self._score(
+            [(task, split_answers(text, m), set()) for task, text in zip(tasks, responses, strict=True)]
+        )
         shape = (len(tasks), m)
         rewards = np.array(vectors, dtype=np.float32).reshape(*shape, self.reward_dim)
         return RewardBatch(rewards, np.array(statuses, dtype=np.int8).reshape(shape))
 
+    def _score(
+        self, responses: Sequence[tuple[TaskT, Sequence[str | None], set[AnswerT]]]
+    ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | None]]:
+        statuses: list[Status] = []
+        pairs: list[tuple[TaskT, AnswerT]] = []
+        places: list[int] = []
+        for task, answers, seen in responses:
+            for text in answers:
+                status = Status.OK
+                if text is None:
+                    status = Status.MISSING
+                else:
+                    try:
+                        answer = self.parse(text)
+                    except Unparsable:
+                        status = Status.UNPARSABLE
+                    else:
+                        if answer in seen:
+                            status = Status.DUPLICATE
+                        else:
+                            seen.add(answer)
+                            places.append(len(statuses))
+                            pairs.append((task, answer))
+                statuses.append(status)
+        vectors = [(0.0,) * len(self.objectives)] * len(statuses)
+        outcomes: list[OutcomeT | None] = [None] * len(statuses)
+        for place, outcome in zip(places, self.evaluate_many(pairs) if pairs else (), strict=True):
+            try:
+                if isinstance(outcome, ScorerFailure | AnswerTimeout):
+                    raise outcome
+                outcomes[place] = outcome
+                vectors[place] = self.reward_vector(outcome)
+            except ScorerFailure:  # an objective may call a scorer as well
+                statuses[place] = Status.INVALID
+            except AnswerTimeout:
+                statuses[place] = Status.TIMED_OUT
+        return vectors, statuses, outcomes
+
     def pareto_front(self, gamma: float = 1.0, *, task: TaskT | None = None) -> list[NDArray[np.float32]]:
-        """The exact Pareto front of ``task`` (the current one where ``None``): the reward vectors of single answers.
+        """Return the exact Pareto front of a task: the reward vectors of single answers.
 
         Args:
-            gamma: MO-Gymnasium's discount. An answer is scored in the step that gives it, so it changes nothing.
-            task: An instance.
+            gamma: MO-Gymnasium's discount, without effect because an answer is scored in the step that gives it.
+            task: The instance; the current one if ``None``.
 
         Returns:
             Vectors of shape (d,).
 
         Raises:
-            UnknownFront: This environment has no exact solver.
+            UnknownFront: The front of this task is unknown; see :meth:`front`.
         """
-        return [
-            np.array(point.vector, dtype=np.float32)
-            for point in self.front(self.current_task if task is None else task)
-        ]
+        points = self.front(self.current_task if task is None else task)
+        return [np.array(point.vector, dtype=np.float32) for point in points]
 
     def front(self, task: TaskT) -> list[FrontPoint]:
-        """The exact Pareto front of ``task`` under this environment's objectives, each point with an answer."""
-        points = [FrontPoint(self.reward_vector(outcome), answer) for outcome, answer in self.outcome_front(task)]
+        """Return the exact Pareto front of ``task`` under this environment's objectives, each point with an answer.
+
+        Raises:
+            UnknownFront: There is no exact solver, a subclass changes what the solver relies on, or an answer of the
+                front could not be scored.
+        """
+        self._check_solver(task)
+        try:
+            points = [FrontPoint(self.reward_vector(outcome), answer) for outcome, answer in self.outcome_front(task)]
+        except (ScorerFailure, AnswerTimeout) as error:
+            raise UnknownFront(
+                f"the front of this task of {type(self).__name__} is unknown, since an answer of it could not be "
+                f"scored: {error}"
+            ) from error
         keep = non_dominated(np.array([point.vector for point in points]))
         return [point for point, kept in zip(points, keep, strict=True) if kept]
 
+    def _check_solver(self, task: TaskT) -> None:
+        """Raise :class:`UnknownFront` if this class changes what its inherited ``outcome_front`` relies on."""
+        own = type(self)
+        # How far down the class hierarchy each method is defined; 0 is this class itself.
+        age = {verb: next(i for i, cls in enumerate(own.__mro__) if verb in vars(cls)) for verb in SOLVER_RELIES_ON}
+        solver = own.__mro__[age["outcome_front"]].__name__
+        if solver == VectorTextEnv.__name__:
+            return
+        for verb in ("evaluate", "evaluate_many", "feasible"):
+            if age[verb] < age["outcome_front"]:
+                raise UnknownFront(
+                    f"{own.__name__} overrides {verb}, so the front that {solver} computes may be wrong: override "
+                    "outcome_front as well"
+                )
+        if age["reward_vector"] >= age["outcome_front"] and all(o in self.monotone_objectives for o in self.objectives):
+            return
+        for grid in self.fact_grids(task):
+            if grid not in self._falling:
+                self._falling[grid] = falling_component(self.reward_vector, grid)
+            falling = self._falling[grid]
+            if falling is not None:
+                raise UnknownFront(
+                    f"objective {self.objective_names[falling]!r} of {own.__name__} falls where an outcome gets better "
+                    f"in one fact, so the front that {solver} computes may be wrong: override outcome_front"
+                )
+
     def optimum(self, task: TaskT) -> float:
-        """The best scalar reward w*·r that any answer to ``task`` can get, from the exact front."""
+        """Return the best scalar reward w*·r that any answer to ``task`` can get, from the exact front."""
         weights = self.fixed_weights(task)
         return float(max(np.dot(weights, point.vector) for point in self.front(task)))
 
     def fixed_weights(self, task: TaskT) -> NDArray[np.float64]:
-        """The task's scalar weights w* over its active objectives, shape (d,), summing to 1."""
-        weights = (
-            np.ones(self.reward_dim) if self.scalar_weights is None else np.array(self.scalar_weights, dtype=float)
-        )
-        weights = weights * self.active(task)
+        """Return the scalar weights w* over the task's active objectives, shape (d,), summing to 1."""
+        weights = np.array(self.scalar_weights or [1.0] * self.reward_dim) * self.active(task)
         return np.asarray(weights / weights.sum())
 
     # Episodes ------------------------------------------------------------------------------------------------------
@@ -401,8 +517,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
         Args:
             seed: Seeds the draw of instances, as in every Gymnasium environment.
-            options: ``{"index": i}`` takes the i-th instance, ``{"task": task}`` a given one (a task, or its JSON
-                form); otherwise an instance is drawn.
+            options: ``{"index": i}`` selects the i-th instance, ``{"task": task}`` a given task or its JSON form; by
+                default an instance is drawn.
 
         Returns:
             The prompt, and ``info`` with ``objectives``, ``active_objectives``, ``split``, ``index`` and ``task``.
@@ -418,7 +534,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Score a response.
 
         Args:
-            action: The whole response; with ``answers_as_steps`` the next answer, in its own tag.
+            action: The whole response; with ``answers_as_steps`` the next answer in its own tag.
 
         Returns:
             Observation (the prompt and the answers so far), reward (d,) float32, terminated, truncated and ``info``
@@ -432,16 +548,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return self.finish_step(answers, *self.score_answers(self.current_task, answers, self._seen))
 
     def read_action(self, action: str) -> list[str | None]:
-        """The first half of :meth:`step`: what stands inside the tags that this step looks at.
+        """Return the text inside the tags that this step scores, the first half of :meth:`step`.
 
         Raises:
             TypeError: The action is not a string.
             ResetNeeded: The episode is over.
         """
         if not isinstance(action, str):
-            raise TypeError(
-                f"an action of {type(self).__name__} is a string, the response; got {type(action).__name__}"
-            )
+            raise TypeError(f"an action of {type(self).__name__} is a response string, got {type(action).__name__}")
         if len(self._answers) >= self.num_answers:
             raise gym.error.ResetNeeded("this episode is over: call reset() before the next step()")
         answers = split_answers(action, self.num_answers)
@@ -454,7 +568,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         statuses: list[Status],
         outcomes: list[OutcomeT | None],
     ) -> tuple[str, NDArray[np.float32], bool, bool, dict[str, Any]]:
-        """The second half of :meth:`step`: what it returns, given the scores of the answers."""
+        """Return the result of :meth:`step` from the scores of its answers, the second half of it."""
         task = self.current_task
         self._answers += answers
         matrix = np.array(vectors, dtype=np.float32)
@@ -475,7 +589,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return self._task
 
     def outcome_info(self, outcome: OutcomeT | None) -> dict[str, Any] | None:
-        """An outcome as plain JSON values, for ``info["outcomes"]``."""
+        """Return an outcome as plain JSON values, for ``info["outcomes"]``."""
         if outcome is None:
             return None
         if isinstance(outcome, tuple) and hasattr(outcome, "_asdict"):
@@ -483,17 +597,17 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         raise TypeError(f"override outcome_info for outcomes of type {type(outcome).__name__}")
 
     def render(self) -> Any:
-        """The prompt and the answers so far as text; environments with pictures override this."""
+        """Return the prompt and the answers so far as text; environments with pictures override this."""
         return None if self.render_mode is None else self._observation()
 
-    # Inside --------------------------------------------------------------------------------------------------------
+    # Internals -----------------------------------------------------------------------------------------------------
 
     def _choose_task(self, options: dict[str, Any]) -> tuple[TaskT, int | None]:
         index, task = options.pop("index", None), options.pop("task", None)
         if index is not None and task is not None:
             raise ValueError("reset takes options 'index' or 'task', not both")
         if options:
-            raise ValueError(f"unknown reset option {sorted(options)[0]!r}: this environment knows 'index' and 'task'")
+            raise ValueError(f"unknown reset option {sorted(options)[0]!r}: the options are 'index' and 'task'")
         if task is not None:
             return self._read_task(task), None
         if index is None:

@@ -1,43 +1,49 @@
-"""Environments whose tasks are generated, or read from a data set: the same class for both."""
+"""Environments whose tasks are either generated or read from a data set."""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-import numpy as np
 from pydantic import BaseModel
 
-from envs_data.readers import OnBadRow, load_rows
-from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, Split, TaskT, VectorTextEnv
+from envs_data.readers import HUB, OnBadRow, load_rows
+from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, Split, TaskT, VectorTextEnv, check_whole
+from vpo_envs.generation import split_of_content
 
 Mode = Literal["paper", "conflict"]
 BUILTIN = "builtin"
+WHOLE = "whole:"
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     """A text environment that draws its tasks from its generator, or takes them from rows of a data set.
 
-    Rows are read once, at construction; ``task(i)`` is row ``i`` modulo their number and :meth:`reset` draws one of
-    them. A file is one split by itself, so name a file of its own for each split, or write ``{split}`` in the path.
+    Rows are read once, at construction. ``task(i)`` is row ``i`` modulo their number, and :meth:`reset` draws one of
+    them. The rows of one file are divided between the splits by their content: half for training, a quarter each for
+    validation and test.
 
     Args:
         source: ``"builtin"`` for generated tasks, the path of a file, or ``"hf:org/name[:config]"``; see
-            :mod:`envs_data.readers`. In a path, ``{split}`` stands for the split's name.
-        mode: ``"paper"`` for the decomposition of the paper, ``"conflict"`` for generated tasks whose objectives
-            cannot all be had at one time.
-        on_bad_row: ``"error"`` stops at the first bad row, ``"skip"`` leaves bad rows out and counts them.
-        split: ``"train"``, ``"validation"`` or ``"test"``; of a Hugging Face data set, the split that is loaded.
-        num_answers: How many answers one response holds.
+            :mod:`envs_data.readers`. A path with ``{split}`` names one file for each split, and ``"whole:path"`` takes
+            all rows of a file whatever the split is.
+        mode: ``"paper"`` for the objectives of the paper, ``"conflict"`` for generated tasks whose objectives cannot
+            all be satisfied at once.
+        on_bad_row: ``"error"`` stops at the first bad row; ``"skip"`` leaves bad rows out and warns.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        num_answers: Answers per response.
         answers_as_steps: Send the answers one at a time.
         data_seed: Which stream of generated tasks.
         render_mode: ``None`` or ``"ansi"``.
     """
 
+    modes: ClassVar[tuple[Mode, ...]] = ("paper",)
+    """The modes that this environment has."""
     conflict_from_rows: ClassVar[bool] = False
-    """Whether ``mode="conflict"`` can be had from rows of a data set."""
+    """Whether ``mode="conflict"`` also works with rows of a data set."""
 
     def __init__(
         self,
@@ -51,16 +57,16 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         data_seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        if mode not in get_args(Mode):
-            raise ValueError(f"unknown mode {mode!r}: choose one of {', '.join(get_args(Mode))}")
+        if mode not in self.modes:
+            raise ValueError(f"unknown mode {mode!r} of {type(self).__name__}: choose one of {', '.join(self.modes)}")
         if on_bad_row not in get_args(OnBadRow):
             raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
         if not isinstance(source, str) or not source:
             raise ValueError(f"source must be {BUILTIN!r}, a path or hf:org/name, got {source!r}")
         if mode == "conflict" and source != BUILTIN and not self.conflict_from_rows:
             raise ValueError(
-                f"mode='conflict' of {type(self).__name__} needs source={BUILTIN!r}, whose tasks are made to conflict; "
-                f"got source={source!r}"
+                f"mode='conflict' of {type(self).__name__} needs source={BUILTIN!r}, whose objectives conflict by "
+                f"construction; got source={source!r}"
             )
         super().__init__(
             split=split,
@@ -72,27 +78,42 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         self.source = source
         self.mode: Mode = mode
         self.rows: tuple[TaskT, ...] = ()
-        """The tasks of an external source; empty where tasks are generated."""
+        """The tasks of an external source; empty if tasks are generated."""
         self.skipped_rows = 0
-        """How many bad rows were left out."""
+        """Number of bad rows that were left out."""
         if source != BUILTIN:
-            loaded = load_rows(source.replace("{split}", split), self.read_row, split=split, on_bad_row=on_bad_row)
-            self.rows, self.skipped_rows = loaded.rows, loaded.skipped
+            self._read_source(on_bad_row)
+
+    def _read_source(self, on_bad_row: OnBadRow) -> None:
+        path = self.source.removeprefix(WHOLE).replace("{split}", self.split)
+        loaded = load_rows(path, self.read_row, split=self.split, on_bad_row=on_bad_row)
+        self.rows, self.skipped_rows = loaded.rows, loaded.skipped
+        if loaded.skipped:
+            rows = f"{loaded.skipped} bad row{'s' * (loaded.skipped > 1)}"
+            message = f"skipped {rows} and kept {len(loaded.rows)}; the first: {loaded.first_skipped}"
+            warnings.warn(message, stacklevel=4)
+        if path == self.source and not path.startswith(HUB):
+            self.rows = tuple(row for row in loaded.rows if split_of_content(row.content_hash()) == self.split)
+            if not self.rows:
+                raise ValueError(
+                    f"{path} has no row for split {self.split!r}: its {len(loaded.rows)} rows are divided between the "
+                    "splits by their content; write {split} in the path to name one file for each split, or "
+                    f"{WHOLE}{path} to use all rows"
+                )
 
     @abstractmethod
     def read_row(self, raw: Mapping[str, Any]) -> TaskT:
-        """The task that a raw row of a data set holds.
+        """Return the task that a raw row of a data set holds.
 
         Raises:
-            BadRow: The row does not fit the schema; it names the field. Pydantic's own error serves as well.
+            BadRow: The row does not fit the schema. Pydantic's own error serves as well.
         """
 
     def task(self, index: int) -> TaskT:
-        """The ``index``-th task: generated, or row ``index`` modulo the number of rows."""
+        """Return the ``index``-th task: generated, or row ``index`` modulo the number of rows."""
         if not self.rows:
             return super().task(index)
-        if not isinstance(index, (int, np.integer)) or not 0 <= index < MAX_STREAM:
-            raise ValueError(f"a task's index is a whole number from 0 to {MAX_STREAM - 1}, got {index!r}")
+        check_whole("the index of a task", index, 0, MAX_STREAM)
         return self.rows[index % len(self.rows)]
 
     def _choose_task(self, options: dict[str, Any]) -> tuple[TaskT, int | None]:

@@ -1,22 +1,21 @@
-"""Which split a generated instance belongs to, from its content alone."""
+"""What generators share: splits by content, invented names, and the knobs of a configuration."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 from zlib import crc32
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from vpo_envs.core import Split
 
 
 def split_of_content(content: str) -> Split:
-    """The split of an instance with this content: half to train, a quarter each to validation and test.
+    """Return the split of an instance with this content: half go to train, a quarter each to validation and test.
 
-    A generator draws until the content falls into its own split; so no two splits share an instance, whatever the
-    seeds.
+    A generator draws until the content falls into its own split, so no two splits share an instance whatever the seeds.
     """
     return ("train", "train", "validation", "test")[crc32(content.encode()) >> 7 & 3]
 
@@ -28,27 +27,51 @@ VOWELS = [*"aeiouaeiouaeiou", "ai", "au", "ea", "ia", "io", "oa"]
 CODAS = ["l", "ld", "m", "n", "nd", "r", "rn", "rk", "s", "st", "th", "x", "v", "sk", "lm"]
 
 
+def invent_name(source: random.Random, *parts: Sequence[str]) -> str:
+    """Return one random choice from each of ``parts``, joined."""
+    return "".join([source.choice(part) for part in parts])
+
+
 class Namer:
-    """Draws invented words, no word twice."""
+    """Draws invented words without repetition."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
         self._used: set[str] = set()
 
     def word(self) -> str:
-        """A capitalised word of two or three syllables that has not been drawn before."""
-        choice = self._source.choice
+        """Return a new capitalised word of two or three syllables."""
         while True:
-            middle = choice(ONSETS) + choice(VOWELS) if self._source.random() < 0.4 else ""
-            letters: list[str] = [choice(ONSETS), choice(VOWELS), middle, choice(ONSETS), choice(VOWELS), choice(CODAS)]
-            word = "".join(letters).title()
+            middle = invent_name(self._source, ONSETS, VOWELS) if self._source.random() < 0.4 else ""
+            first = invent_name(self._source, ONSETS, VOWELS)
+            word = (first + middle + invent_name(self._source, ONSETS, VOWELS, CODAS)).title()
             if word not in self._used:
                 self._used.add(word)
                 return word
 
 
+def ascending(least: int = 0, most: int | None = None) -> AfterValidator:
+    """Return a pydantic validator of an inclusive range (low, high) with least <= low <= high <= most."""
+
+    def check(pair: tuple[int, int]) -> tuple[int, int]:
+        if not least <= pair[0] <= pair[1] or (most is not None and pair[1] > most):
+            bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise ValueError(f"a range is two ascending numbers {bounds}, got {pair}")
+        return pair
+
+    return AfterValidator(check)
+
+
+Range = Annotated[tuple[int, int], ascending()]
+"""An inclusive range of numbers that are not negative."""
+
+
 def read_knobs(preset: ConfigT, difficulty: Mapping[str, Any] | None) -> ConfigT:
-    """A generator's configuration with some knobs replaced.
+    """Return a generator's configuration with some knobs replaced.
+
+    Args:
+        preset: The configuration to start from.
+        difficulty: New values by the name of the knob.
 
     Raises:
         ValueError: An unknown knob or a value out of range, in one sentence that lists the knobs.

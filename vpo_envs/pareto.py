@@ -1,16 +1,28 @@
-"""Pareto dominance and the utility of a set of vectors, for fronts and for certifying instances."""
+"""Pareto dominance, the utility of a set of vectors, and whether objectives are monotone."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+MARGIN = 0.05
+"""Minimum gain in expected utility for a set of three answers to count as worthwhile."""
+EXHAUSTIVE = 50
+"""Up to this many points the best set is found by trying all sets; beyond, the set grows point by point."""
+MAX_GRID = 100_000
+SAMPLES = 1000
+ROUNDING = 1e-9
+"""A reward may fall by this much without counting as falling."""
+
 
 def non_dominated(points: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which of ``points`` (n, d) no other point beats: a mask (n,) that keeps the first of equal points."""
+    """Return a mask (n,) of the ``points`` (n, d) that no other point beats; of equal points the first is kept."""
     if len(points) == 0:
         return np.zeros(0, dtype=bool)
     at_least = (points[:, None, :] >= points[None, :, :]).all(axis=2)
@@ -22,10 +34,10 @@ def non_dominated(points: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=16)
 def spread_weights(num_objectives: int, count: int = 512) -> NDArray[np.float64]:
-    """``count`` fixed weight vectors spread evenly over the simplex, shape (count, d).
+    """Return ``count`` fixed weight vectors spread evenly over the simplex, shape (count, d).
 
     A Kronecker sequence whose steps are the powers of the generalised golden ratio (the d-dimensional R-sequence of
-    M. Roberts, 2018), taken through −log u and normalised, which makes it uniform on the simplex.
+    M. Roberts, 2018), mapped through −log u and normalised, which makes it uniform on the simplex.
     """
     ratio = 2.0
     for _ in range(64):
@@ -38,14 +50,102 @@ def spread_weights(num_objectives: int, count: int = 512) -> NDArray[np.float64]
 
 
 def set_utility(points: NDArray[np.floating], weights: NDArray[np.floating]) -> float:
-    """Expected utility of a set: the mean over ``weights`` (K, d) of the best ``points`` (n, d) under each."""
+    """Return the expected utility of a set: the mean over ``weights`` (K, d) of the best ``points`` (n, d) for each."""
     return float((weights @ points.T).max(axis=1).mean())
 
 
 def best_set_utility(points: NDArray[np.floating], size: int, weights: NDArray[np.floating]) -> float:
-    """The highest :func:`set_utility` of any ``size`` of the ``points`` (n, d), by trying all of them."""
+    """Return the highest :func:`set_utility` of any ``size`` of the ``points`` (n, d).
+
+    With more than :data:`EXHAUSTIVE` points it is that of a set grown greedily, a lower bound.
+    """
     scores = weights @ points.T
     if len(points) <= size:
         return float(scores.max(axis=1).mean())
-    subsets = np.array(list(combinations(range(len(points)), size)))
-    return float(scores[:, subsets].max(axis=2).mean(axis=0).max())
+    if len(points) > EXHAUSTIVE:
+        return _grown_utility(scores, size)
+    best = -math.inf
+    for chosen in combinations(range(len(points)), size - 1):
+        last = scores[:, chosen[-1] + 1 if chosen else 0 :]
+        if last.shape[1]:
+            together = np.maximum(last, scores[:, list(chosen)].max(axis=1, initial=-math.inf)[:, None])
+            best = max(best, float(together.mean(axis=0).max()))
+    return best
+
+
+def _grown_utility(scores: NDArray[np.floating], size: int) -> float:
+    best = np.full(len(scores), -math.inf)
+    for _ in range(size):
+        grown = np.maximum(scores, best[:, None])
+        best = grown[:, int(grown.mean(axis=0).argmax())]
+    return float(best.mean())
+
+
+def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
+    """Return whether several answers are worth more than any single one; this certifies that objectives conflict.
+
+    No point has full marks, at least three points are non-dominated, and the best three of them exceed the best one by
+    ``margin`` in expected utility under uniform weights.
+
+    Args:
+        points: Attainable reward vectors of the active objectives, shape (n, d).
+        margin: Minimum gain.
+    """
+    points = points[non_dominated(points)]
+    if len(points) < 3 or (points == 1.0).all(axis=1).any():
+        return False
+    weights = spread_weights(points.shape[1])
+    needed = best_set_utility(points, 1, weights) + margin
+    # The set grown greedily is quick and nearly the best, so few fronts need the full search.
+    return _grown_utility(weights @ points.T, 3) >= needed or best_set_utility(points, 3, weights) >= needed
+
+
+class FactGrid(NamedTuple):
+    """All outcomes that some facts allow, each fact ordered from worst to best."""
+
+    outcome: Callable[..., Any]
+    """Makes an outcome from one value of each axis; a class or a function of a module."""
+    axes: tuple[tuple[Any, ...], ...]
+    """The values of each fact, worst first."""
+
+
+def falling_component(vector: Callable[[Any], Sequence[float]], grid: FactGrid) -> int | None:
+    """Return the first component of a reward vector that falls where an outcome gets better in one fact.
+
+    All outcomes of a grid are compared, so ``None`` proves that the components are monotone. Of a grid with more than
+    :data:`MAX_GRID` outcomes, random ones are compared with those that are one step better in one fact.
+
+    Args:
+        vector: Maps an outcome to its reward vector, shape (d,).
+        grid: The outcomes.
+    """
+    sizes = [len(axis) for axis in grid.axes]
+    if math.prod(sizes) <= MAX_GRID:
+        vectors = np.array([vector(grid.outcome(*facts)) for facts in product(*grid.axes)]).reshape(*sizes, -1)
+        steps = [np.diff(vectors, axis=axis).reshape(-1, vectors.shape[-1]) for axis in range(len(sizes))]
+    else:
+        steps = [_random_steps(vector, grid, sizes)]
+    falls = np.logical_or.reduce([(step < -ROUNDING).any(axis=0) for step in steps])
+    return int(falls.argmax()) if falls.any() else None
+
+
+def _random_steps(
+    vector: Callable[[Any], Sequence[float]], grid: FactGrid, sizes: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return what random improvements of one fact change, shape (n, d)."""
+    rng = np.random.default_rng(0)
+    steps = []
+    for _ in range(SAMPLES):
+        # Outcomes with nearly all facts at their best are as likely as others.
+        best = rng.random()
+        facts = [
+            axis[-1] if rng.random() < best else axis[rng.integers(size)]
+            for axis, size in zip(grid.axes, sizes, strict=True)
+        ]
+        before = np.array(vector(grid.outcome(*facts)))
+        for i, axis in enumerate(grid.axes):
+            place = axis.index(facts[i]) + 1
+            if place < len(axis):
+                better = [*facts[:i], axis[place], *facts[i + 1 :]]
+                steps.append(np.array(vector(grid.outcome(*better))) - before)
+    return np.array(steps)

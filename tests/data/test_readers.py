@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from envs_data.readers import BadRow, LoadedRows, load_rows, parse_json
-from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.core import Objective, Split, Task, Unparsable
 from vpo_envs.data_env import DataTextEnv
 
 
@@ -289,7 +289,7 @@ class SumEnv(DataTextEnv[Sum, int, bool]):
 
 
 def test_rows_are_tasks_by_index_and_by_draw(tmp_path: Path) -> None:
-    env = SumEnv(source=str(write(tmp_path / "rows.jsonl", AS_LINES)))
+    env = SumEnv(source=f"whole:{write(tmp_path / 'rows.jsonl', AS_LINES)}")
     assert (len(env.rows), env.skipped_rows) == (5, 0)
     assert [env.task(i).answer for i in range(7)] == [0, 2, 4, 6, 8, 0, 2]
     drawn = [env.reset(seed=seed)[1]["index"] for seed in range(100)]
@@ -314,17 +314,43 @@ def test_a_builtin_source_generates(tmp_path: Path) -> None:
     assert env.rows == ()
     assert env.task(3) == SumEnv().task(3) != env.task(4)
     write(tmp_path / "rows.jsonl", MIXED)
-    assert SumEnv(source=str(tmp_path / "rows.jsonl"), on_bad_row="skip").skipped_rows == 2
+    with pytest.warns(UserWarning, match=r"^skipped 2 bad rows and kept \d; the first: .*rows\.jsonl, line \d, "):
+        assert SumEnv(source=f"whole:{tmp_path / 'rows.jsonl'}", on_bad_row="skip").skipped_rows == 2
+
+
+def test_one_file_is_divided_between_the_splits_by_content(tmp_path: Path) -> None:
+    rows = [{"question": f"{number}?", "answer": number} for number in range(200)]
+    path = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, rows)))
+    parts = {split: {row.answer for row in SumEnv(source=str(path), split=split).rows} for split in get_args(Split)}
+    assert sum(map(len, parts.values())) == len(set.union(*parts.values())) == 200
+    assert 80 <= len(parts["train"]) <= 120
+    assert min(len(parts["validation"]), len(parts["test"])) >= 30
+    # The part that a row belongs to depends on nothing but the row.
+    write(tmp_path / "other.jsonl", "\n".join(map(json.dumps, rows[::-3])))
+    assert {row.answer for row in SumEnv(source=str(tmp_path / "other.jsonl")).rows} <= parts["train"]
+    assert len(SumEnv(source=f"whole:{path}", split="test").rows) == 200
+
+
+def test_a_split_without_rows_names_the_ways_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", json.dumps(ROWS[0]))
+    refused = []
+    for split in get_args(Split):
+        try:
+            assert len(SumEnv(source=str(path), split=split).rows) == 1
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) == 2
+    assert all("has no row for split" in each and "{split}" in each and "whole:" in each for each in refused)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SumEnv(mode="both"), "unknown mode 'both': choose one of paper, conflict"),
+        (lambda: SumEnv(mode="both"), "unknown mode 'both' of SumEnv: choose one of paper"),
         (lambda: SumEnv(source=""), "source must be 'builtin', a path or hf:org/name"),
-        (lambda: SumEnv(source="a.jsonl", mode="conflict"), "mode='conflict' of SumEnv needs source='builtin'"),
+        (lambda: SumEnv(mode="conflict"), "unknown mode 'conflict' of SumEnv: choose one of paper"),
         (lambda: SumEnv(source="a.jsonl"), r"a\.jsonl: no such file"),
-        (lambda: SumEnv().task(-1), "a task's index is a whole number from 0"),
+        (lambda: SumEnv().task(-1), "the index of a task must be an integer from 0"),
     ],
 )
 def test_a_bad_argument_is_named(make: Callable[[], object], message: str) -> None:
@@ -333,6 +359,6 @@ def test_a_bad_argument_is_named(make: Callable[[], object], message: str) -> No
 
 
 def test_an_index_out_of_range_is_refused_over_rows(tmp_path: Path) -> None:
-    env = SumEnv(source=str(write(tmp_path / "rows.jsonl", AS_LINES)))
-    with pytest.raises(ValueError, match="a task's index is a whole number from 0 to 4294967295, got -1"):
+    env = SumEnv(source=f"whole:{write(tmp_path / 'rows.jsonl', AS_LINES)}")
+    with pytest.raises(ValueError, match="the index of a task must be an integer from 0 to 4294967295, got -1"):
         env.task(-1)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -11,6 +16,7 @@ import pytest
 import toy_mazes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 
 from vpo_envs import (
     AnswerTimeout,
@@ -22,7 +28,10 @@ from vpo_envs import (
     UnknownFront,
     Unparsable,
     VectorTextEnv,
+    answer_tags,
+    split_of_content,
 )
+from vpo_envs.pareto import FactGrid
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers
 
@@ -208,6 +217,36 @@ def test_score_batch_takes_no_responses_and_another_number_of_answers() -> None:
     assert env.score_batch([TASK], ["<answer_2>4</answer_2>"], num_answers=3).status.tolist() == [[1, 0, 1]]
 
 
+def test_a_batch_is_evaluated_in_one_call_without_its_duplicates() -> None:
+    class Batched(GuessEnv):
+        calls: tuple[Any, ...] = ()
+
+        def evaluate_many(self, pairs: Any) -> Any:
+            self.calls = (*self.calls, [(task.number, answer) for task, answer in pairs])
+            return super().evaluate_many(pairs)
+
+    env = Batched(num_answers=3)
+    tasks = [TASK, Target(number=5)]
+    responses = [format_answers(["4", " 4", "13"]), format_answers(["4", "x", "14"])]
+    batch = env.score_batch(tasks, responses)
+    assert env.calls == ([(4, 4), (4, 13), (5, 4), (5, 14)],)
+    assert batch.status.tolist() == [[0, 3, 4], [0, 2, 5]]
+    plain = GuessEnv(num_answers=3).score_batch(tasks, responses)
+    np.testing.assert_array_equal(batch.rewards, plain.rewards)
+    np.testing.assert_array_equal(batch.status, plain.status)
+
+
+def test_an_objective_that_fails_makes_its_answer_invalid() -> None:
+    def fail(outcome: Guess) -> float:
+        raise ScorerFailure("no judge")
+
+    class Judged(GuessEnv):
+        objectives = (GuessEnv.objectives[0], Objective("judged", "By a judge", fail))
+
+    batch = Judged().score_batch([TASK], ["<answer>4</answer>"])
+    assert (batch.status.tolist(), batch.rewards.any()) == ([[Status.INVALID]], False)
+
+
 # --- hostile responses ---
 
 
@@ -300,10 +339,110 @@ def test_render_shows_the_text_only_where_a_mode_is_set() -> None:
 
 
 def test_an_environment_without_a_solver_says_so() -> None:
-    with pytest.raises(UnknownFront, match="GuessEnv knows no exact Pareto front"):
+    with pytest.raises(UnknownFront, match="GuessEnv has no exact Pareto front"):
         GuessEnv().pareto_front(task=TASK)
     with pytest.raises(NotImplementedError, match="GuessEnv has no demonstrations"):
         GuessEnv().demonstrations(TASK, np.random.default_rng(0), 1)
+
+
+class SolvedEnv(GuessEnv):
+    """The guesses with a front, which is right for objectives that rise with closeness and evenness."""
+
+    monotone_objectives = GuessEnv.objectives
+
+    def outcome_front(self, task: Target) -> list[tuple[Guess, str]]:
+        numbers = (task.number, task.number + 1)
+        return [(self.evaluate(task, number), str(number)) for number in numbers]
+
+    def fact_grids(self, task: Target) -> list[FactGrid]:
+        return [FactGrid(Guess, ((0.0, 0.1, 0.5, 1.0), (False, True)))]
+
+
+def test_fronts_and_scores_go_through_the_same_reward_vector() -> None:
+    class Halved(SolvedEnv):
+        def reward_vector(self, outcome: Guess) -> tuple[float, ...]:
+            return tuple(score / 2 for score in super().reward_vector(outcome))
+
+    (point,) = Halved().front(TASK)
+    assert point.vector == (0.5, 0.5)
+    batch = Halved().score_batch([TASK], [format_answers([point.answer])])
+    assert batch.rewards.tolist() == [[[0.5, 0.5]]]
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "evaluate_many", "feasible"])
+def test_an_inherited_front_is_unknown_where_a_subclass_changes_what_it_relies_on(verb: str) -> None:
+    changed = type("Changed", (SolvedEnv,), {verb: lambda self, *arguments: None})
+    with pytest.raises(UnknownFront, match=f"Changed overrides {verb}, so the front that SolvedEnv computes may be"):
+        changed().front(TASK)
+    own_solver = type("Solved", (changed,), {"outcome_front": lambda self, task: [(Guess(1.0, True), "4")]})
+    if verb == "evaluate":
+        assert own_solver().front(TASK)[0].vector == (1.0, 1.0)
+
+
+def test_an_inherited_front_is_unknown_where_an_objective_falls() -> None:
+    class Odd(SolvedEnv):
+        objectives = (*SolvedEnv.objectives, Objective("odd", "Whether odd", lambda guess: float(not guess.even)))
+
+    class Squared(SolvedEnv):
+        objectives = (Objective("closer", "Squared", lambda guess: guess.closeness**2), SolvedEnv.objectives[1])
+
+    class Inverted(SolvedEnv):
+        def reward_vector(self, outcome: Guess) -> tuple[float, ...]:
+            return tuple(1 - score for score in super().reward_vector(outcome))
+
+    assert Squared().front(TASK)[0].vector == (1.0, 1.0)
+    with pytest.raises(UnknownFront, match="objective 'odd' of Odd falls where an outcome gets better in one fact"):
+        Odd().front(TASK)
+    with pytest.raises(UnknownFront, match="objective 'closeness' of Inverted falls"):
+        Inverted().front(TASK)
+
+
+@pytest.mark.parametrize("number", [13, 14])
+def test_a_front_whose_answer_cannot_be_scored_is_unknown(number: int) -> None:
+    with pytest.raises(UnknownFront, match=r"this task of SolvedEnv is unknown.*could not be scored: (no|too)"):
+        SolvedEnv().pareto_front(task=Target(number=number))
+
+
+# --- random streams ---
+
+
+def new_environment(name: str, module: str = "somewhere", **members: Any) -> Any:
+    namespace = {"__module__": module, "__qualname__": name, "generate": GuessEnv.generate, **members}
+    return type(name, (VectorTextEnv,), namespace)
+
+
+def test_a_new_environment_has_a_namespace_of_its_own() -> None:
+    first, second = new_environment("First"), new_environment("Second")
+    assert first.namespace != second.namespace
+    assert min(first.namespace, second.namespace) > 1000
+    assert new_environment("First").namespace == first.namespace  # as where a notebook's cell is run again
+    assert type("Child", (first,), {"generate": GuessEnv.generate}).namespace == first.namespace
+    assert (MazeEnv.namespace, SolvedEnv.namespace) == (1, 999)
+
+
+def test_two_environments_cannot_share_a_namespace() -> None:
+    with pytest.raises(TypeError, match=r"GuessEnv and somewhere.Third both have namespace 999.*another number"):
+        new_environment("Third", namespace=999)
+
+
+def test_a_script_draws_the_tasks_that_its_module_draws() -> None:
+    source = "from vpo_envs import VectorTextEnv\nclass Own(VectorTextEnv):\n    generate = None\nprint(Own.namespace)"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "own.py").write_text(source)
+        path = os.pathsep.join([str(ROOT), folder])
+        found = [
+            subprocess.run(
+                [sys.executable, *way], env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=True
+            ).stdout
+            for way in ([f"{folder}/own.py"], ["-m", "own"], ["-c", "import own"])
+        ]
+    assert len(set(found)) == 1
+    assert int(found[0]) > 1000
+
+
+def test_what_a_generator_and_a_prompt_need_is_public() -> None:
+    assert answer_tags(1) == (("<answer>", "</answer>"),)
+    assert {split_of_content(str(number)) for number in range(40)} == {"train", "validation", "test"}
 
 
 def test_fixed_weights_are_spread_over_the_active_objectives() -> None:
@@ -322,6 +461,14 @@ def test_fixed_weights_are_spread_over_the_active_objectives() -> None:
 # --- bad input ---
 
 
+def test_an_environment_without_objectives_or_tasks_is_named() -> None:
+    members = {verb: lambda self: None for verb in ("prompt", "parse", "evaluate")}
+    with pytest.raises(TypeError, match=r"^Bare has no objectives: set the class attribute objectives to a tuple of"):
+        new_environment("Bare", **members)()
+    with pytest.raises(TypeError, match=r"^Taskless has no task_type: set the class attribute task_type"):
+        new_environment("Taskless", objectives=GuessEnv.objectives, **members)()
+
+
 def test_a_wrong_number_of_weights_is_named() -> None:
     class Overweight(GuessEnv):
         scalar_weights = (1.0, 2.0, 3.0)
@@ -330,12 +477,11 @@ def test_a_wrong_number_of_weights_is_named() -> None:
         Overweight()
 
 
-@pytest.mark.parametrize("num_answers", [0, -3])
-def test_fewer_than_one_answer_is_refused(num_answers: int) -> None:
-    with pytest.raises(ValueError, match=f"num_answers must be at least 1, got {num_answers}"):
-        GuessEnv(num_answers=num_answers)
-    with pytest.raises(ValueError, match=f"num_answers must be at least 1, got {num_answers}"):
-        GuessEnv().score_batch([TASK], [""], num_answers=num_answers)
+@pytest.mark.parametrize("num_answers", [0, -3, "3", True, 2.0])
+def test_a_number_of_answers_that_is_none_is_refused(num_answers: Any) -> None:
+    for make in (GuessEnv, lambda num_answers: GuessEnv().score_batch([TASK], [""], num_answers)):
+        with pytest.raises(ValueError, match=rf"^num_answers must be an integer of at least 1, got {num_answers!r}$"):
+            make(num_answers=num_answers)  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_score_batch_needs_a_task_for_every_response() -> None:
@@ -346,7 +492,7 @@ def test_score_batch_needs_a_task_for_every_response() -> None:
 def test_an_action_that_is_no_text_is_named() -> None:
     env = GuessEnv()
     env.reset(options={"task": TASK})
-    with pytest.raises(TypeError, match="a string, the response; got int"):
+    with pytest.raises(TypeError, match="is a response string, got int"):
         env.step(4)  # type: ignore[arg-type]  # the mistake under test
 
 

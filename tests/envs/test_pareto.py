@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vpo_envs.pareto import best_set_utility, non_dominated, set_utility, spread_weights
+from vpo_envs.pareto import (
+    EXHAUSTIVE,
+    FactGrid,
+    best_set_utility,
+    falling_component,
+    needs_a_set,
+    non_dominated,
+    set_utility,
+    spread_weights,
+)
 
 POINTS = st.tuples(st.integers(0, 12), st.integers(1, 4)).flatmap(
     # Few distinct values, so that ties and repeated points are common.
@@ -56,3 +65,29 @@ def test_best_set_utility_tries_every_set(points: np.ndarray, size: int) -> None
     sets = combinations(points, min(size, len(points)))
     expected = max(sum(max(float(w @ p) for p in chosen) for w in weights) / len(weights) for chosen in sets)
     assert best_set_utility(points, size, weights) == pytest.approx(expected)
+
+
+def test_the_best_set_of_many_points_is_grown() -> None:
+    weights = spread_weights(3, 32)
+    points = np.random.default_rng(0).dirichlet(np.ones(3), EXHAUSTIVE + 1)
+    grown = best_set_utility(points, 3, weights)
+    assert 0.97 * best_set_utility(points[:-1], 3, weights) <= grown <= set_utility(points, weights)
+
+
+@settings(max_examples=60)
+@given(arrays(np.float64, (6, 3), elements=st.sampled_from([0.0, 0.2, 0.5, 1.0])))
+def test_a_set_is_needed_by_its_definition(points: np.ndarray) -> None:
+    front = points[non_dominated(points)]
+    weights = spread_weights(3)
+    gain = best_set_utility(front, 3, weights) - best_set_utility(front, 1, weights)
+    wanted = len(front) >= 3 and not (front == 1).all(axis=1).any() and gain >= 0.05
+    assert needs_a_set(points) == wanted
+
+
+@pytest.mark.parametrize("levels", [3, 30])
+def test_a_component_that_falls_is_found(levels: int) -> None:
+    # Thirty levels of four facts are too many to try all of them.
+    grid = FactGrid(lambda *facts: np.array(facts), (tuple(range(levels)),) * 4)
+    assert falling_component(lambda facts: [*facts, facts.sum(), facts.min()], grid) is None
+    assert falling_component(lambda facts: [facts[0], facts[2] - facts[1]], grid) == 1
+    assert falling_component(lambda facts: [0.0, 0.0, 1.0 - (facts == levels - 1).all()], grid) == 2

@@ -48,7 +48,8 @@ TASKS = pytest.mark.parametrize("env_id", list(GOOD))
 
 
 def make(env_id: str, source: Path | str, **kwargs: Any) -> Any:
-    return gym.make(env_id, source=str(source), **kwargs).unwrapped
+    whole = "" if str(source).startswith("hf:") else "whole:"
+    return gym.make(env_id, source=f"{whole}{source}", **kwargs).unwrapped
 
 
 def refusal(env_id: str, source: Path | str, **kwargs: Any) -> str:

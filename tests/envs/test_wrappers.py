@@ -57,7 +57,7 @@ def test_a_step_gives_the_vector_and_the_utility_of_each_answer() -> None:
     observation, reward, terminated, _, info = env.step(format_answers(answers))
     matrix = info["reward_matrix"]
     assert terminated
-    assert observation.startswith("What you write is judged")
+    assert observation.startswith("Your response is judged")
     np.testing.assert_array_equal(reward, matrix.sum(axis=0))
     np.testing.assert_allclose(info["utility"], matrix.mean(axis=1))
 

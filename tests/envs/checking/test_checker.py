@@ -145,8 +145,8 @@ class WrongTags(WordEnv):
 
 
 class WrongFront(WordEnv):
-    def reward_vector(self, outcome: str) -> tuple[float, ...]:
-        return (1.0, 1.0)
+    def outcome_front(self, task: WordTask) -> list[tuple[str, str]]:
+        return [(task.word[:2], task.word[:1])]
 
 
 class ShortFront(WordEnv):
@@ -173,7 +173,7 @@ class Forgetful(WordEnv):
 
     def evaluate(self, task: WordTask, answer: str) -> str:
         self.scored += 1
-        return answer if self.scored < 20 else answer[:1]
+        return answer if self.scored % 7 else answer[:1]
 
 
 class Sharing(WordEnv):
@@ -193,7 +193,7 @@ class Sharing(WordEnv):
         (Leaking, r"task\(0\) of split validation is also in split train"),
         (Moody, "differs from call to call"),
         (WrongTags, r"for 1 answers speaks of \['<answer_2>'"),
-        (WrongFront, r"a front answer of task\(0\) scores .* but \[1.0, 1.0\] is declared"),
+        (WrongFront, r"a front answer of task\(0\) scores .* is declared"),
         (ShortFront, "beyond the front"),
         (Mumbling, "a demonstration of .* is unparsable"),
         (OutOfBounds, r"which is not in \[0, 1\]"),

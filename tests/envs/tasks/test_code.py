@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 from paths import REALDATA
 
 from envs_data.readers import BadRow
-from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Status, UnknownFront, Unparsable
+from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status, UnknownFront, Unparsable
 from vpo_envs.scoring.scorers import Scorer, ScoringJob
 from vpo_envs.tasks.code.assertions import read_assertion, signature
 from vpo_envs.tasks.code.rows import read_code_row
@@ -182,10 +183,42 @@ def test_steps_give_the_same_return() -> None:
 def test_the_front_is_known_where_a_solution_is(env: CodeEnv) -> None:
     (point,) = env.front(ADD)
     assert point.vector == (1.0,) * 4 + (0.0,) * 12
-    with pytest.raises(UnknownFront, match="'Echo' comes without a solution"):
+    with pytest.raises(UnknownFront, match="'Echo' has no solution"):
         env.front(ECHO)
     with pytest.raises(UnknownFront, match="does not pass"):
         env.front(ADD.model_copy(update={"solution": "def add(a, b): return 3"}))
+
+
+def test_the_front_is_unknown_where_an_objective_or_evaluate_is_changed(env: CodeEnv) -> None:
+    class Frugal(CodeEnv):
+        objectives = (*CodeEnv.objectives, Objective("most", "Most tests", lambda o: sum(o.passed) / len(o.passed)))
+
+    class Contrary(CodeEnv):
+        objectives = (*CodeEnv.objectives, Objective("not_all", "One fails", lambda o: float(not all(o.passed))))
+
+    class Lenient(CodeEnv):
+        def evaluate(self, task: CodeTask, answer: str) -> CodeOutcome:
+            return super().evaluate(task, answer)._replace(verdicts=("passed",) * len(task.tests))
+
+    assert Frugal().front(ADD)[0].vector == (1.0,) * 4 + (0.0,) * 12 + (1.0,)
+    with pytest.raises(UnknownFront, match="objective 'not_all' of Contrary falls where an outcome gets better"):
+        Contrary().front(ADD)
+    # With many tests not every outcome can be tried.
+    many = CodeEnv(mode="conflict").task(0)
+    with pytest.raises(UnknownFront, match="'not_all' of Contrary falls"):
+        Contrary(mode="conflict").front(many)
+    assert len(Frugal(mode="conflict").front(many)) == len(CodeEnv(mode="conflict").front(many))
+    with pytest.raises(UnknownFront, match="Lenient overrides evaluate, so the front that CodeEnv computes may be"):
+        Lenient().front(ADD)
+    # A batch goes through the changed method as well.
+    batch = Lenient().score_batch([ADD] * 2, ["<answer>x = 1</answer>", "<answer>y = 1</answer>"])
+    assert batch.rewards[:, 0, :4].all()
+
+
+def test_a_front_is_unknown_where_its_solution_cannot_be_scored() -> None:
+    slow = ADD.model_copy(update={"solution": "while True: pass"})
+    with pytest.raises(UnknownFront, match=r"answer of it could not be scored: no test ended within 0\.2 seconds"):
+        CodeEnv(time_limit=0.2).front(slow)
 
 
 # --- parsing and prompts ---
@@ -217,12 +250,26 @@ def test_what_holds_no_program_is_unparsable(text: str) -> None:
 
 def test_hostile_fences_are_read_in_linear_time() -> None:
     start = time.process_time()
-    for piece in ("```", "```\n", "~~~\n`", " ```", "``````\n"):
+    # With text after the fence no line closes another, so every one of them looks for its end.
+    for piece in ("```", "```\n", "~~~\n`", " ```", "``````\n", "```a\n", "~~~a\n", "```a\n~~~b\n", "  ````python x\n"):
         try:
-            read_source(piece * 200_000)
+            read_source(piece * 20_000)
         except Unparsable:
             continue
     assert time.process_time() - start < 2.0
+
+
+FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(["```", "````", "~~~", "```py", " ```\t", "~~~ x", "`a", "x = 1", ""]), max_size=12))
+def test_fenced_blocks_are_those_of_a_plain_search(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    blocks = [match[1] for match in FENCED.findall(text)]
+    expected = (blocks[-1] if blocks else text).strip("\r\n").rstrip()
+    with suppress(Unparsable):
+        assert read_source(text) == expected
 
 
 def test_prompts_show_examples_and_never_the_other_tests() -> None:
@@ -529,8 +576,8 @@ def test_bad_rows_are_counted_or_named(tmp_path: Path) -> None:
     ]
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
     with pytest.raises(ValueError, match=r"rows\.jsonl\.gz, line 2, field 'private_test_cases': .*plain text"):
-        CodeEnv(source=str(path))
-    env = CodeEnv(source=str(path), on_bad_row="skip")
+        CodeEnv(source=f"whole:{path}")
+    env = CodeEnv(source=f"whole:{path}", on_bad_row="skip")
     assert (len(env.rows), env.skipped_rows) == (2, 2)
     assert env.task(3) == ADD
 
@@ -581,7 +628,7 @@ def test_every_mbpp_solution_passes_all_its_tests() -> None:
     path = REALDATA / "mbpp" / "mbpp_a.jsonl"
     if not path.exists():
         pytest.skip(f"no rows at {path}")
-    env = CodeEnv(source=str(path), time_limit=30.0)  # a machine under load needs it
+    env = CodeEnv(source=f"whole:{path}", time_limit=30.0)  # a machine under load needs it
     tasks = env.rows  # all 487 take about 20 seconds on two cores
     batch = env.score_batch(tasks, [f"<answer>\n{task.solution}\n</answer>" for task in tasks])
     active = np.array([env.active(task) for task in tasks])

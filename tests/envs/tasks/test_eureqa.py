@@ -274,7 +274,7 @@ def test_the_front_follows_any_objectives_of_the_facts() -> None:
     front = Cautious().front(small_task())
     # Each name is worth its own objective or a fifth of caution: all 32 choices are on the front.
     assert len(front) == 32
-    with pytest.raises(UnknownFront, match="Blind overrides evaluate or feasible"):
+    with pytest.raises(UnknownFront, match=r"Blind overrides (evaluate|feasible), so"):
         Blind().front(small_task())
 
 
@@ -308,7 +308,7 @@ ROW = {
 def test_a_published_row_is_read(tmp_path: Any) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, "idx": "8", "question": "One [A] text."}))
-    env = EUREQAEnv(source=str(path))
+    env = EUREQAEnv(source=f"whole:{path}")
     task, other = env.rows
     assert task.worlds == (("Frida Kahlo", "Diego Rivera", "Coyoacán", "The Two Fridas", "Mexico City"),)
     assert (task.leaf, task.id, other.id, other.clues) == ("Leon Trotsky", "7", "8", ("One [A] text.",))
@@ -343,8 +343,8 @@ def test_a_bad_row_is_named_or_skipped(changes: dict[str, Any], message: str, tm
     path = tmp_path / "rows.json"
     path.write_text(json.dumps([ROW, {**ROW, **changes}]))
     with pytest.raises(ValueError, match=rf"rows\.json, row 2, {re.escape(message)}"):
-        EUREQAEnv(source=str(path))
-    env = EUREQAEnv(source=str(path), on_bad_row="skip")
+        EUREQAEnv(source=f"whole:{path}")
+    env = EUREQAEnv(source=f"whole:{path}", on_bad_row="skip")
     assert (len(env.rows), env.skipped_rows) == (1, 1)
 
 

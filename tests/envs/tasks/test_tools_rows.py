@@ -38,7 +38,7 @@ CHAT = {
 def write_rows(folder: Path, *rows: object) -> str:
     path = folder / "rows.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    return str(path)
+    return f"whole:{path}"
 
 
 def test_both_schemas_hold_the_same_task(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_bad_row_is_named_or_counted(row: dict[str, Any], message: str, tmp_pa
 
 @needs_rows
 def test_every_published_gold_attempt_scores_all_ones() -> None:
-    env = ToolsEnv(source=str(RLLA))
+    env = ToolsEnv(source=f"whole:{RLLA}")
     outputs = [row["output"] for row in json.loads(RLLA.read_text(encoding="utf-8"))]
     assert len(env.rows) == len(outputs) == 400
     batch = env.score_batch(env.rows, [f"<answer>{output}</answer>" for output in outputs])
@@ -103,7 +103,7 @@ def test_every_published_gold_attempt_scores_all_ones() -> None:
 
 @needs_rows
 def test_mutated_copies_of_published_rows_score_what_the_definition_says() -> None:
-    env = ToolsEnv(source=str(RLLA), num_answers=4)
+    env = ToolsEnv(source=f"whole:{RLLA}", num_answers=4)
     source = random.Random(0)
     checked = 0
     for task in env.rows:
@@ -141,7 +141,7 @@ def test_mutated_copies_of_published_rows_score_what_the_definition_says() -> No
 
 @needs_rows
 def test_tricks_earn_nothing_on_published_rows() -> None:
-    env = ToolsEnv(source=str(RLLA))
+    env = ToolsEnv(source=f"whole:{RLLA}")
     for task in env.rows:
         prompt = env.prompt(task, 1)
         tricks = [

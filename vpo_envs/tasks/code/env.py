@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs_data.readers import OnBadRow
-from vpo_envs.core import AnswerTimeout, Objective, RewardBatch, ScorerFailure, Split, Status, UnknownFront, Unparsable
+from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, Split, UnknownFront
 from vpo_envs.data_env import DataTextEnv, Mode
+from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, Sandbox, SandboxUnavailable, Wanted
 from vpo_envs.tasks.code.front import best_outcomes
 from vpo_envs.tasks.code.generator import builtin_tasks
 from vpo_envs.tasks.code.rows import read_code_row
-from vpo_envs.tasks.code.scoring import CodeOutcome, run_tests
+from vpo_envs.tasks.code.scoring import FAILED, CodeOutcome, Verdict, run_tests
 from vpo_envs.tasks.code.task import MAX_TESTS, CodeTask, Difficulty
 from vpo_envs.tasks.code.text import code_prompt, read_source
-from vpo_envs.text import split_answers
 
 logger = logging.getLogger("vpo_envs.tasks.code")
-
-# What this thread has run before it is asked for, by environment, task and program. Each thread has its own, since
-# several may score with one environment.
-_ahead: ContextVar[dict[tuple[int, int, str], CodeOutcome | Exception] | None] = ContextVar("ahead", default=None)
 
 
 @functools.cache
 def _slots(workers: int) -> threading.BoundedSemaphore:
-    """Places for candidates in flight; shared, so that threads which score at one time do not multiply them."""
+    """Limit the candidates in flight, for all threads of this process together."""
     return threading.BoundedSemaphore(workers)
 
 
@@ -47,42 +41,50 @@ def _test_objective(position: int) -> Objective:
     return Objective(f"test_{position + 1}", f"Test {position + 1} is passed", score)
 
 
+def _outcome_of(*verdicts: Verdict) -> CodeOutcome:
+    return CodeOutcome(verdicts)
+
+
 class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     """Write programs; each test of the problem is one objective.
 
     ## Description
 
-    A statement asks for a Python function, or for a program that reads standard input. Every answer is run in a
-    sandbox of its own, in a fresh process for each test, and what it returned or printed is compared outside with what
-    the test expects. The decomposition is that of Vector Policy Optimization (arXiv 2605.22817) on LiveCodeBench.
+    A statement asks for a Python function, or for a program that reads standard input. Every answer runs in a sandbox
+    of its own, with a fresh process for each test, and its return value or output is compared outside the sandbox with
+    what the test expects. The decomposition is that of Vector Policy Optimization (arXiv 2605.22817) on LiveCodeBench.
 
     ## Action space
 
-    Text: ``num_answers`` programs, each in its tag, fenced or not. Where a tag holds several fenced blocks, the last
+    Text: ``num_answers`` programs, each in its tag, fenced or not. If a tag holds several fenced blocks, the last one
     counts. A function may stand alone or as a method of ``class Solution``; a program may read ``sys.stdin``,
     ``sys.stdin.buffer`` or descriptor 0, and may end in ``sys.exit(main())``.
 
     ## Observation space
 
-    Text: the statement, examples, starter code and what is wanted.
+    Text: the statement, examples, starter code, and the form of the answers.
 
     ## Rewards
 
-    16 objectives ``test_1`` to ``test_16``, each 1 where the test is passed, else 0. A problem with fewer tests has
-    fewer active objectives; the others are 0 and carry no weight. Every test is run, also after one has failed. A test
-    is passed if the code ended by itself with exit code 0 and gave what is expected: a program's output line by line,
-    blanks at the ends of lines aside; a function's value as plain data, floats within 1e-6. An answer that is out of
-    time in every test has the status ``timed_out``; a sandbox that cannot be set up makes it ``invalid``, never 0.
+    16 objectives ``test_1`` to ``test_16``, each 1 if the test is passed, else 0. A problem with fewer tests has fewer
+    active objectives; the others are 0 and carry no weight. Every test runs, even after one has failed. A test is
+    passed if the code exits by itself with code 0 and gives the expected result: a program's output, line by line
+    without trailing blanks; a function's value as plain data, floats within 1e-6. An answer that times out in every
+    test has the status ``timed_out``. If the sandbox cannot be set up or the host fails, the status is ``invalid``,
+    which is not a score.
+
+    ``pareto_front()`` is exact for problems with a solution, for a subclass with other objectives too, as long as none
+    of them falls when one more test is passed, or gives a wrong result where it failed otherwise.
 
     ## Starting state
 
-    A problem of the split: the project's own (``source="builtin"``), or rows of LiveCodeBench
-    (code_generation_lite), DeepCoder or MBPP.
+    A problem of the split: a bundled one (``source="builtin"``), or a row of LiveCodeBench (code_generation_lite),
+    DeepCoder or MBPP.
 
     ## Conflict mode
 
     ``mode="conflict"`` asks for functions whose statement can be read in three ways. Each input is tested once for
-    each reading, so no program passes all tests, and a set of answers that takes different readings is worth more than
+    each reading, so no program passes all tests, and a set of answers that follow different readings is worth more than
     any single one. The front is exact over all programs whose result depends on their input alone.
 
     ## Episode end
@@ -101,23 +103,24 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     Args:
         source: ``"builtin"``, a path, or ``"hf:org/name"``.
         mode: ``"paper"`` or ``"conflict"``.
-        difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` to keep to that of the built-in problems; all where ``None``.
-        time_limit: Seconds of each test.
-        memory_mb: Megabytes of memory of each test.
-        sandbox: ``"auto"`` for the best tier that the machine holds, or a tier to insist on.
-        allow_unsafe: Permit tier D, which confines nothing but resources.
-        workers: Candidates in flight at one time, however many threads score; one for each processor where ``None``.
+        difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` selects bundled problems; ``None`` takes all of them.
+        time_limit: Seconds per test.
+        memory_mb: Megabytes of memory per test.
+        sandbox: ``"auto"`` for the best tier that works on this machine, or one particular tier.
+        allow_unsafe: Permit tier D, which limits resources and nothing else.
+        workers: Candidates in flight at a time, over all threads; ``None`` means one for each processor.
         on_bad_row: ``"error"`` or ``"skip"``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         num_answers: Programs per response.
-        answers_as_steps: One program a step.
-        data_seed: Which order of the built-in problems.
+        answers_as_steps: Send one program a step.
+        data_seed: Which order of the bundled problems.
         render_mode: ``None`` or ``"ansi"``.
     """
 
     task_type = CodeTask
     namespace = 5
-    objectives = tuple(_test_objective(i) for i in range(MAX_TESTS))
+    modes = ("paper", "conflict")
+    objectives = monotone_objectives = tuple(_test_objective(i) for i in range(MAX_TESTS))
 
     def __init__(
         self,
@@ -163,78 +166,59 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         self._solved: dict[str, CodeOutcome] = {}
 
     def generate(self, rng: np.random.Generator) -> CodeTask:
-        """Draw one of the built-in problems of this split."""
+        """Draw one of the bundled problems of this split."""
         tasks = builtin_tasks(self.split, self.mode, self.difficulty)
         return tasks[int(rng.integers(len(tasks)))]
 
     def read_row(self, raw: Mapping[str, Any]) -> CodeTask:
-        """A row of LiveCodeBench, DeepCoder or MBPP, or a problem in this project's own form."""
+        """Read a row of LiveCodeBench, DeepCoder or MBPP, or a problem in this project's own form."""
         return read_code_row(raw)
 
     def prompt(self, task: CodeTask, num_answers: int) -> str:
-        """The problem and what is wanted."""
+        """Return the problem and the form of the answers."""
         return code_prompt(task, num_answers)
 
     def parse(self, text: str) -> str:
-        """Read the program."""
+        """Return the program, without its fence."""
         return read_source(text)
 
     def evaluate(self, task: CodeTask, answer: str) -> CodeOutcome:
         """Run the program on every test."""
-        found = (_ahead.get() or {}).get((id(self), id(task), answer))
-        if found is None:
-            found = self._run(task, answer)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def evaluate_many(self, pairs: Sequence[tuple[CodeTask, str]]) -> list[CodeOutcome | Exception]:
-        """Run many programs, ``workers`` of them at one time.
-
-        Returns:
-            For each pair its outcome, or the error that :meth:`evaluate` raises for it.
-        """
-        if len(pairs) < 2 or self.workers == 1:
-            return [self._run(task, source) for task, source in pairs]
-        pool = ThreadPoolExecutor(min(self.workers, len(pairs)), thread_name_prefix="sandbox")
         try:
-            return list(pool.map(lambda pair: self._run(*pair), pairs))
+            with _slots(self.workers):
+                outcome = run_tests(task, answer, self.sandbox)
+        except SandboxUnavailable as error:
+            logger.error("an answer could not be scored: %s", error)
+            raise ScorerFailure(str(error)) from None
+        if all(verdict == "timed_out" for verdict in outcome.verdicts):
+            raise AnswerTimeout(f"no test ended within {self.sandbox.limits.seconds:g} seconds")
+        return outcome
+
+    def evaluate_many(self, pairs: Sequence[tuple[CodeTask, str]]) -> list[CodeOutcome | Failure]:
+        """Run the distinct programs, up to ``workers`` of them at a time."""
+        distinct = {(id(task), source): (task, source) for task, source in pairs}
+        pool = ThreadPoolExecutor(min(self.workers, len(distinct)), thread_name_prefix="sandbox")
+        try:
+            ran = pool.map(lambda pair: self.try_evaluate(*pair), distinct.values())
+            found = dict(zip(distinct, ran, strict=True))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-    def score_answers(
-        self, task: CodeTask, answers: Sequence[str | None], seen: set[str] | None = None
-    ) -> tuple[list[tuple[float, ...]], list[Status], list[CodeOutcome | None]]:
-        """Score the answers of one response, several of them at one time."""
-        with self._run_ahead([(task, text) for text in answers], seen or set()):
-            return super().score_answers(task, answers, seen)
-
-    def score_batch(
-        self, tasks: Sequence[CodeTask], responses: Sequence[str], num_answers: int | None = None
-    ) -> RewardBatch:
-        """Score responses without episodes, several programs at one time."""
-        m = self.num_answers if num_answers is None else num_answers
-        answers: list[tuple[CodeTask, str | None]] = []
-        if m >= 1 and len(tasks) == len(responses):  # else the error is the base class's to raise
-            pairs = zip(tasks, responses, strict=True)
-            answers = [(task, text) for task, response in pairs for text in split_answers(response, m)]
-        with self._run_ahead(answers, set()):
-            return super().score_batch(tasks, responses, num_answers)
+        return [found[id(task), source] for task, source in pairs]
 
     def active(self, task: CodeTask) -> NDArray[np.bool_]:
-        """One objective for each test that the problem has."""
+        """Return one active objective for each test of the problem."""
         return np.arange(self.reward_dim) < len(task.tests)
 
     def outcome_front(self, task: CodeTask) -> Sequence[tuple[CodeOutcome, str]]:
-        """The outcomes that no program beats: all tests passed, or every choice between the readings of each input.
+        """Return the outcomes that no program beats: all tests passed, or every choice of a reading for each input.
 
         Raises:
-            UnknownFront: The problem comes without a solution that passes its tests.
+            UnknownFront: The problem has no solution that passes its tests.
         """
         if task.readings:
-            return best_outcomes(task, self.sandbox.tier.value)
+            return best_outcomes(task)
         if not task.solution:
-            raise UnknownFront(f"problem {task.title!r} comes without a solution, so its front is not known")
+            raise UnknownFront(f"problem {task.title!r} has no solution, so its front is unknown")
         key = task.content_hash()
         if key not in self._solved:
             self._solved[key] = self.evaluate(task, self.parse(task.solution))
@@ -242,42 +226,15 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
             raise UnknownFront(f"the solution of problem {task.title!r} does not pass all of its tests")
         return [(self._solved[key], task.solution)]
 
+    def fact_grids(self, task: CodeTask) -> Sequence[FactGrid]:
+        """Return outcomes that get better test by test, from any failure over a wrong result to a pass."""
+        worst = [[FAILED[(test + i) % len(FAILED)] for test in range(len(task.tests))] for i in range(len(FAILED))]
+        return [FactGrid(_outcome_of, tuple((verdict, "wrong", "passed") for verdict in each)) for each in worst]
+
     def demonstrations(self, task: CodeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Reference solutions: those of the readings in turn, else the one there is."""
+        """Return reference solutions: those of the readings in turn, else the only one."""
         sources = list(task.readings) or [task.solution] * bool(task.solution)
         if not sources:
-            raise NotImplementedError(f"problem {task.title!r} comes without a solution")
+            raise NotImplementedError(f"problem {task.title!r} has no solution")
         start = int(rng.integers(len(sources)))
         return [sources[(start + i) % len(sources)] for i in range(num_answers)]
-
-    @contextlib.contextmanager
-    def _run_ahead(self, answers: Sequence[tuple[CodeTask, str | None]], seen: set[str]) -> Iterator[None]:
-        """Run every distinct program that was not run yet, for :meth:`evaluate` to find."""
-        known = _ahead.get() or {}
-        wanted: dict[tuple[int, int, str], tuple[CodeTask, str]] = {}
-        for task, text in answers:
-            if text is None:
-                continue
-            try:
-                source = self.parse(text)
-            except Unparsable:
-                continue
-            key = (id(self), id(task), source)
-            if source not in seen and key not in known:
-                wanted[key] = (task, source)
-        token = _ahead.set({**known, **dict(zip(wanted, self.evaluate_many(list(wanted.values())), strict=True))})
-        try:
-            yield
-        finally:
-            _ahead.reset(token)
-
-    def _run(self, task: CodeTask, source: str) -> CodeOutcome | Exception:
-        try:
-            with _slots(self.workers):
-                outcome = run_tests(task, source, self.sandbox)
-        except SandboxUnavailable as error:
-            logger.error("an answer could not be scored: %s", error)
-            return ScorerFailure(str(error))
-        if all(verdict == "timed_out" for verdict in outcome.verdicts):
-            return AnswerTimeout(f"no test ended within {self.sandbox.limits.seconds:g} seconds")
-        return outcome

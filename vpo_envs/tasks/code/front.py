@@ -1,4 +1,4 @@
-"""Problems that can be read in several ways: every outcome that no program beats."""
+"""The exact front of a problem whose statement can be read in several ways."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from vpo_envs.tasks.code.scoring import CodeOutcome, Verdict
 from vpo_envs.tasks.code.task import CodeTask
 
 
-def best_outcomes(task: CodeTask, tier: str) -> list[tuple[CodeOutcome, str]]:
-    """Every best outcome of a problem with readings, each with a program that attains it.
+def best_outcomes(task: CodeTask) -> list[tuple[CodeOutcome, str]]:
+    """Return every best outcome of a problem with readings, each with a program that attains it.
 
-    A program's result depends on its input alone, so for each distinct input it passes the tests of one expected
-    output; the choices are independent, and no choice beats another unless all tests of an input agree. The number of
-    outcomes is the product of the numbers of distinct outputs of each input.
+    A program's result depends on its input alone, so for each distinct input it passes the tests that expect one and
+    the same output. The choices for different inputs are independent, and none beats another, so the number of outcomes
+    is the product of the numbers of distinct outputs of each input.
     """
     outputs: dict[str, list[str]] = {}
     for test in task.tests:
@@ -27,11 +27,11 @@ def best_outcomes(task: CodeTask, tier: str) -> list[tuple[CodeOutcome, str]]:
         verdicts: tuple[Verdict, ...] = tuple(
             ["passed" if chosen[test.input] == test.output else "wrong" for test in task.tests]
         )
-        found.append((CodeOutcome(verdicts, tier), _lookup(task.entry, chosen)))
+        found.append((CodeOutcome(verdicts), _lookup(task.entry, chosen)))
     return found
 
 
 def _lookup(entry: str, chosen: dict[str, str]) -> str:
-    """A function that gives for each input the chosen output."""
+    """Return the source of a function that looks up the chosen output of each input."""
     table = {json.dumps(json.loads(given)): json.loads(wanted) for given, wanted in chosen.items()}
     return f"import json\n\nTABLE = {table!r}\n\n\ndef {entry}(*args):\n    return TABLE[json.dumps(list(args))]"

@@ -1,4 +1,4 @@
-"""What became of a program on each of a problem's tests; decided here, outside the sandbox that ran it."""
+"""The verdict on a program for each test of a problem, decided here and not in the sandbox that ran it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from vpo_envs.sandbox import Claim, Program, RunResult, Sandbox, same_output
 from vpo_envs.tasks.code.task import CodeTask, CodeTest
 
 Verdict = Literal["passed", "wrong", "error", "timed_out", "output_limit"]
+FAILED: tuple[Verdict, ...] = ("error", "timed_out", "output_limit")
+"""The verdicts on a run without a result."""
 
 
 class CodeOutcome(NamedTuple):
-    """The facts about one answer."""
+    """The facts about one answer, which the objectives score."""
 
     verdicts: tuple[Verdict, ...]
     """One for each test of the problem."""
-    tier: str
-    """The sandbox's tier."""
+    tier: str = ""
+    """The sandbox's tier; empty if nothing was run."""
 
     @property
     def passed(self) -> tuple[bool, ...]:
-        """Which tests the answer passed."""
+        """Whether the answer passed each test."""
         return tuple([verdict == "passed" for verdict in self.verdicts])
 
 
 def run_tests(task: CodeTask, source: str, sandbox: Sandbox) -> CodeOutcome:
     """Run a program on every test of a problem.
 
-    The sandbox is sent inputs only. An input that several tests share is run once, so that a program cannot answer it
-    in several ways.
+    The sandbox receives inputs only. An input that several tests share runs once, so a program cannot answer it in
+    several ways.
 
     Raises:
-        SandboxUnavailable: No sandbox could be set up.
+        SandboxUnavailable: No sandbox could be set up, or the host failed.
     """
     inputs = tuple(dict.fromkeys(test.input for test in task.tests))
     ran = sandbox.run(Program(source, task.kind, inputs, task.entry, task.setup))
@@ -40,9 +42,9 @@ def run_tests(task: CodeTask, source: str, sandbox: Sandbox) -> CodeOutcome:
 
 
 def judge(task: CodeTask, test: CodeTest, run: RunResult) -> Verdict:
-    """Compare what a run wrote with what a test expects.
+    """Compare the output of a run with what a test expects.
 
-    A run passes only if it also ended by itself with exit code 0; an exit code alone never passes.
+    A run passes only if it also exited by itself with code 0; an exit code alone is never a pass.
     """
     if run.ending == "timed_out" or run.ending == "output_limit":
         return run.ending

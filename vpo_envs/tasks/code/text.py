@@ -1,4 +1,4 @@
-"""The text that asks for programs, and reading the program out of an answer."""
+"""The prompt that asks for programs, and reading the program out of an answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from vpo_envs.text import answer_tags
 
 MAX_SOURCE_CHARS = 65_536
 
-FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
+"""A line that opens a fenced block; without text after the fence it can close one as well."""
 
 
 def code_prompt(task: CodeTask, num_answers: int) -> str:
-    """The statement, its examples, and what is wanted in which tags."""
+    """Return the statement, its examples, and the form of the answers."""
     parts = [f"# {task.title}" if task.title else "", task.statement.strip()]
     for number, test in enumerate(task.tests[: task.shown], start=1):
         parts.append(_example(task, number, test.input, test.output))
@@ -24,9 +25,9 @@ def code_prompt(task: CodeTask, num_answers: int) -> str:
     elif task.entry:
         parts.append(f"Write Python code that defines `{task.entry}`; it is called with the arguments of each test.")
     else:
-        parts.append("Write Python code that defines what is asked for.")
+        parts.append("Write Python code that defines what the statement asks for.")
     if task.starter_code.strip():
-        parts.append(f"Begin from this code:\n```python\n{task.starter_code.strip()}\n```")
+        parts.append(f"Start from this code:\n```python\n{task.starter_code.strip()}\n```")
     parts.append(_wanted(task, num_answers))
     return "\n\n".join(part for part in parts if part)
 
@@ -44,26 +45,49 @@ def _wanted(task: CodeTask, num_answers: int) -> str:
     tags = [f"{opening}…{closing}" for opening, closing in answer_tags(num_answers)]
     if num_answers == 1:
         return f"Put the whole code, and nothing else, inside {tags[0]}. Only the standard library is available."
-    reading = " The statement can be read in several ways: let the attempts follow different ones."
+    reading = " The statement can be read in several ways: let the attempts follow different readings."
     return (
-        f"Make {num_answers} different attempts, each of them complete by itself: {', '.join(tags)}. "
-        "Inside each tag stands code and nothing else. Each attempt is tested by itself, so attempts that differ in "
-        f"their approach are worth more than copies.{reading if task.readings else ''} Only the standard library is "
-        "available."
+        f"Make {num_answers} different attempts, each complete by itself: {', '.join(tags)}. Put code and nothing else "
+        "inside each tag. Each attempt is tested separately, so attempts that differ in their approach are worth more "
+        f"than copies.{reading if task.readings else ''} Only the standard library is available."
     )
 
 
 def read_source(text: str) -> str:
-    """The program inside an answer: the last fenced block where there is one, else the whole text.
+    """Return the program inside an answer: the last fenced block if there is one, else the whole text.
 
     Raises:
-        Unparsable: There is no program, or one that is too long.
+        Unparsable: There is no program, or it is too long.
     """
-    blocks = FENCE.findall(text) if "```" in text or "~~~" in text else []
-    source = str(blocks[-1][1]) if blocks else text
-    source = source.strip("\r\n").rstrip()
+    block = _last_fenced_block(text) if "```" in text or "~~~" in text else None
+    source = (text if block is None else block).strip("\r\n").rstrip()
     if not source.strip():
         raise Unparsable("the answer holds no code")
     if len(source) > MAX_SOURCE_CHARS:
         raise Unparsable(f"the code is longer than {MAX_SOURCE_CHARS} characters")
     return source
+
+
+def _last_fenced_block(text: str) -> str | None:
+    """Return what stands in the last fenced block, in linear time; ``None`` if no block is closed.
+
+    A block ends at the next line that holds the same fence and nothing else. A fence that is never closed is text.
+    """
+    fences = list(FENCE.finditer(text))
+    # From the end, so that the next fence that closes each one is looked up and not searched for.
+    closing: dict[str, int] = {}
+    ends: list[int | None] = [None] * len(fences)
+    for i in reversed(range(len(fences))):
+        fence, info = fences[i].groups()
+        ends[i] = closing.get(fence)
+        if not info.strip(" \t"):
+            closing[fence] = i
+    block = None
+    i = 0
+    while i < len(fences):
+        end = ends[i]
+        if end is not None:
+            block = text[fences[i].end() + 1 : fences[end].start()]
+            i = end
+        i += 1
+    return block

@@ -75,6 +75,7 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     task_type = EUREQATask
     namespace = 3
+    modes = ("paper", "conflict")
     objectives = ENTITY_OBJECTIVES
 
     def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:

@@ -109,6 +109,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             raise ValueError(f"unknown prompt_style {prompt_style!r}: choose one of {', '.join(get_args(PromptStyle))}")
         self.config = maze_config(preset, difficulty)
         self.prompt_style = prompt_style
+        self.names_tags = prompt_style == "full"
         if reward_shape != "linear":
             if type(self).objectives is not MazeEnv.objectives:
                 raise ValueError(f"{type(self).__name__} states its own objectives: reward_shape must be 'linear'")

@@ -75,6 +75,7 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     task_type = MuSiQueTask
     namespace = 2
+    modes = ("paper", "conflict")
     objectives = OBJECTIVES
     scalar_weights = SCALAR_WEIGHTS
 

@@ -99,6 +99,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     task_type = ToolsTask
     namespace = 4
+    modes = ("paper", "conflict")
     objectives = PAPER
 
     def __init__(
