@@ -12,13 +12,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
 from paths import ROOT, TESTS
 
 PATIENCE = 300
 """Seconds that a process may take on a machine that is busy with other things."""
+
+# Without a network the Hub's client tries for most of a minute before it gives up.
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
 def heed_interrupts() -> None:
@@ -32,9 +35,8 @@ def _server() -> str:
     folder = tempfile.TemporaryDirectory(prefix="vpo-tests-")
     path = f"{folder.name}/socket"
     command = [sys.executable, str(TESTS / "process_server.py"), path]
-    # Without a network the Hub's client tries for most of a minute before it gives up.
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "MPLBACKEND": "Agg"}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, **OFFLINE, "MPLBACKEND": "Agg"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), str(TESTS), os.environ.get("PYTHONPATH")]))
     server = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def end() -> None:
@@ -52,26 +54,26 @@ def _server() -> str:
 class PythonProcess:
     """A process that runs what ``python ARGUMENTS`` would run: a script, ``-c CODE`` or ``-m MODULE``, and its options.
 
-    Code under test then starts within milliseconds. What is loaded before the first line, and options of the
-    interpreter itself, can only be tested with ``subprocess``.
+    It starts within milliseconds, has the tests' folder on its path and the environment of the tests, without the
+    Hub. What is loaded before its first line, and options of the interpreter, can only be tested with ``subprocess``.
+
+    Args:
+        arguments: What follows ``python`` on the command line.
+        cwd: Its working directory.
+        env: Variables added to those of the tests.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str] | None,
-        stdin: IO[str] | int,
-        stdout: IO[str] | int,
-        stderr: IO[str] | int,
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> None:
         self.returncode: int | None = None
-        request = {"arguments": list(arguments), "cwd": str(cwd), "env": {**(os.environ if env is None else env)}}
-        streams = [stream if isinstance(stream, int) else stream.fileno() for stream in (stdin, stdout, stderr)]
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server())
+        request = {"arguments": list(arguments), "cwd": str(cwd), "env": {**os.environ, **OFFLINE, **(env or {})}}
+        out, err = os.pipe(), os.pipe()
+        streams = [os.open(os.devnull, os.O_RDONLY), out[1], err[1]]
         socket.send_fds(self._connection, [json.dumps(request).encode()], streams)
+        for stream in streams:
+            os.close(stream)
+        self.stdout, self.stderr = os.fdopen(out[0]), os.fdopen(err[0])
         self._answers = self._connection.makefile("r")
         self.pid = int(self._answers.readline())
 
@@ -95,23 +97,17 @@ class PythonProcess:
 
 
 def run_python(
-    arguments: Sequence[str],
-    *,
-    cwd: Path = ROOT,
-    env: Mapping[str, str] | None = None,
-    timeout: float = PATIENCE,
+    arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None, timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python ARGUMENTS`` to its end, with nothing to read, and return what it wrote."""
-    with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = PythonProcess(arguments, cwd=cwd, env=env, stdin=nothing, stdout=out, stderr=err)
+    """Run ``python ARGUMENTS`` as a `PythonProcess` to its end and return what it wrote."""
+    process = PythonProcess(arguments, cwd=cwd, env=env)
+    # Pipes, since a process under test may limit the size of its files.
+    with process.stdout, process.stderr, ThreadPoolExecutor(2) as readers:
+        written = [readers.submit(stream.read) for stream in (process.stdout, process.stderr)]
         try:
-            process.wait(timeout)
+            status = process.wait(timeout)
         except TimeoutError:
             process.kill()
-            err.seek(0)
-            raise subprocess.TimeoutExpired(list(arguments), timeout, stderr=err.read()) from None
-        written = []
-        for stream in (out, err):
-            stream.seek(0)
-            written.append(stream.read())
-        return subprocess.CompletedProcess(list(arguments), process.wait(), *written)
+            said = written[1].result()
+            raise subprocess.TimeoutExpired(list(arguments), timeout, stderr=said) from None
+        return subprocess.CompletedProcess(list(arguments), status, *(text.result() for text in written))

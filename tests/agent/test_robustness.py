@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-import toys
 from paths import ROOT
+from processes import PATIENCE, run_python
 
 from vpo_agent import libraries
 from vpo_agent.command.job import train_and_report
@@ -27,13 +27,10 @@ from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
-PATIENCE = 300
-"""Seconds that a process may take."""
 
 
 def test_killed_runs_go_on_to_the_same_bits(tmp_path: Path) -> None:
-    command = [sys.executable, "benchmarks/kills.py", "--kills", "3", "--steps", "6", "--runs-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    done = run_python(["benchmarks/kills.py", "--kills", "3", "--steps", "6", "--runs-dir", str(tmp_path)])
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads(done.stdout.splitlines()[-1])
     assert counts["kills"] == 3
@@ -101,10 +98,7 @@ def test_a_checkpoint_of_another_run_is_refused(letters_config: MakeConfig) -> N
 # --- a full disk ---
 
 FILL = """
-import sys
-sys.path.insert(0, {tests!r})
-import torch, toys
-torch.set_num_threads(1)
+import toys
 toys.register_letters()
 from vpo_agent.command.options import run
 from vpo_agent.config import Job
@@ -123,9 +117,7 @@ run(lambda: train_and_report(Job(TrainConfig.model_validate_json({config!r}), re
 
 
 def run_until_full(config: TrainConfig, fill: str) -> subprocess.CompletedProcess[str]:
-    script = FILL.format(tests=str(Path(toys.__file__).parent), fill=fill, config=config.model_dump_json())
-    command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    return run_python(["-c", FILL.format(fill=fill, config=config.model_dump_json())])
 
 
 def assert_stopped_and_goes_on(done: subprocess.CompletedProcess[str], config: TrainConfig, reason: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import toys
-from processes import heed_interrupts
+from processes import run_python
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
@@ -215,10 +213,7 @@ def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_end(letters_conf
     whole.train()
     config = letters_config(name="killed", **settings)
     script = f"""
-import os, signal, sys
-sys.path.insert(0, {str(Path(toys.__file__).parent)!r})
-import torch, toys
-torch.set_num_threads(1)
+import os, signal, toys
 toys.register_letters()
 from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
@@ -227,8 +222,8 @@ task = trainer.env.task
 trainer.env.task = lambda index: os.kill(os.getpid(), signal.SIGKILL) if trainer.step == 2 else task(index)
 trainer.train()
 """
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed = run_python(["-c", script])
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = Trainer(config, resume=True)
     assert again.step == 2
     again.train()
@@ -324,10 +319,7 @@ def test_an_interrupt_in_the_middle_of_an_update_saves_nothing(
 
 
 INTERRUPT = """
-import os, signal, sys
-sys.path.insert(0, {tests!r})
-import torch, toys
-torch.set_num_threads(1)
+import os, signal, toys
 toys.register_letters()
 from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
@@ -364,12 +356,7 @@ def test_ctrl_c_in_an_update_waits_for_the_whole_step(
 ) -> None:
     settings = {"steps": 6, "eval_every": 3}
     config = letters_config(name="stopped", **settings)
-    script = INTERRUPT.format(
-        tests=str(Path(toys.__file__).parent), config=config.model_dump_json(), times=times, ignored=ignored
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, preexec_fn=heed_interrupts
-    )
+    done = run_python(["-c", INTERRUPT.format(config=config.model_dump_json(), times=times, ignored=ignored)])
     assert done.returncode == 0, done.stderr
     assert done.stdout == stopped
     assert ("stopping after this step; Ctrl-C again stops at once" in done.stderr) == (not ignored)

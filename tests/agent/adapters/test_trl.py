@@ -16,6 +16,7 @@ import pytest
 import torch
 import toys
 from paths import ROOT, TESTS
+from processes import PATIENCE, run_python
 
 from vpo_agent.command import main
 from vpo_agent.config import make_config
@@ -40,8 +41,6 @@ from vpo_agent.config import Job
 
 WORKER = TESTS / "trl_worker.py"
 GROUP = 6
-PATIENCE = 300
-"""Seconds that a process may take."""
 
 
 def run_workers(model: Path, method: str, out: Path, *, processes: int, per_device: int) -> list[dict[str, Any]]:
@@ -449,10 +448,7 @@ def test_a_tracker_is_told_of_the_end(letters_config: Any, monkeypatch: Any) -> 
 
 
 FILL = """
-import sys
-sys.path.insert(0, {tests!r})
-import resource, torch, toys
-torch.set_num_threads(1)
+import resource, toys
 toys.register_letters()
 from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.adapters.trl_job import train_with_trl
@@ -478,9 +474,7 @@ def test_a_full_disk_ends_the_run_in_one_line(
     if limit is None:
         limit = (letters_model / "model.safetensors").stat().st_size * 3 // 2
     config = letters_config(checkpoint_every=1)
-    script = FILL.format(tests=str(Path(toys.__file__).parent), limit=limit, config=config.model_dump_json())
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = run_python(["-c", FILL.format(limit=limit, config=config.model_dump_json())])
     assert done.returncode == 1, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     tried = config.runs_dir / "run" / "trl"

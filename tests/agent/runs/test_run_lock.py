@@ -6,13 +6,11 @@ import gc
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import ROOT
+from processes import PythonProcess, run_python
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.runs.run_folder import RunFolder
@@ -23,18 +21,16 @@ def config(runs: Path, **changes: Any) -> TrainConfig:
     return make_config({"runs_dir": str(runs), "name": "mine", **changes})
 
 
-def another_process(script: str) -> subprocess.Popen[str]:
+def another_process(script: str) -> PythonProcess:
     """A process that runs the script and waits; it has said ``ready``."""
-    command = [sys.executable, "-c", f"import os, sys, time\n{script}\nprint('ready', flush=True)\ntime.sleep(600)"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+    process = PythonProcess(["-c", f"import os, time\n{script}\nprint('ready')\ntime.sleep(600)"])
     while (line := process.stdout.readline()) != "ready\n":
         assert line, "the process has ended"
         process.told = line  # type: ignore[attr-defined]
     return process
 
 
-def writer_of(settings: TrainConfig) -> subprocess.Popen[str]:
+def writer_of(settings: TrainConfig) -> PythonProcess:
     return another_process(
         "from vpo_agent.config import TrainConfig\nfrom vpo_agent.runs.run_folder import RunFolder\n"
         f"settings = TrainConfig.model_validate_json({settings.model_dump_json()!r})\n"
@@ -102,15 +98,15 @@ def test_a_child_that_outlives_a_killed_process_holds_no_lock(tmp_path: Path) ->
 def test_within_a_process_the_lock_is_one_and_ends_with_its_last_owner(tmp_path: Path) -> None:
     first, second = RunLock.take(tmp_path), RunLock.take(tmp_path / "." / "")
     assert first is second
-    command = [sys.executable, "-c", f"from vpo_agent.runs.run_lock import *; RunLock.take(Path({str(tmp_path)!r}))"]
-    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["-c", f"from vpo_agent.runs.run_lock import *; RunLock.take(Path({str(tmp_path)!r}))"]
+    refused = run_python(command)
     assert f"process {os.getpid()} on" in refused.stderr
     del first
     gc.collect()
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode != 0
+    assert run_python(command).returncode != 0
     del second
     gc.collect()
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    assert run_python(command).returncode == 0
 
 
 @pytest.mark.parametrize("left", [[".lock"], [".lock", ".config.json.writing"]])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import TESTS
+from processes import run_python
 
 from vpo_agent.config import TrainConfig
 from vpo_agent.runs.run_folder import RunFolder, read_metrics
@@ -120,16 +118,13 @@ def test_weights_and_biases_offline_keeps_the_run_on_this_machine(letters_config
     pytest.importorskip("wandb", reason="needs the wandb extra, whose many packages the dev extra leaves out")
     config = letters_config(tracker="wandb", steps=2)
     script = f"""
-import sys
-sys.path.insert(0, {str(TESTS)!r})
-import torch, toys
-torch.set_num_threads(1)
+import toys
 toys.register_letters()
 from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
 Trainer(TrainConfig.model_validate_json({config.model_dump_json()!r})).train()
 """
-    environment = {**os.environ, "WANDB_MODE": "offline", "HOME": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=300)
+    done = run_python(["-c", script], env={"WANDB_MODE": "offline", "HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
     (stored,) = (config.runs_dir / "run" / "wandb").glob("offline-run-*/run-*.wandb")
     assert b"train/set_score" in stored.read_bytes()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 from paths import ROOT
 from PIL import Image
+from processes import run_python
 from toys import LETTERS, LETTERS_ID, LettersEnv, bpe_tokenizer, letters_tokenizer, tiny_model
 
 from vpo_agent.command import main
@@ -456,8 +455,7 @@ def test_what_cannot_be_searched_is_said_in_one_line(
 
 def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path) -> None:
     example = ROOT / "examples" / "evolve_maze.py"
-    command = [sys.executable, str(example), "--instances", "2", "--answers", "12"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = run_python([str(example), "--instances", "2", "--answers", "12"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "| tiny-maze, evolve | evolve (prefix) | 12 |" in done.stdout
     assert "| tiny-maze, best-of-n | best-of-n | 12 |" in done.stdout
