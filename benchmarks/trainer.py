@@ -12,7 +12,7 @@ warm-up. Two settings:
   to end there; with most other models TRL would sample on.
 
 "TRL, batched" generates by transformers' ``generate_batch``. On a GPU the same is done with a model of the shape of
-Qwen3-0.6B with random weights, in the fixed setting, with and without CUDA graphs, and the floor is printed: what the
+Qwen3-0.6B with random weights, in the fixed setting, and the floor is printed: what the
 bytes and operations of a step take at the measured bandwidth and rate of the device.
 """
 
@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = {"ours": "built in", "ours_graphs": "built in, graphs", "trl": "TRL", "trl_batched": "TRL, batched"}
+NAMES = {"ours": "built in", "trl": "TRL", "trl_batched": "TRL, batched"}
 TARGET = 2.0
 WARMUP = 2
 
@@ -49,7 +49,6 @@ def settings_of(chosen: argparse.Namespace, folder: str) -> dict[str, Any]:
         "kl_coef": 0.0,
         "device": chosen.device,
         "dtype": "bfloat16" if chosen.device == "cuda" else "float32",
-        "cuda_graphs": chosen.worker == "ours_graphs",
         "runs_dir": folder,
         "name": "run",
     }

@@ -82,7 +82,6 @@ class TrainConfig(BaseModel):
     dtype: str = Field("auto", description="auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
     lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters; 0 trains every weight")
     gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass to save memory")
-    cuda_graphs: bool = Field(False, description="replay decoding steps as CUDA graphs; on a GPU alone")
     sample_batch: int = Field(1024, ge=1, description="most responses sampled at one time")
     backend: Backend = Field(
         "native", description="what generates: native, continuous (of transformers) or vllm, which must be installed"

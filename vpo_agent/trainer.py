@@ -86,7 +86,6 @@ class Trainer:
             adapters=found if config.lora_rank else None,
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
-            cuda_graphs=config.cuda_graphs,
         )
         # Later prompts are checked when they are sampled; those of evaluations would otherwise fail after hours.
         self._check_prompts(self.env, range(config.prompts_per_step), step=0)

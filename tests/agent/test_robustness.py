@@ -178,22 +178,18 @@ def full(*arguments: Any, **options: Any) -> Any:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def test_out_of_memory_in_sampling_names_a_smaller_batch(
+def test_out_of_memory_for_the_responses_to_one_prompt_ends_a_run(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"rollouts_per_prompt": 4, "eval_every": 2, "eval_every_prompts": 4, "eval_answers": 8}
-    for at_once, advice in (
-        (1024, "for sampling 16 responses at a time: lower --sample-batch below 16$"),
-        (11, "for sampling 8 responses at a time: lower --sample-batch below 8$"),
-        (3, "for sampling 4 responses at a time: lower --max-new-tokens or the rollouts$"),
-    ):
-        trainer = Trainer(letters_config(name=f"batch{at_once}", sample_batch=at_once, **settings))
-        monkeypatch.setattr(trainer.policy, "sample", full)
-        with pytest.raises(OutOfMemory, match=advice):
-            trainer.train_step()
-        # Begins with a validation.
-        with pytest.raises(OutOfMemory, match="for sampling"):
-            trainer.train()
+    trainer = Trainer(letters_config(**settings))
+    monkeypatch.setattr(trainer.policy, "sample", full)
+    advice = "for sampling 4 responses at a time: lower --max-new-tokens or the rollouts$"
+    with pytest.raises(OutOfMemory, match=advice):
+        trainer.train_step()
+    # Begins with a validation.
+    with pytest.raises(OutOfMemory, match="for sampling"):
+        trainer.train()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +197,7 @@ def test_out_of_memory_in_sampling_names_a_smaller_batch(
     [
         ("model", "to", "error: out of memory for the model '.*': take a smaller one, or --dtype bfloat16"),
         ("optimizer", "step", "error: out of memory for the optimizer: give --lora-rank, or a smaller --model"),
-        ("policy", "sample", "error: out of memory for sampling .* responses at a time: lower --sample-batch below .*"),
+        ("policy", "sample", "error: out of memory for sampling .* responses at a time: lower --max-new-tokens .*"),
     ],
 )
 def test_a_job_that_lacks_memory_ends_in_one_line(

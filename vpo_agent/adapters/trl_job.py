@@ -21,7 +21,6 @@ LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr
 """TRL's names of our aggregations."""
 BUILT_IN_ONLY = (
     "backend",
-    "cuda_graphs",
     "gpu_memory_utilization",
     "importance_cap",
     "scorer_pool",

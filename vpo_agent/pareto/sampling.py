@@ -14,7 +14,7 @@ from vpo_envs import Task, UnknownFront, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
 if TYPE_CHECKING:
-    from vpo_agent.rollouts.backends import Sampler
+    from vpo_agent.policy.samples import Sampler
     from vpo_envs.scoring.scorers import Scorer
 
 

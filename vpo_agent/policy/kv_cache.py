@@ -1,159 +1,98 @@
-"""Key-value caches with room set aside, so that a decoding step writes one token instead of copying all of them."""
+"""A key-value cache whose rows come and go, with spare room so that a decoding step copies nothing."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-
-class PreallocatedLayer(DynamicLayer):
-    """Full-attention keys and values of one layer, with room for ``room`` more tokens than the prompt has."""
-
-    keys: Tensor
-    values: Tensor
-
-    def __init__(self, room: int) -> None:
-        """Set aside room for ``room`` tokens after the first update."""
-        super().__init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        self.room = room
-        self._keys_store: Tensor | None = None
-        self._values_store: Tensor | None = None
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append tokens; shapes (rows, heads, new tokens, head width)."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states, value_states
-            return key_states, value_states
-        if self._keys_store is None:
-            self._store(torch.arange(len(self.keys), device=self.keys.device))
-        assert self._keys_store is not None
-        assert self._values_store is not None
-        start = self.keys.shape[-2]
-        stop = start + key_states.shape[-2]
-        self._keys_store[:, :, start:stop] = key_states
-        self._values_store[:, :, start:stop] = value_states
-        self.keys, self.values = self._keys_store[:, :, :stop], self._values_store[:, :, :stop]
-        return self.keys, self.values
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat every row ``repeats`` times, adjacent."""
-        if self.get_seq_length():
-            self._store(torch.arange(len(self.keys), device=self.keys.device).repeat_interleave(repeats))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only the rows in ``indices``."""
-        if self.get_seq_length():
-            self._store(indices)
-
-    def move(self, order: Tensor, places: Tensor) -> None:
-        """Keep the rows in ``order``, of which only those at ``places`` move, in the storage that there is.
-
-        A row may move to the place of one that is left out alone.
-        """
-        if self._keys_store is None or self._values_store is None:
-            self.batch_select_indices(order)
-            return
-        length, rows = self.keys.shape[-2], order[places]
-        for store in (self._keys_store, self._values_store):
-            store[places, :, :length] = store[rows, :, :length]
-        self._keys_store, self._values_store = (s[: len(order)] for s in (self._keys_store, self._values_store))
-        self.keys, self.values = self._keys_store[:, :, :length], self._values_store[:, :, :length]
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Take the rows in the order of ``beam_idx``."""
-        if self.get_seq_length():
-            self._store(beam_idx)
-
-    def reset(self) -> None:
-        """Forget everything."""
-        super().reset()
-        self._keys_store = self._values_store = None
-
-    def _store(self, rows: Tensor) -> None:
-        """Copy ``rows`` into fresh storage with room for the tokens still to come."""
-        length = self.keys.shape[-2]
-        if self._keys_store is None:
-            self._capacity = length + self.room
-        shape = (len(rows), self.keys.shape[1], self._capacity, self.keys.shape[-1])
-        stores = []
-        for states in (self.keys, self.values):
-            store = states.new_empty(*shape[:3], states.shape[-1])
-            store[:, :, :length] = states[rows]
-            stores.append(store)
-        self._keys_store, self._values_store = stores
-        self.keys, self.values = self._keys_store[:, :, :length], self._values_store[:, :, :length]
+SPARE_COLUMNS = 64
+"""Fewest columns that new storage has to spare; long rows get a quarter of their length."""
 
 
-class FixedLayer(DynamicLayer):
-    """Keys and values of one layer with their full length from the start, written at a column that lies on the device.
+class RowsLayer(DynamicLayer):
+    """Keys and values of one full-attention layer.
 
-    Args:
-        keys: Of the prompts, (rows, key heads, Lp, width).
-        values: The same shape.
-        room: Tokens that follow at most.
-        column: Where the next token goes, (1,); shared by the layers, and moved on by whoever decodes.
+    The newest tokens of all rows stand in the same column, so a step writes one column, and rows that began later or
+    are shorter start further right. What stands to the left of a row is finite but meaningless: it must be masked.
     """
 
     keys: Tensor
     values: Tensor
 
-    def __init__(self, keys: Tensor, values: Tensor, room: int, column: Tensor) -> None:
-        """Copy the prompts, and leave zeros behind them."""
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        self.lazy_initialization(keys, values)
-        self.keys, self.values = (pad(states, (0, 0, 0, room)) for states in (keys, values))
-        self.column = column
+        self._stores: list[Tensor] = []
+        self._rows = self._first = self._end = 0
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write one token of every row, and return all columns, also those not written yet."""
-        self.keys.index_copy_(2, self.column, key_states)
-        self.values.index_copy_(2, self.column, value_states)
+        """Append tokens to every row; shapes (rows, heads, new tokens, head width)."""
+        new = key_states.shape[2]
+        self._reserve((key_states, value_states), len(key_states), self._end - self._first, new)
+        for store, states in zip(self._stores, (key_states, value_states), strict=True):
+            store[: self._rows, :, self._end : self._end + new] = states
+        self._end += new
+        return self._view()
+
+    def join(self, keys: Tensor, values: Tensor, which: Tensor) -> None:
+        """Add the rows ``which`` of keys and values (P, heads, tokens, head width) behind the present rows."""
+        tokens, present = keys.shape[2], self._rows
+        width = max(self._end - self._first, tokens)
+        self._reserve((keys, values), present + len(which), width, 0)
+        first = self._end - width
+        for store, states in zip(self._stores, (keys, values), strict=True):
+            # A masked column may hold any number, but a masked NaN would still spread.
+            store[:present, :, first : self._first] = 0
+            store[present : self._rows, :, first : self._end - tokens] = 0
+            store[present : self._rows, :, self._end - tokens : self._end] = states[which]
+        self._first = first
+        self._view()
+
+    def keep(self, order: Tensor, moved: Tensor) -> None:
+        """Keep the rows ``order``, of which only those at the new places ``moved`` are copied."""
+        for store in self._stores:
+            store[moved, :, self._first : self._end] = store[order[moved], :, self._first : self._end]
+        self._rows = len(order)
+        self._view()
+
+    def trim(self, width: int) -> None:
+        """Forget all but the last ``width`` columns."""
+        self._first = max(self._first, self._end - width)
+        self._view()
+
+    def _view(self) -> tuple[Tensor, Tensor]:
+        if self._stores:
+            self.keys, self.values = (store[: self._rows, :, self._first : self._end] for store in self._stores)
         return self.keys, self.values
 
-    def move(self, order: Tensor, places: Tensor) -> None:
-        """Keep the rows in ``order``, of which only those at ``places`` move, each to the place of one left out."""
-        rows = order[places]
-        for states in (self.keys, self.values):
-            states[places] = states[rows]
-        self.keys, self.values = self.keys[: len(order)], self.values[: len(order)]
+    def _reserve(self, like: Sequence[Tensor], rows: int, width: int, more: int) -> None:
+        """Make room for ``rows`` rows of ``width`` columns up to the newest, and ``more`` after it."""
+        if not self.is_initialized:
+            self.lazy_initialization(*like)
+        present, self._rows = self._rows, rows
+        if self._stores:
+            capacity, columns = self._stores[0].shape[::2]
+            if rows <= capacity and width <= self._end and self._end + more <= columns:
+                return
+            rows = max(rows, capacity)
+        used = self._end - self._first
+        columns = width + more + max(SPARE_COLUMNS, width // 4)
+        stores = [states.new_zeros(rows, states.shape[1], columns, states.shape[3]) for states in like]
+        for new, old in zip(stores, self._stores, strict=False):
+            new[:present, :, width - used : width] = old[:present, :, self._first : self._end]
+        self._stores, self._first, self._end = stores, width - used, width
 
 
 def has_full_attention(config: Any) -> bool:
-    """Whether all layers of a model hold the keys and values of every token, as those of a window do not."""
+    """Whether every layer of the model caches the keys and values of all tokens, which sliding windows do not."""
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
 
-def keys_and_values(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
-    """What each layer holds, (rows, key heads, tokens, width) twice.
-
-    Raises:
-        NotImplementedError: A layer does not hold all keys and values.
-    """
-    found = []
-    for layer in cache.layers:
-        if type(layer) is not DynamicLayer or layer.keys is None or layer.values is None:
-            raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
-        found.append((layer.keys, layer.values))
-    return found
-
-
-def preallocated_cache(config: Any, room: int) -> DynamicCache:
-    """A cache for ``config`` whose full-attention layers have room for ``room`` tokens after the prompt."""
+def rows_cache(config: Any) -> DynamicCache:
+    """Return an empty cache of :class:`RowsLayer` for a model with full attention."""
     cache = DynamicCache(config=config)
-    cache.layers = [PreallocatedLayer(room) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [RowsLayer() for _ in cache.layers]
     return cache
-
-
-def move_rows(cache: DynamicCache, order: Tensor, places: Tensor) -> None:
-    """Keep the rows in ``order``, of which only those at ``places`` move, each to the place of one that is left out."""
-    for layer in cache.layers:
-        if isinstance(layer, PreallocatedLayer | FixedLayer):
-            layer.move(order, places)
-        else:
-            cast("Any", layer).batch_select_indices(order)

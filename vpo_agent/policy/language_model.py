@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
-from vpo_agent.policy.graph_decoding import GraphGroupDecoder
-from vpo_agent.policy.group_decoding import GroupDecoder, SharingGroupDecoder
+from vpo_agent.policy.decoding import ClosingTag, Decoder, Row
 from vpo_agent.policy.head import token_log_probs
-from vpo_agent.policy.kv_cache import has_full_attention
 from vpo_agent.policy.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.recomputing import recompute_layers
-from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, positions_of
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs.text import answer_tags
 
 
-class LMPolicy:
+class LMPolicy(Sampler):
     """A causal language model and its tokenizer, on one device.
 
     The model stays in evaluation mode, in the update too: dropout would make the ratio of the new policy to the one
@@ -35,11 +34,9 @@ class LMPolicy:
         model: Any Hugging Face causal language model, or a PEFT model around one.
         tokenizer: Its tokenizer; it needs a pad or an end-of-sequence token.
         gradient_checkpointing: Trade time for memory in the update.
-        cuda_graphs: Replay decoding steps as CUDA graphs, see `vpo_agent.policy.graph_decoding`.
 
     Raises:
-        ValueError: The tokenizer has neither of those tokens, gradient checkpointing or graphs are asked for of a model
-            that they do not suit, or graphs without a GPU.
+        ValueError: The tokenizer has neither of those tokens, or gradient checkpointing does not suit the model.
     """
 
     def __init__(
@@ -48,7 +45,6 @@ class LMPolicy:
         tokenizer: PreTrainedTokenizerBase,
         *,
         gradient_checkpointing: bool = False,
-        cuda_graphs: bool = False,
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
@@ -63,24 +59,16 @@ class LMPolicy:
         self._causal_lm: Any = self.model.get_base_model() if hasattr(model, "get_base_model") else self.model
         if gradient_checkpointing:
             recompute_layers(self._causal_lm)
-        self._takes_positions = "position_ids" in inspect.signature(self._causal_lm.forward).parameters
-        self._decoder = self._decoder_apart()
-        config = self._causal_lm.config.get_text_config()
-        self._vocabulary: int = self._causal_lm.get_input_embeddings().num_embeddings
-        self._most_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.vocabulary: int = self._causal_lm.get_input_embeddings().num_embeddings
         # Masked positions may hold any token that the embedding has; a pad token added later is often beyond its end.
-        self._filler: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self._vocabulary else 0
-        self._ending_ids = torch.tensor(self._end_tokens(), dtype=torch.long, device=self.device)
-        self._closing_ids: Tensor | None = None
+        filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
+        self.cached_model = CachedModel(self._causal_lm, filler)
+        """The model as decoding uses it."""
+        self._decoder = self._decoder_apart()
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
         self.shares_prompts = self._can_share_prompts()
-        """Whether the cache holds each prompt once while sampling, see `vpo_agent.policy.shared_prompts`."""
-        if cuda_graphs:
-            self._check_graphs()
-        self._group_decoder: type[GroupDecoder] = (
-            GraphGroupDecoder if cuda_graphs else SharingGroupDecoder if self.shares_prompts else GroupDecoder
-        )
+        """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.shared_prompts`."""
 
     @classmethod
     def from_pretrained(
@@ -93,7 +81,6 @@ class LMPolicy:
         adapters: Path | None = None,
         seed: int = 0,
         gradient_checkpointing: bool = False,
-        cuda_graphs: bool = False,
     ) -> LMPolicy:
         """Load any Hugging Face causal language model.
 
@@ -105,7 +92,6 @@ class LMPolicy:
             adapters: Folder of saved adapters to go on training, with ``lora_rank``; fresh ones where ``None``.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
-            cuda_graphs: Replay decoding steps as CUDA graphs.
 
         Raises:
             ValueError: The model cannot be found or read, a setting is unknown or does not suit the model, or ``peft``
@@ -119,7 +105,7 @@ class LMPolicy:
             model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
         with memory_for(f"the model {str(name_or_path)!r}", "take a smaller one, or --dtype bfloat16"):
             model = model.to(place)
-        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, cuda_graphs=cuda_graphs)
+        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing)
 
     @property
     def device(self) -> torch.device:
@@ -140,8 +126,10 @@ class LMPolicy:
 
     @property
     def ending_ids(self) -> list[int]:
-        """Tokens that end a response, apart from the closing tag of its last answer."""
-        return self._end_tokens()
+        """End-of-sequence tokens: the tokenizer's, and those that the model was made with."""
+        own = getattr(getattr(self._causal_lm, "generation_config", None), "eos_token_id", None)
+        more = own if isinstance(own, list) else [own]
+        return sorted({token for token in (self.tokenizer.eos_token_id, *more) if token is not None})
 
     def save(self, folder: Path) -> None:
         """Save model (of a PEFT model, the adapters) and tokenizer as a folder that ``from_pretrained`` reads."""
@@ -160,13 +148,7 @@ class LMPolicy:
         rows = self.tokenizer(texts, add_special_tokens=not templated, verbose=False)["input_ids"]
         if any(not row for row in rows):
             raise ValueError("a prompt has no tokens: the tokenizer reads it as empty text")
-        longest = max(len(row) for row in rows)
-        ids = torch.full((len(rows), longest), self._filler, dtype=torch.long)
-        mask = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for i, row in enumerate(rows):
-            ids[i, longest - len(row) :] = torch.tensor(row, dtype=torch.long)
-            mask[i, longest - len(row) :] = True
-        return ids.to(self.device), mask.to(self.device)
+        return self.cached_model.pad(rows)
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         """Check that prompts and responses of these lengths fit into the model's context.
@@ -175,10 +157,11 @@ class LMPolicy:
             ValueError: They do not.
         """
         # The last token sampled is never read, so it needs no position.
-        if self._most_positions is not None and prompt_tokens + max_new_tokens - 1 > self._most_positions:
+        most = self.cached_model.most_positions
+        if most is not None and prompt_tokens + max_new_tokens - 1 > most:
             raise ValueError(
                 f"a prompt of {prompt_tokens} tokens and max_new_tokens={max_new_tokens} do not fit into the "
-                f"{self._most_positions} positions of this model: lower max_new_tokens, or take another model"
+                f"{most} positions of this model: lower max_new_tokens, or take another model"
             )
 
     def _as_chat(self, prompt: str) -> str:
@@ -193,133 +176,45 @@ class LMPolicy:
 
     # Sampling ------------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def sample(
-        self,
-        prompts: Sequence[str],
-        *,
-        rollouts: int,
-        num_answers: int,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        seed: Sequence[int] = (0,),
-        places: Sequence[int] | None = None,
-    ) -> Samples:
-        """Sample ``rollouts`` responses to each prompt.
-
-        Each prompt is prefilled once and its cache expanded to its rollouts. A row ends at the closing tag of the last
-        answer, at the end-of-sequence token or at ``max_new_tokens``; rows that have ended leave the batch. The random
-        numbers of a row depend on ``seed`` and the row's place alone, not on which other rows are still running.
+    def decoder(self, *, share_prompts: bool = False) -> Decoder:
+        """Make a sampling loop for this model, which nothing else may use while its rows are running.
 
         Args:
-            prompts: P prompts as text.
-            rollouts: G, responses to each.
-            num_answers: m, which names the tag that ends a response.
-            max_new_tokens: Longest response, in tokens.
-            temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
-            seed: Numbers that key the random stream.
-            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
-
-        Raises:
-            ValueError: Prompt and response do not fit into the model's context.
+            share_prompts: All rows join together and without beginnings, so that they may share their prompts.
         """
+        kind = SharingRows if share_prompts and self.shares_prompts else Rows
+        return Decoder(kind(self.cached_model), self.ending_ids)
+
+    def closing_tag(self, closing: str) -> ClosingTag:
+        """Make the rule that ends a row at a closing tag."""
+        return ClosingTag(self.tokenizer, closing, self._tokens_that_close)
+
+    def _sample(self, request: SampleRequest) -> Samples:
+        # A prompt is computed once for its rollouts. A row's random numbers depend on the seed and its place alone.
         self.model.eval()
-        prompt_ids, prompt_mask = self.encode_prompts(prompts)
-        self.check_length(prompt_ids.shape[1], max_new_tokens)
-        device = prompt_ids.device
-        rows = len(prompts) * rollouts
-        uniforms = _uniforms(range(len(prompts)) if places is None else places, rollouts, max_new_tokens, seed).to(
-            device
+        encoded = self.encode_prompts(request.prompts)
+        self.check_length(encoded[0].shape[1], request.max_new_tokens)
+        stop = self.closing_tag(answer_tags(request.num_answers)[-1][1])
+        uniforms = _uniforms(request.places, request.rollouts, request.max_new_tokens, request.seed)
+        rows = [Row(request.max_new_tokens, iter(row), request.temperature, stop=stop) for row in uniforms]
+        decoder = self.decoder(share_prompts=True)
+        prompts = self.cached_model.read(*encoded)
+        decoder.join(prompts, [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)], rows)
+        decoder.run()
+        return Samples.of(
+            encoded,
+            [row.tokens for row in rows],
+            [row.log_probs for row in rows],
+            [row.finish == "length" for row in rows],
+            request.temperature,
+            self.tokenizer,
         )
-        closing = answer_tags(num_answers)[-1][1]
-        ids = torch.full((rows, max_new_tokens), self._filler, dtype=torch.long, device=device)
-        log_probs = torch.zeros(rows, max_new_tokens, device=device)
-        lengths = torch.full((rows,), max_new_tokens, device=device)
-        truncated = torch.ones(rows, dtype=torch.bool, device=device)
 
-        decoder = self._group_decoder(self, prompt_ids, prompt_mask, rollouts=rollouts, room=max_new_tokens)
-        running = torch.arange(rows, device=device)
-        ended = torch.zeros(rows, dtype=torch.bool, device=device)
-        for t in range(max_new_tokens):
-            logits = decoder.logits.float()
-            probs = torch.softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
-            token = draw(probs, uniforms[running, t])
-            ids[running, t] = torch.where(ended, ids[running, t], token)
-            # Rounding can end in a token whose probability is 0 in float32.
-            chosen = probs.gather(1, token[:, None])[:, 0].clamp_min(torch.finfo(torch.float32).tiny)
-            log_probs[running, t] = torch.where(ended, 0.0, chosen.log())
-            ends = self._ends(token, ids, running, t, closing) & ~ended
-            lengths[running[ends]] = t + 1
-            truncated[running[ends]] = False
-            ended = ended | ends
-            if t + 1 == max_new_tokens or bool(ended.all()):
-                break
-            # Shrinking the batch copies the cache, so it waits until an eighth of the rows have ended.
-            if int(ended.sum()) * 8 >= len(ended):
-                order = decoder.leave(ended)
-                running, token, ended = running[order], token[order], ended[order]
-            decoder.step(token)
-        longest = int(lengths.max())
-        response_mask = torch.arange(longest, device=device)[None, :] < lengths[:, None]
-        ids, log_probs = ids[:, :longest], log_probs[:, :longest] * response_mask
-        rows_of_ids = [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
-        texts = self.tokenizer.batch_decode(rows_of_ids, skip_special_tokens=True)
-        return Samples(prompt_ids, prompt_mask, ids, response_mask, log_probs, texts, truncated, temperature)
-
-    def next_logits(
-        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
-    ) -> Tensor:
-        """Logits of the token after ``ids``, (rows, vocabulary); the cache grows by ``ids``.
-
-        Args:
-            ids: (rows, tokens).
-            mask: Of the tokens in the cache and these, (rows, all tokens); ``None`` without padding.
-            positions: (rows, tokens).
-            cache: What came before.
-            **more: Handed to the model's attention.
-        """
-        where = {"position_ids": positions} if self._takes_positions else {}
-        out = self._causal_lm(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where, **more
-        )
-        logits: Tensor = out.logits[:, -1]
-        return logits
-
-    def positions(self, mask: Tensor) -> Tensor:
-        """The position of each token among those that ``mask`` holds, (rows, tokens)."""
-        return (mask.long().cumsum(1) - 1).clamp_min(0)
-
-    @property
-    def model_config(self) -> Any:
-        """Of the causal language model, which a PEFT model has inside."""
-        return self._causal_lm.config
-
-    def _ends(self, token: Tensor, ids: Tensor, running: Tensor, t: int, closing: str) -> Tensor:
-        """Which running rows end with ``token``: end of sequence, or the closing tag is complete."""
-        ends = torch.isin(token, self._ending_ids)
-        may_close = self._tokens_with(">")[token]
-        if bool(may_close.any()):
-            for i in may_close.nonzero()[:, 0].tolist():
-                # Every token carries at least one byte of the tag, so this many tokens hold all of it.
-                tail = ids[running[i], max(0, t + 1 - len(closing)) : t + 1]
-                if closing in self.tokenizer.decode(tail, skip_special_tokens=True):
-                    ends[i] = True
-        return ends
-
-    def _tokens_with(self, character: str) -> Tensor:
-        """Which tokens of the vocabulary contain ``character``: only these can complete a tag."""
-        if self._closing_ids is None:
-            size = max(self._vocabulary, len(self.tokenizer))
-            tokens = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
-            contains = [token is not None and character in str(token) for token in tokens]
-            self._closing_ids = torch.tensor(contains + [False] * (size - len(contains)), device=self.device)
-        return self._closing_ids
-
-    def _end_tokens(self) -> list[int]:
-        """What ends a response: the tokenizer's end of sequence, and those that the model was made with."""
-        own = getattr(getattr(self._causal_lm, "generation_config", None), "eos_token_id", None)
-        more = own if isinstance(own, list) else [own]
-        return sorted({token for token in (self.tokenizer.eos_token_id, *more) if token is not None})
+    @cached_property
+    def _tokens_that_close(self) -> frozenset[int]:
+        """The tokens of the vocabulary that contain ``>``."""
+        tokens = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
+        return frozenset(i for i, token in enumerate(tokens) if token is not None and ">" in str(token))
 
     # Log-probabilities ---------------------------------------------------------------------------------------------
 
@@ -348,7 +243,7 @@ class LMPolicy:
 
     def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
         """Last hidden states, or logits for a model whose head is not plain."""
-        where = {"position_ids": positions} if self._takes_positions else {}
+        where = {"position_ids": positions} if self.cached_model.takes_positions else {}
         module = self._causal_lm if self._decoder is None else self._decoder
         out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where, **more)
         states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
@@ -368,11 +263,11 @@ class LMPolicy:
         """Whether the model takes packed batches; found by trying, as families differ in what their attention does."""
         config = self._causal_lm.config
         before = config._attn_implementation
-        if before != "sdpa" or not self._takes_positions:
+        if before != "sdpa" or not self.cached_model.takes_positions:
             return False
         rng = torch.Generator().manual_seed(0)
-        ids = torch.randint(self._vocabulary, (4, 5), generator=rng).to(self.device)
-        prompts = torch.randint(self._vocabulary, (2, 4), generator=rng).to(self.device)
+        ids = torch.randint(self.vocabulary, (4, 5), generator=rng).to(self.device)
+        prompts = torch.randint(self.vocabulary, (2, 4), generator=rng).to(self.device)
         mask = torch.arange(5, device=self.device) < torch.tensor([5, 2, 1, 4], device=self.device)[:, None]
         prompt_mask = torch.arange(4, device=self.device) >= torch.tensor([0, 2], device=self.device)[:, None]
         trial = Samples(prompts, prompt_mask, ids, mask, torch.zeros(4, 5), [""] * 4, torch.zeros(4), 1.0)
@@ -388,37 +283,31 @@ class LMPolicy:
         self._causal_lm.set_attn_implementation(before)
         return False
 
-    def _check_graphs(self) -> None:
-        if self.device.type != "cuda":
-            raise ValueError(f"cuda_graphs needs a GPU, but the model is on {self.device}: leave it out")
-        if not self._takes_positions or not has_full_attention(self.model_config):
-            raise ValueError("cuda_graphs needs a model whose layers all have full attention: leave it out")
-
     def _can_share_prompts(self) -> bool:
         """Whether sampling may keep each prompt once in the cache; found by trying, as for :meth:`_can_pack`."""
         # On a GPU, where each operation is launched, several small ones in place of one may cost more: not measured.
         if not self.packs or self.device.type != "cpu":
             return False
-        ids = torch.randint(self._vocabulary, (2, 4), generator=torch.Generator().manual_seed(0))
+        ids = torch.randint(self.vocabulary, (2, 4), generator=torch.Generator().manual_seed(0))
         mask = torch.arange(4) >= torch.tensor([0, 2])[:, None]
         found: list[Tensor] = []
         with torch.no_grad():
-            for kind in (GroupDecoder, SharingGroupDecoder):
+            for kind in (Rows, SharingRows):
                 try:
-                    decoder = kind(self, ids, mask, rollouts=2, room=2)
-                    decoder.step(ids[0])
-                    decoder.leave(torch.tensor([False, True, False, False]))
-                    decoder.step(ids[1, :3])
+                    rows = kind(self.cached_model)
+                    rows.join(self.cached_model.read(ids, mask), [0, 0, 1, 1])
+                    rows.append(ids[0])
+                    rows.keep([0, 3, 2])
+                    found.append(rows.append(ids[1, :3]))
                 except (NotImplementedError, TypeError, RuntimeError, ValueError):
                     return False
-                found.append(decoder.logits)
         return _alike(found[0], found[1])
 
     def _hidden_apart(self, samples: Samples) -> Tensor:
         group = samples.rollouts_per_prompt
         ids = torch.cat([samples.prompt_ids.repeat_interleave(group, 0), samples.ids[:, :-1]], dim=1)
         mask = torch.cat([samples.prompt_mask.repeat_interleave(group, 0), samples.mask[:, :-1]], dim=1)
-        states = self._states(ids, mask, self.positions(mask))
+        states = self._states(ids, mask, positions_of(mask))
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
     def _decoder_apart(self) -> Any:
@@ -440,11 +329,11 @@ class LMPolicy:
         return decoder if same else None
 
 
-def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> Tensor:
-    """Uniform numbers (P * rollouts, length) keyed by ``seed``; a row's depend on its place in the stream alone."""
+def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> np.ndarray:
+    """Random numbers (P * rollouts, length) keyed by ``seed``; a row's depend on its place in the stream alone."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
     stream = rng.random((max(places) + 1, rollouts, length), dtype=np.float32)
-    return torch.from_numpy(stream[list(places)]).flatten(0, 1)
+    return stream[list(places)].reshape(-1, length)
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
@@ -455,17 +344,3 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
     """
     error = float((found.double() - expected.double()).norm() / expected.double().norm())
     return error < (1e-4 if expected.dtype == torch.float32 else 0.1)
-
-
-def draw(probs: Tensor, uniform: Tensor) -> Tensor:
-    """Sample a token per row, (rows,), by inverting the cumulative distribution at one uniform number.
-
-    Args:
-        probs: (rows, vocabulary), of any positive sum.
-        uniform: (rows,), in [0, 1).
-    """
-    # A GPU sums in parallel, and in float32 the result may rise where a token has no probability at all.
-    exact = torch.float64 if probs.is_cuda else torch.float32
-    cumulative = probs.cumsum(-1, dtype=exact)
-    target = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_max(probs.shape[-1] - 1)

@@ -1,9 +1,12 @@
-"""What a policy has sampled: prompts, responses and their log-probabilities, as tensors."""
+"""What samples from a policy, and what it has sampled: prompts, responses and their log-probabilities, as tensors."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,13 +33,44 @@ class Samples:
     """True where a response ran into the length limit, shape (B,)."""
     temperature: float
 
+    @classmethod
+    def of(
+        cls,
+        prompts: tuple[Tensor, Tensor],
+        tokens: Sequence[Sequence[int]],
+        log_probs: Sequence[Sequence[float]],
+        truncated: Sequence[bool],
+        temperature: float,
+        tokenizer: Any,
+    ) -> Samples:
+        """Put responses side by side.
+
+        Args:
+            prompts: Prompt tokens and their mask, padded on the left, (P, Lp).
+            tokens: B responses, of at least one token each, in the order of their prompts.
+            log_probs: The log-probability of each of those tokens.
+            truncated: Which responses ran into the length limit.
+            temperature: That they were sampled at.
+            tokenizer: Decodes.
+        """
+        device = prompts[0].device
+        lengths = torch.tensor([len(row) for row in tokens])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = torch.zeros(mask.shape, dtype=torch.long)
+        ids[mask] = torch.tensor(list(chain.from_iterable(tokens)))
+        values = torch.zeros(mask.shape)
+        values[mask] = torch.tensor(list(chain.from_iterable(log_probs)))
+        texts = tokenizer.batch_decode([list(row) for row in tokens], skip_special_tokens=True)
+        ended = torch.tensor(truncated, device=device)
+        return cls(*prompts, ids.to(device), mask.to(device), values.to(device), texts, ended, temperature)
+
     @property
     def rollouts_per_prompt(self) -> int:
         """G."""
         return len(self.ids) // len(self.prompt_ids)
 
     def subset(self, prompts: Tensor) -> Samples:
-        """The samples of the prompts with these indices, (n,), cut to their longest response."""
+        """Return the samples of the prompts with these indices, (n,), cut to their longest response."""
         rows = (prompts[:, None] * self.rollouts_per_prompt + torch.arange(self.rollouts_per_prompt)).flatten()
         rows_here, prompts_here = rows.to(self.ids.device), prompts.to(self.ids.device)
         mask = self.mask[rows_here]
@@ -54,7 +88,7 @@ class Samples:
 
 
 def concatenate_samples(parts: Sequence[Samples]) -> Samples:
-    """The samples of several batches with the same number of rollouts per prompt, as those of one batch."""
+    """Join batches with the same number of rollouts per prompt."""
     if len(parts) == 1:
         return parts[0]
     prompt_length = max(part.prompt_ids.shape[1] for part in parts)
@@ -77,3 +111,59 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
         truncated=torch.cat([part.truncated for part in parts]),
         temperature=parts[0].temperature,
     )
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """What :meth:`Sampler.sample` was asked for."""
+
+    prompts: Sequence[str]
+    rollouts: int
+    num_answers: int
+    max_new_tokens: int
+    temperature: float
+    seed: Sequence[int]
+    places: Sequence[int]
+
+
+class Sampler(ABC):
+    """Samples responses from the current weights of a policy."""
+
+    most_responses: int | None = None
+    """Most responses at a time that memory was found to hold; ``None`` while it has held all."""
+
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[str],
+        *,
+        rollouts: int,
+        num_answers: int,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        seed: Sequence[int] = (0,),
+        places: Sequence[int] | None = None,
+    ) -> Samples:
+        """Sample ``rollouts`` responses to each prompt.
+
+        A response ends at the closing tag of the last answer, at an end-of-sequence token or at ``max_new_tokens``.
+
+        Args:
+            prompts: P prompts as text.
+            rollouts: G, responses to each; the rows of a prompt are adjacent.
+            num_answers: m, which names the tag that ends a response.
+            max_new_tokens: Longest response, in tokens.
+            temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
+            seed: Numbers that key the random stream; the same numbers give the same samples.
+            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
+
+        Raises:
+            ValueError: Prompt and response do not fit into the model's context.
+            BackendFailed: The engine gave up.
+        """
+        where = range(len(prompts)) if places is None else places
+        return self._sample(SampleRequest(prompts, rollouts, num_answers, max_new_tokens, temperature, seed, where))
+
+    @abstractmethod
+    def _sample(self, request: SampleRequest) -> Samples:
+        """Sample what ``request`` asks for."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-
-from vpo_agent.policy.kv_cache import keys_and_values
+from transformers.cache_utils import DynamicLayer
 
 
 @dataclass
@@ -35,15 +34,17 @@ class SharedPrompts:
         self._lay_out()
 
     @classmethod
-    def of(cls, cache: DynamicCache, mask: Tensor | None, rollouts: int) -> SharedPrompts:
-        """From the cache of the prompts, each to be continued ``rollouts`` times.
+    def of(cls, cache: DynamicCache, mask: Tensor | None, owner: Tensor) -> SharedPrompts:
+        """Take the keys and values of prompts from their cache.
 
         Raises:
             NotImplementedError: A layer does not hold all keys and values.
         """
-        layers = keys_and_values(cache)
-        keys, values = [keys for keys, _ in layers], [values for _, values in layers]
-        owner = torch.arange(len(keys[0]), device=keys[0].device).repeat_interleave(rollouts)
+        layers = cache.layers
+        for layer in layers:
+            if type(layer) is not DynamicLayer or not layer.is_initialized:
+                raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
+        keys, values = ([getattr(layer, name) for layer in layers] for name in ("keys", "values"))
         return cls(keys, values, mask, owner)
 
     def keep(self, rows: Tensor) -> None:

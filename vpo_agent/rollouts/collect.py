@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +13,11 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 import vpo_envs  # noqa: F401 - registers the environments
-from vpo_agent.errors import memory_for
-from vpo_agent.policy.samples import Samples, concatenate_samples
-from vpo_agent.rollouts.backends import Sampler
+from vpo_agent.errors import OutOfMemory
+from vpo_agent.policy.samples import Sampler, Samples, concatenate_samples
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.scoring.scorers import Scorer
@@ -89,37 +91,33 @@ def collect(
         max_new_tokens: Longest response, in tokens.
         temperature: Of the sampling.
         seed: Numbers that key the random stream.
-        sample_batch: Most responses in flight at one time, but at least those of one prompt. Every response has its
-            own random numbers, so how the batch is split does not matter to them; the backend ``continuous`` has one
-            stream for a call, and there it does. Prompts of like length are sampled together.
+        sample_batch: Most responses in flight at one time, but at least those of one prompt; halved for good where the
+            device's memory does not hold them. Every response has its own random numbers, so how the batch is split
+            does not matter to them; the backend ``continuous`` has one stream for a call, and there it does.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
         scorer: Scores the responses with ``env``, which it must know; by default this process does.
 
     Raises:
-        OutOfMemory: The device's memory does not hold the responses in flight.
+        OutOfMemory: The device's memory does not hold the responses to one prompt.
     """
     start = time.perf_counter()
     prompts = make_prompts(env, tasks, stated_weights)
-    parts = _by_length(prompts, max(1, sample_batch // rollouts))
-    most = max(map(len, parts), default=0)
-    fewer = f"lower --sample-batch below {most * rollouts}" if most > 1 else "lower --max-new-tokens or the rollouts"
-    with memory_for(f"sampling {most * rollouts} responses at a time", fewer):
-        samples = concatenate_samples(
-            [
-                sampler.sample(
-                    [prompts[index] for index in part],
-                    rollouts=rollouts,
-                    num_answers=env.num_answers,
-                    max_new_tokens=max_new_tokens,
-                    temperature=temperature,
-                    seed=seed,
-                    places=part,
-                )
-                for part in parts
-            ]
+
+    def sample(places: Sequence[int]) -> Samples:
+        return sampler.sample(
+            [prompts[place] for place in places],
+            rollouts=rollouts,
+            num_answers=env.num_answers,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            places=places,
         )
-    if len(parts) > 1:
-        samples = samples.subset(torch.tensor([index for part in parts for index in part]).argsort())
+
+    most = max(1, min(sample_batch, sampler.most_responses or sample_batch) // rollouts)
+    samples, held = _sample_in_parts(sample, [len(prompt) for prompt in prompts], most, rollouts)
+    if held < most:
+        sampler.most_responses = held * rollouts
     generated = time.perf_counter()
     asked = [task for task in tasks for _ in range(rollouts)]
     batch = env.score_batch(asked, samples.texts) if scorer is None else scorer.score_batch(asked, samples.texts, env)
@@ -135,9 +133,40 @@ def collect(
     )
 
 
-def _by_length(prompts: Sequence[str], most: int) -> list[list[int]]:
-    """Indices of the prompts, at most ``most`` in a part; where there are several parts, by length, to save padding."""
-    order = list(range(len(prompts)))
-    if len(order) > most:
-        order.sort(key=lambda index: len(prompts[index]))
-    return [order[first : first + most] for first in range(0, len(order), most)]
+def _sample_in_parts(
+    sample: Callable[[Sequence[int]], Samples], lengths: Sequence[int], most: int, rollouts: int
+) -> tuple[Samples, int]:
+    """Sample the prompts of these lengths, at most ``most`` at a time, and fewer where memory does not hold them.
+
+    Returns:
+        The samples in the order of the prompts, and how many prompts at a time memory held.
+    """
+    size = most
+    order = list(range(len(lengths)))
+    parts: list[Samples] = []
+    done = 0
+    while done < len(order):
+        if len(order) > size and not parts:
+            # Prompts of like length are sampled together, which saves padding.
+            order.sort(key=lambda place: lengths[place])
+        places = order[done : done + size]
+        with suppress(torch.OutOfMemoryError):
+            parts.append(sample(places))
+            done += len(places)
+            continue
+        # What the failed attempt held is free only here, where its error is gone.
+        if len(places) == 1:
+            raise OutOfMemory(
+                f"out of memory for sampling {rollouts} responses at a time: lower --max-new-tokens or the rollouts"
+            )
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        size = len(places) // 2
+    if size < most:
+        tqdm.write(
+            f"out of memory for sampling {min(most, len(order)) * rollouts} responses at a time: the batch is "
+            f"repeated, and the run goes on, with --sample-batch {size * rollouts}",
+            file=sys.stderr,
+        )
+    samples = concatenate_samples(parts)
+    return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples, size

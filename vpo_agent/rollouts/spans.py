@@ -1,8 +1,9 @@
-"""How tokens and the tags of answers lie to each other: whose answer a token belongs to, and what closes the last."""
+"""Maps tokens to answers: which tokens belong to which answer, and which token closes the last one."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +12,12 @@ from torch import Tensor
 from vpo_agent.policy.samples import Samples
 from vpo_envs.text import answer_spans, answer_tags
 
+CHUNK = 32
+"""Tokens between the places of a response whose text length is kept."""
+
 
 def closing_token(tokenizer: Any, num_answers: int) -> int | None:
-    """The token that is the last closing tag of ``num_answers`` answers; ``None`` where the tag is several tokens."""
+    """Return the token that is the last closing tag of ``num_answers`` answers; ``None`` if the tag is several."""
     closing = answer_tags(num_answers)[-1][1]
     ids: list[int] = tokenizer(closing, add_special_tokens=False)["input_ids"]
     return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
@@ -37,14 +41,38 @@ def token_credit(tokenizer: Any, samples: Samples, credit: Tensor) -> Tensor:
     lengths = samples.mask.sum(1).tolist()
     for row, (ids, length) in enumerate(zip(samples.ids.tolist(), lengths, strict=True)):
         places = range(length)
-
-        def end_of(place: int, ids: list[int] = ids) -> int:
-            """Characters of the response up to the end of this token."""
-            return len(tokenizer.decode(ids[: place + 1], skip_special_tokens=True))
-
+        end_of = token_ends(tokenizer, ids[:length])
         for answer, span in enumerate(answer_spans(samples.texts[row], credit.shape[1])):
             if span is not None:
                 first = bisect_right(places, span[0], key=end_of)
                 last = bisect_left(places, span[1], key=end_of)
                 out[row, first : last + 1] = credit[row, answer]
     return out
+
+
+def token_ends(tokenizer: Any, ids: Sequence[int]) -> Callable[[int], int]:
+    """Return a function that gives the characters of the decoded tokens up to the end of the one at a place.
+
+    Each token is decoded a few times with its neighbours, not once for every token behind it, so long responses take
+    time linear in their length.
+    """
+
+    def text(start: int, stop: int) -> str:
+        return str(tokenizer.decode(ids[start:stop], skip_special_tokens=True))
+
+    marks, chars = [0], [0]
+    starts = [0]
+    """Where the text of each mark's chunk begins: one mark earlier, since a token's text depends on those before it."""
+    for place in range(CHUNK, len(ids), CHUNK):
+        decoded = text(starts[-1], place)
+        # The bytes of one character may be several tokens: between them is no place for a mark.
+        if not decoded.endswith("\N{REPLACEMENT CHARACTER}"):
+            chars.append(chars[-1] + len(decoded) - len(text(starts[-1], marks[-1])))
+            starts.append(marks[-1])
+            marks.append(place)
+
+    def end_of(place: int) -> int:
+        mark = bisect_right(marks, place) - 1
+        return chars[mark] + len(text(starts[mark], place + 1)) - len(text(starts[mark], marks[mark]))
+
+    return end_of

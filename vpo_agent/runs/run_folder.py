@@ -26,7 +26,6 @@ from vpo_agent.runs.trackers import Tracker, check_tracker, open_tracker
 
 MAY_CHANGE_ON_RESUME = {
     "checkpoint_every",
-    "cuda_graphs",
     "device",
     "eval_every",
     "gpu_memory_utilization",

@@ -69,7 +69,7 @@ def encode_chat(
 def room(policy: LMPolicy, prompt_tokens: int) -> int | None:
     """How many tokens may follow a prompt; ``None`` where the model sets no limit."""
     # The last token drawn is never read, so it needs no position.
-    positions = policy._most_positions
+    positions = policy.cached_model.most_positions
     return None if positions is None else positions - prompt_tokens + 1
 
 
@@ -79,8 +79,8 @@ def _encode_text(policy: LMPolicy, text: str, *, templated: bool = False) -> lis
 
 
 def _checked(policy: LMPolicy, ids: Any) -> list[int]:
-    bad = next((token for token in ids if not 0 <= token < policy._vocabulary), None)
+    bad = next((token for token in ids if not 0 <= token < policy.vocabulary), None)
     if bad is not None:
-        message = f"the prompt has the token {bad}, but this model's are 0 to {policy._vocabulary - 1}"
+        message = f"the prompt has the token {bad}, but this model's are 0 to {policy.vocabulary - 1}"
         raise RequestError(400, message, param="prompt")
     return list(ids)

@@ -282,7 +282,6 @@ def test_a_step_is_shared_by_the_processes() -> None:
     [
         ({"kl_estimator": "k1"}, 1, "kl_estimator='k1'"),
         ({"backend": "vllm"}, 1, "backend='vllm' belongs to the built-in trainer: leave it out"),
-        ({"cuda_graphs": True}, 1, "cuda_graphs=True belongs to the built-in trainer"),
         ({"gpu_memory_utilization": 0.8}, 1, r"gpu_memory_utilization=0\.8 belongs to the built-in trainer"),
         ({"importance_cap": 2.0}, 1, r"importance_cap=2\.0 belongs to the built-in trainer"),
         ({"scorer_pool": "processes"}, 1, "scorer_pool='processes' belongs to the built-in trainer"),

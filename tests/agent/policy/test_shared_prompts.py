@@ -18,7 +18,8 @@ def prompts_of(key_heads: int, *, padded: bool, rollouts: int) -> SharedPrompts:
     states = (torch.randn(PROMPTS, key_heads, LONGEST, WIDTH, generator=rng) for _ in range(2))
     cache.update(*states, layer_idx=0)
     mask = torch.arange(LONGEST) >= torch.tensor([0, 3, 1])[:, None]
-    return SharedPrompts.of(cache, mask if padded else None, rollouts)
+    owner = torch.arange(PROMPTS).repeat_interleave(rollouts)
+    return SharedPrompts.of(cache, mask if padded else None, owner)
 
 
 def repeated(shared: SharedPrompts, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

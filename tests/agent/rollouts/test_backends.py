@@ -18,7 +18,7 @@ from torch import Tensor
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.samples import SampleRequest, Samples
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.backends.responses import to_samples
 from vpo_agent.runs.run_folder import read_metrics
@@ -165,7 +165,8 @@ def test_what_an_engine_samples_beyond_the_end_is_cut_where_our_own_loop_ends() 
         for row, mask, tokens in zip(native.log_probs, native.mask, longer, strict=True)
     ]
     prompts = (native.prompt_ids, native.prompt_mask)
-    found = to_samples(policy, prompts, longer, values, num_answers=1, temperature=1.0)
+    request = SampleRequest(["a", "mm"], 6, 1, 24, 1.0, (3,), range(2))
+    found = to_samples(policy, prompts, longer, values, request)
     assert_same_samples(native, found)
 
 

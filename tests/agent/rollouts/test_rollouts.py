@@ -11,7 +11,7 @@ import torch
 import toys
 
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
 from vpo_envs import Status
 from vpo_envs.text import split_answers
@@ -67,15 +67,15 @@ def test_no_more_responses_are_in_flight_than_allowed(policy: LMPolicy, monkeypa
 
 
 def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(policy: LMPolicy) -> None:
-    class Watching:
+    class Watching(Sampler):
         """Notes how long the prompts of each call are."""
 
         def __init__(self) -> None:
             self.lengths: list[list[int]] = []
 
-        def sample(self, prompts: list[str], **settings: Any) -> Samples:
-            self.lengths.append([len(prompt) for prompt in prompts])
-            return policy.sample(prompts, **settings)
+        def _sample(self, request: SampleRequest) -> Samples:
+            self.lengths.append([len(prompt) for prompt in request.prompts])
+            return policy._sample(request)
 
     env, settings = toys.LettersEnv(num_answers=2), {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0}
     tasks = [env.task(index) for index in range(5)]
@@ -90,6 +90,37 @@ def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(poli
     assert split.samples.texts == whole.samples.texts
     assert torch.equal(split.samples.prompt_mask, whole.samples.prompt_mask)
     np.testing.assert_array_equal(split.rewards, whole.rewards)
+
+
+@pytest.mark.parametrize("batch", [1000, 12])
+def test_a_batch_that_memory_does_not_hold_is_halved_and_repeated(
+    policy: LMPolicy, batch: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Small(Sampler):
+        """Holds two prompts with four rollouts at a time."""
+
+        def __init__(self) -> None:
+            self.sizes: list[int] = []
+
+        def _sample(self, request: SampleRequest) -> Samples:
+            self.sizes.append(len(request.prompts))
+            if len(request.prompts) > 2:
+                raise torch.OutOfMemoryError
+            return policy._sample(request)
+
+    env, sampler = toys.LettersEnv(num_answers=3), Small()
+    settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "sample_batch": batch, "seed": (7,)}
+    tasks = [env.task(index) for index in range(5)]
+    found, whole = collect(env, sampler, tasks, **settings), collected(policy)
+    assert found.samples.texts == whole.samples.texts
+    np.testing.assert_array_equal(found.rewards, whole.rewards)
+    most = capsys.readouterr().err.count(f"with --sample-batch {sampler.most_responses}")
+    assert most == 1
+    # The next batch starts at what memory held, and nothing more is said.
+    first = len(sampler.sizes)
+    assert collect(env, sampler, tasks, **settings).samples.texts == found.samples.texts
+    assert max(sampler.sizes[first:]) <= 2
+    assert capsys.readouterr().err == ""
 
 
 def test_a_rollout_whose_scorer_failed_is_marked(policy: LMPolicy, tmp_path: Path) -> None:

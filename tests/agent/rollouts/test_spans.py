@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vpo_agent.policy.samples import Samples
-from vpo_agent.rollouts.spans import token_credit
+from vpo_agent.rollouts.spans import token_credit, token_ends
 from vpo_envs.text import answer_spans, split_answers
 
 TOKENIZER = toys.bpe_tokenizer()
@@ -86,3 +86,33 @@ def test_spans_and_answers_agree(pieces: list[str]) -> None:
             assert block.startswith("<answer_")
             assert block.endswith(">")
             assert answer in block
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["the maze", "answer", "a", " ", "é", "🙂", "\n\n", "</answer>"]), max_size=120))
+def test_token_ends_are_the_lengths_of_decoded_prefixes(pieces: list[str]) -> None:
+    ids = TOKENIZER("".join(pieces), add_special_tokens=False)["input_ids"]
+    end_of = token_ends(TOKENIZER, ids)
+    assert [end_of(place) for place in range(len(ids))] == [
+        len(TOKENIZER.decode(ids[: place + 1], skip_special_tokens=True)) for place in range(len(ids))
+    ]
+
+
+def test_a_long_response_is_decoded_in_time_linear_in_its_length() -> None:
+    class Counting:
+        """Counts the tokens that are decoded."""
+
+        tokens = 0
+
+        def decode(self, ids: list[int], **settings: Any) -> str:
+            self.tokens += len(ids)
+            return TOKENIZER.decode(ids, **settings)
+
+    decoded = []
+    for words in (100, 1000):
+        samples = samples_of("so " * words + "<answer_1>a</answer_1>" + " the maze" * words + "<answer_2>b</answer_2>")
+        counting = Counting()
+        token_credit(counting, samples, torch.ones(1, 2))
+        decoded.append(counting.tokens / samples.ids.shape[1])
+    assert decoded[1] < 2 * decoded[0]
+    assert decoded[1] < 5

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from vpo_agent.config import Backend
 
 if TYPE_CHECKING:
     from vpo_agent.policy.language_model import LMPolicy
-    from vpo_agent.policy.samples import Samples
-
-
-class Sampler(Protocol):
-    """Samples responses from the current weights of a policy."""
-
-    def sample(
-        self,
-        prompts: Sequence[str],
-        *,
-        rollouts: int,
-        num_answers: int,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        seed: Sequence[int] = (0,),
-        places: Sequence[int] | None = None,
-    ) -> Samples:
-        """Sample ``rollouts`` responses to each prompt.
-
-        Args:
-            prompts: P prompts as text.
-            rollouts: G, responses to each; the rows of a prompt are adjacent.
-            num_answers: m, which names the tag that ends a response.
-            max_new_tokens: Longest response, in tokens.
-            temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
-            seed: Numbers that key the random stream; with the same numbers come the same samples.
-            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
-
-        Raises:
-            ValueError: Prompt and response do not fit into the model's context.
-            BackendFailed: The engine gave up.
-        """
+    from vpo_agent.policy.samples import Sampler
 
 
 def check_backend(backend: Backend) -> None:
@@ -66,7 +34,7 @@ def check_backend(backend: Backend) -> None:
 
 
 def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_utilization: float = 0.5) -> Sampler:
-    """What samples from ``policy``.
+    """Make the sampler that generates from ``policy``.
 
     Args:
         backend: Which one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -15,7 +15,7 @@ from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import quiet_transformers
-from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, to_samples
 from vpo_agent.rollouts.spans import closing_token
 
@@ -32,7 +32,7 @@ def has_continuous_batching() -> bool:
     return {"page_size", "return_logprobs", "seed"} <= {field.name for field in fields(ContinuousBatchingConfig)}
 
 
-class ContinuousSampler:
+class ContinuousSampler(Sampler):
     """Samples from a policy by transformers' continuous batching.
 
     A prompt is prefilled once and its cache forked to its rollouts. The engine ends rows at single tokens: where the
@@ -47,42 +47,29 @@ class ContinuousSampler:
     def __init__(self, policy: LMPolicy) -> None:
         self.policy = policy
 
-    @torch.no_grad()
-    def sample(
-        self,
-        prompts: Sequence[str],
-        *,
-        rollouts: int,
-        num_answers: int,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        seed: Sequence[int] = (0,),
-        places: Sequence[int] | None = None,
-    ) -> Samples:
-        """Sample ``rollouts`` responses to each prompt, see :class:`vpo_agent.rollouts.backends.Sampler`."""
-        encoded = self.policy.encode_prompts(prompts)
-        self.policy.check_length(encoded[0].shape[1], max_new_tokens)
+    def _sample(self, request: SampleRequest) -> Samples:
+        encoded = self.policy.encode_prompts(request.prompts)
+        self.policy.check_length(encoded[0].shape[1], request.max_new_tokens)
         outputs = self._generate(
             prompt_rows(*encoded),
             GenerationConfig(
                 do_sample=True,
-                temperature=temperature,
+                temperature=request.temperature,
                 top_k=0,
                 top_p=1.0,
-                max_new_tokens=max_new_tokens,
-                num_return_sequences=rollouts,
-                eos_token_id=self._stops(num_answers),
+                max_new_tokens=request.max_new_tokens,
+                num_return_sequences=request.rollouts,
+                eos_token_id=self._stops(request.num_answers),
                 pad_token_id=self.policy.tokenizer.pad_token_id,
             ),
-            int(np.random.SeedSequence([*seed, places[0] if places else 0]).generate_state(1)[0]),
+            int(np.random.SeedSequence([*request.seed, request.places[0]]).generate_state(1)[0]),
         )
         return to_samples(
             self.policy,
             encoded,
             [output.generated_tokens for output in outputs],
             [output.logprobs for output in outputs],
-            num_answers=num_answers,
-            temperature=temperature,
+            request,
         )
 
     def _generate(self, rows: list[list[int]], generation: GenerationConfig, seed: int) -> list[Any]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 
-import torch
 from torch import Tensor
 
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.samples import SampleRequest, Samples
 from vpo_envs.text import answer_tags
 
 
@@ -21,9 +19,7 @@ def to_samples(
     prompts: tuple[Tensor, Tensor],
     tokens: Sequence[Sequence[int]],
     log_probs: Sequence[Sequence[float]],
-    *,
-    num_answers: int,
-    temperature: float,
+    request: SampleRequest,
 ) -> Samples:
     """Cut responses at their end and put them side by side.
 
@@ -35,27 +31,17 @@ def to_samples(
         prompts: Prompt tokens and their mask, as :meth:`LMPolicy.encode_prompts` gives them.
         tokens: B responses in the order of their prompts, each of at least one token.
         log_probs: The log-probability of each of those tokens.
-        num_answers: m.
-        temperature: That they were sampled at.
+        request: What was asked for.
     """
-    prompt_ids, prompt_mask = prompts
-    closing = answer_tags(num_answers)[-1][1]
+    closing = answer_tags(request.num_answers)[-1][1]
     ends = [_end(row, closing, policy) for row in tokens]
-    lengths = torch.tensor([len(row) if end is None else end for row, end in zip(tokens, ends, strict=True)])
-    mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
-    rows = torch.zeros(mask.shape, dtype=torch.long)
-    kept = [list(row[:length]) for row, length in zip(tokens, lengths.tolist(), strict=True)]
-    values = [list(row[:length]) for row, length in zip(log_probs, lengths.tolist(), strict=True)]
-    device = policy.device
-    return Samples(
-        prompt_ids,
-        prompt_mask,
-        rows.masked_scatter(mask, torch.tensor(list(chain.from_iterable(kept)))).to(device),
-        mask.to(device),
-        torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(list(chain.from_iterable(values)))).to(device),
-        policy.tokenizer.batch_decode(kept, skip_special_tokens=True),
-        torch.tensor([end is None for end in ends], device=device),
-        temperature,
+    return Samples.of(
+        prompts,
+        [row[:end] for row, end in zip(tokens, ends, strict=True)],
+        [row[:end] for row, end in zip(log_probs, ends, strict=True)],
+        [end is None for end in ends],
+        request.temperature,
+        policy.tokenizer,
     )
 
 

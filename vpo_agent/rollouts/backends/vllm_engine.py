@@ -13,17 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, to_samples
 from vpo_envs.text import answer_tags
 
 
-class VLLMSampler:
+class VLLMSampler(Sampler):
     """Samples from a policy by vLLM.
 
     Every call hands the policy's weights over first, and puts the engine to sleep afterwards, so that its cache and its
@@ -62,32 +61,20 @@ class VLLMSampler:
                 reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
                 raise ValueError(f"vLLM does not start ({reason[0]}): take --backend native") from error
 
-    @torch.no_grad()
-    def sample(
-        self,
-        prompts: Sequence[str],
-        *,
-        rollouts: int,
-        num_answers: int,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        seed: Sequence[int] = (0,),
-        places: Sequence[int] | None = None,
-    ) -> Samples:
-        """Sample ``rollouts`` responses to each prompt, see :class:`vpo_agent.rollouts.backends.Sampler`."""
+    def _sample(self, request: SampleRequest) -> Samples:
         from vllm import SamplingParams
 
-        encoded = self.policy.encode_prompts(prompts)
-        self.policy.check_length(encoded[0].shape[1], max_new_tokens)
-        rows = [row for row in prompt_rows(*encoded) for _ in range(rollouts)]
-        closing = answer_tags(num_answers)[-1][1]
+        encoded = self.policy.encode_prompts(request.prompts)
+        self.policy.check_length(encoded[0].shape[1], request.max_new_tokens)
+        rows = [row for row in prompt_rows(*encoded) for _ in range(request.rollouts)]
+        closing = answer_tags(request.num_answers)[-1][1]
         settings = [
             SamplingParams(
                 n=1,
-                temperature=temperature,
+                temperature=request.temperature,
                 top_p=1.0,
                 top_k=0,
-                max_tokens=max_new_tokens,
+                max_tokens=request.max_new_tokens,
                 stop=[closing],
                 include_stop_str_in_output=True,
                 stop_token_ids=self.policy.ending_ids,
@@ -95,7 +82,7 @@ class VLLMSampler:
                 logprobs=0,
                 seed=row_seed,
             )
-            for row_seed in _row_seeds(seed, range(len(prompts)) if places is None else places, rollouts)
+            for row_seed in _row_seeds(request.seed, request.places, request.rollouts)
         ]
         with generators_kept():
             self._wake()
@@ -111,8 +98,7 @@ class VLLMSampler:
             encoded,
             [list(one.token_ids) for one in responses],
             [[at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)] for one in responses],
-            num_answers=num_answers,
-            temperature=temperature,
+            request,
         )
 
     def _wake(self) -> None:

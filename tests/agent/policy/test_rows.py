@@ -1,0 +1,186 @@
+"""The layouts of running rows: all give the logits of whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import toys
+
+from vpo_agent.policy import rows as layouts
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.rows import Prompts, Rows, SharingRows
+
+ROLLOUTS = 4
+LEAVING = ([], [0, 5], [], [1, 2, 3], [2])
+"""Rows that leave after each step."""
+PROMPTS = ["maze", "the answer to the maze"]
+
+
+def make_policy(family: str, **changes: Any) -> LMPolicy:
+    tokenizer = toys.bpe_tokenizer()
+    return LMPolicy(toys.tiny_model(family, tokenizer, **changes), tokenizer)
+
+
+def tokens_of(prompts: Prompts) -> list[list[int]]:
+    return [row[mask].tolist() for row, mask in zip(prompts.ids, prompts.mask, strict=True)]
+
+
+class Running:
+    """Rows, and the whole sequence that each should be the end of."""
+
+    def __init__(self, policy: LMPolicy, kind: type[Rows] = Rows) -> None:
+        self.policy, self.rows = policy, kind(policy.cached_model)
+        self.sequences: list[list[int]] = []
+        self.rng = torch.Generator().manual_seed(0)
+
+    def check(self, logits: torch.Tensor, sequences: list[list[int]]) -> None:
+        for sequence, found in zip(sequences, logits, strict=True):
+            expected = self.policy.model(torch.tensor([sequence])).logits[0, -1]
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+    def join(self, prompts: Prompts, which: list[int], sequences: list[list[int]] | None = None) -> None:
+        joining = [tokens_of(prompts)[i] for i in which] if sequences is None else sequences
+        self.check(self.rows.join(prompts, which), joining)
+        self.sequences += joining
+
+    def step(self) -> None:
+        tokens = torch.randint(self.policy.model.config.vocab_size, (len(self.sequences),), generator=self.rng)
+        logits = self.rows.append(tokens)
+        self.sequences = [[*sequence, int(token)] for sequence, token in zip(self.sequences, tokens, strict=True)]
+        self.check(logits, self.sequences)
+
+    def leave(self, leaving: list[int]) -> None:
+        order = [row for row in range(len(self.sequences)) if row not in leaving]
+        self.rows.keep(order)
+        self.sequences = [self.sequences[row] for row in order]
+
+
+CASES: list[tuple[str, type[Rows]]] = [
+    *((family, Rows) for family in toys.FAMILIES),
+    # Half of the layers of gemma2 see a window, which no row can share.
+    *((family, SharingRows) for family in toys.FAMILIES if family != "gemma2"),
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("prompts", [["maze", "maze"], PROMPTS], ids=["even", "padded"])
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_rows_get_the_logits_of_their_whole_sequences_while_others_leave(
+    family: str, kind: type[Rows], prompts: list[str]
+) -> None:
+    policy = make_policy(family)
+    running = Running(policy, kind)
+    running.join(policy.cached_model.read(*policy.encode_prompts(prompts)), [0] * ROLLOUTS + [1] * ROLLOUTS)
+    for leaving in LEAVING:
+        running.step()
+        running.leave(leaving)
+    running.leave(list(range(len(running.sequences))))
+    assert running.rows.open
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("spare", [1, 64])
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+def test_rows_join_and_leave_while_others_are_running(family: str, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vpo_agent.policy.kv_cache.SPARE_COLUMNS", spare)
+    policy = make_policy(family)
+    prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
+    running = Running(policy)
+
+    def join(*which: int) -> Callable[[], None]:
+        return lambda: running.join(prompts, list(which))
+
+    def leave(*rows: int) -> Callable[[], None]:
+        return lambda: running.leave(list(rows))
+
+    # A short row outlives a long one, a longer one joins than any before, and all leave.
+    for event in (join(0, 1), leave(1), join(1, 0, 1), leave(0, 2), leave(0, 1), join(0), join(1, 1), leave(0)):
+        event()
+        for _ in range(3 if running.sequences else 0):
+            running.step()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_rows_continue_beginnings_of_their_own(family: str) -> None:
+    policy = make_policy(family)
+    model = policy.cached_model
+    prompts = model.read(*policy.encode_prompts(PROMPTS))
+    which, beginnings = [1, 0, 1, 0], [[5, 6, 7], [], [8], [9, 10]]
+    running = Running(policy)
+    sequences = [[*tokens_of(prompts)[i], *begun] for i, begun in zip(which, beginnings, strict=True)]
+    running.join(model.extend(prompts, which, beginnings), [0, 1, 2, 3], sequences)
+    for leaving in ([], [0], [1]):
+        running.step()
+        running.leave(leaving)
+    # The prompts are as they were.
+    Running(policy).join(prompts, [0, 1])
+
+
+@torch.no_grad()
+def test_a_decoding_step_writes_into_spare_columns() -> None:
+    policy = make_policy("llama")
+    rows = Rows(policy.cached_model)
+    rows.join(policy.cached_model.read(*policy.encode_prompts(["maze"])), [0, 0])
+    places = set()
+    for _ in range(20):
+        rows.append(torch.tensor([1, 2]))
+        places.add(rows._cache.layers[0].keys.data_ptr())
+    assert len(places) == 1
+
+
+@torch.no_grad()
+def test_what_a_row_leaves_behind_does_not_reach_the_next() -> None:
+    policy = make_policy("llama")
+    prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
+    running = Running(policy)
+    running.join(prompts, [0, 1])
+    for layer in running.rows._cache.layers:
+        layer.keys[1], layer.values[1] = float("nan"), float("nan")
+    running.leave([1])
+    running.join(prompts, [0])
+    running.join(prompts, [1])
+    running.step()
+
+
+@torch.no_grad()
+def test_windows_and_sharing_rows_take_no_row_while_others_are_running() -> None:
+    for family, kind in (("gemma2", Rows), ("llama", SharingRows)):
+        policy = make_policy(family)
+        running = Running(policy, kind)
+        assert running.rows.open
+        running.join(policy.cached_model.read(*policy.encode_prompts(PROMPTS)), [0])
+        assert not running.rows.open
+    policy = make_policy("gemma2")
+    prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
+    with pytest.raises(NotImplementedError, match="full attention"):
+        SharingRows(policy.cached_model).join(prompts, [0])
+
+
+def test_a_model_shares_prompts_on_a_cpu_where_its_attention_is_plain() -> None:
+    assert {family: make_policy(family).shares_prompts for family in toys.FAMILIES} == {
+        "qwen3": True,
+        "llama": True,
+        "gpt2": True,
+        "opt": True,
+        "gemma2": False,
+    }
+
+
+@torch.no_grad()
+def test_a_row_that_has_ended_may_run_on_beyond_the_last_position() -> None:
+    policy = make_policy("gpt2", n_positions=24)
+    rows = Rows(policy.cached_model)
+    rows.join(policy.cached_model.read(*policy.encode_prompts(["x" * 22, "maze"])), [0, 1])
+    for _ in range(6):
+        logits = rows.append(torch.tensor([1, 2]))
+    assert logits.isfinite().all()
+
+
+@torch.no_grad()
+def test_positions_count_the_tokens_of_a_row_alone() -> None:
+    mask = torch.tensor([[False, False, True, True, False, True]])
+    assert layouts.positions_of(mask)[mask[0].unsqueeze(0)].tolist() == [0, 1, 2]

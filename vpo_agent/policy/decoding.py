@@ -1,0 +1,199 @@
+"""The sampling loop: rows join, get one token after the other, and leave when they have ended.
+
+Training, search and serving all sample here. Every row has its own random numbers and settings, so what it draws
+depends on its prompt and its numbers, not on the rows beside it, up to the rounding of the model's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vpo_agent.policy.rows import Prompts, Rows
+
+GREEDY_BELOW = 1e-4
+"""Below this temperature a row takes the most likely token."""
+LEAVING_SHARE = 8
+"""Ended rows leave when they are one in this many: shrinking the batch copies part of the cache."""
+
+
+@dataclass(eq=False)
+class Row:
+    """A response that is being sampled."""
+
+    limit: int
+    """Most tokens."""
+    uniforms: Iterator[float]
+    """Random numbers in [0, 1), one for each token."""
+    temperature: float = 1.0
+    """Divides the logits, >= 0."""
+    top_p: float = 1.0
+    """Only tokens of the smallest set with this probability are drawn."""
+    stop: Callable[[list[int]], bool] = lambda tokens: False
+    """Whether the row ends with the last of its tokens; asked after each, unless it is an end-of-sequence token."""
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    """Of each token, under the tempered distribution."""
+    finish: Literal["stop", "length"] | None = None
+    """Why the row has ended."""
+
+
+class Decoder:
+    """Samples the next token of all rows of a model, again and again.
+
+    Args:
+        rows: The model's cache.
+        ending: End-of-sequence tokens.
+    """
+
+    def __init__(self, rows: Rows, ending: Iterable[int]) -> None:
+        self.rows: list[Row] = []
+        self._cache = rows
+        self._ending = frozenset(ending)
+        self._logits = torch.empty(0)
+        self._tokens: Tensor | None = None
+        """The last tokens, until the model has read them."""
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may join now."""
+        return self._cache.open or all(row.finish for row in self.rows)
+
+    def join(self, prompts: Prompts, which: Sequence[int], rows: Sequence[Row]) -> None:
+        """Add ``rows``, of which each continues the prompt that ``which`` names."""
+        self._advance(drop_all=True)
+        running = len(self.rows)
+        # Known before the model is asked, so that a caller can tell them where it fails.
+        self.rows += rows
+        logits = self._cache.join(prompts, which)
+        self._logits = torch.cat([self._logits, logits]) if running else logits
+        self._read_settings()
+
+    def run(self) -> None:
+        """Sample until every row has ended."""
+        while self.step():
+            pass
+
+    @torch.no_grad()
+    def step(self) -> list[Row]:
+        """Sample a token for each row that has not ended, and return these rows."""
+        self._advance()
+        running = [row for row in self.rows if not row.finish]
+        if not running:
+            return running
+        tokens, log_probs = self._draw()
+        for row, token, log_prob in zip(self.rows, tokens.tolist(), log_probs.tolist(), strict=True):
+            if row.finish:
+                continue
+            row.tokens.append(token)
+            row.log_probs.append(log_prob)
+            if token in self._ending or row.stop(row.tokens):
+                row.finish = "stop"
+            elif len(row.tokens) == row.limit:
+                row.finish = "length"
+        self._tokens = tokens
+        return running
+
+    @torch.no_grad()
+    def _advance(self, *, drop_all: bool = False) -> None:
+        """Remove ended rows, where there are enough or ``drop_all``, and let the model read the last tokens."""
+        rows = self.rows
+        ended = sum(row.finish is not None for row in rows)
+        if ended and (drop_all or ended == len(rows) or ended * LEAVING_SHARE >= len(rows)):
+            # The last rows take the places of those that leave, so that little is copied.
+            stay = len(rows) - ended
+            last = (place for place in range(stay, len(rows)) if not rows[place].finish)
+            order = [next(last) if rows[place].finish else place for place in range(stay)]
+            self._cache.keep(order)
+            self.rows = [rows[place] for place in order]
+            if self._tokens is not None:
+                self._tokens = self._tokens[torch.tensor(order, dtype=torch.long, device=self._tokens.device)]
+            self._read_settings()
+        if self._tokens is not None and self.rows:
+            self._logits = self._cache.append(self._tokens)
+        self._tokens = None
+
+    def _read_settings(self) -> None:
+        """Keep the settings of the rows as tensors; ``None`` where no row needs them."""
+        device = self._logits.device
+
+        def tensor(values: list[float], default: float) -> Tensor | None:
+            return torch.tensor(values, device=device)[:, None] if set(values) - {default} else None
+
+        self._temperatures = tensor([max(row.temperature, GREEDY_BELOW) for row in self.rows], 1.0)
+        self._greedy = tensor([row.temperature < GREEDY_BELOW for row in self.rows], False)
+        self._top_p = tensor([row.top_p for row in self.rows], 1.0)
+
+    def _draw(self) -> tuple[Tensor, Tensor]:
+        """A token for each row and its log-probability, (rows,) both."""
+        logits = self._logits.float()
+        probs = torch.softmax(logits if self._temperatures is None else logits / self._temperatures, dim=-1)
+        if self._top_p is not None:
+            probs = nucleus(probs, self._top_p)
+        uniforms = np.fromiter((0.0 if row.finish else next(row.uniforms) for row in self.rows), np.float32)
+        tokens = draw(probs, torch.from_numpy(uniforms).to(probs.device))
+        if self._greedy is not None:
+            tokens = torch.where(self._greedy[:, 0], logits.argmax(-1), tokens)
+        # Rounding can end in a token whose probability is 0 in float32.
+        return tokens, probs.gather(1, tokens[:, None])[:, 0].clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+class ClosingTag:
+    """A stop rule: the row's text holds a closing tag.
+
+    Args:
+        tokenizer: Decodes.
+        closing: The tag, which ends in ``>``.
+        last_tokens: The tokens of the vocabulary that contain ``>``: only these can complete a tag.
+    """
+
+    def __init__(self, tokenizer: Any, closing: str, last_tokens: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._closing = closing
+        self._last_tokens = last_tokens
+
+    def __call__(self, tokens: list[int]) -> bool:
+        """Whether the last token completes the tag."""
+        if tokens[-1] not in self._last_tokens:
+            return False
+        # Every token carries at least one byte of the tag, so this many tokens hold all of it.
+        return self._closing in self._tokenizer.decode(tokens[-len(self._closing) :], skip_special_tokens=True)
+
+
+def uniform_numbers(seed: np.random.SeedSequence, block: int = 64) -> Iterator[float]:
+    """Generate the random numbers of one row, without end."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    while True:
+        yield from rng.random(block, dtype=np.float32)
+
+
+def draw(probs: Tensor, uniform: Tensor) -> Tensor:
+    """Sample a token per row, (rows,), by inverting the cumulative distribution at one uniform number.
+
+    Args:
+        probs: (rows, vocabulary), of any positive sum.
+        uniform: (rows,), in [0, 1).
+    """
+    # A GPU sums in parallel, and in float32 the result may rise where a token has no probability at all.
+    exact = torch.float64 if probs.is_cuda else torch.float32
+    cumulative = probs.cumsum(-1, dtype=exact)
+    target = uniform[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_max(probs.shape[-1] - 1)
+
+
+def nucleus(probs: Tensor, top_p: Tensor) -> Tensor:
+    """Set probabilities outside the smallest set of probability ``top_p`` (rows, 1) to 0; the rest is not rescaled.
+
+    A token belongs to the set where the more likely ones do not reach ``top_p`` (Holtzman et al., 2020,
+    https://arxiv.org/abs/1904.09751).
+    """
+    ordered, places = probs.sort(dim=-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    outside = (before >= top_p) & (top_p < 1)
+    outside[:, 0] = False
+    return probs.masked_fill(outside.gather(-1, places.argsort(-1)), 0.0)

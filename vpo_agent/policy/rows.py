@@ -1,0 +1,238 @@
+"""The running rows of one model: prompts are computed once, rows continue them, take tokens and leave.
+
+There are three layouts. Rows usually stand in a cache of their own (:class:`~vpo_agent.policy.kv_cache.RowsLayer`), and
+may join at any time. Models with other layers than full attention, such as sliding windows, keep the layers of
+transformers, and rows join only when no others are left. On a CPU, rows that begin together share the keys and values
+of their prompts (`vpo_agent.policy.shared_prompts`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
+
+from vpo_agent.policy.kv_cache import RowsLayer, has_full_attention, rows_cache
+from vpo_agent.policy.shared_prompts import SharedPrompts
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """P prompts that the model has read."""
+
+    ids: Tensor
+    """Tokens, padded on the left, (P, Lp)."""
+    mask: Tensor
+    """True where a token stands, (P, Lp)."""
+    logits: Tensor
+    """Of the token after each prompt, (P, vocabulary)."""
+    cache: Any
+    """Keys and values of their tokens, a ``DynamicCache``."""
+
+
+class CachedModel:
+    """A causal language model as decoding uses it: logits of the next token, given a cache of those before.
+
+    Args:
+        causal_lm: The Hugging Face model.
+        filler: A token of the vocabulary, for masked positions.
+    """
+
+    def __init__(self, causal_lm: Any, filler: int) -> None:
+        self._causal_lm = causal_lm
+        self._filler = filler
+        self.config = causal_lm.config
+        self.most_positions: int | None = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
+        self.joins_any_time = self.takes_positions and has_full_attention(self.config)
+        """Whether rows may begin while others are running; a window or a state would see the columns between them."""
+
+    def next_logits(
+        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
+    ) -> Tensor:
+        """Return the logits of the token after ``ids``, (rows, vocabulary); the cache grows by ``ids``.
+
+        Args:
+            ids: (rows, tokens).
+            mask: Of the tokens in the cache and these, (rows, all tokens); ``None`` without padding.
+            positions: (rows, tokens).
+            cache: Keys and values of the tokens before.
+            **more: Passed on to the model's attention.
+        """
+        if self.most_positions is not None:
+            # A row that has ended may run on beyond the last position until it is removed.
+            positions = positions.clamp_max(self.most_positions - 1)
+        where = {"position_ids": positions} if self.takes_positions else {}
+        out = self._causal_lm(
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where, **more
+        )
+        logits: Tensor = out.logits[:, -1]
+        return logits
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Tokens padded on the left, (rows, longest), and their mask."""
+        device = self._causal_lm.device
+        longest = max(map(len, rows))
+        ids = torch.tensor([[self._filler] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)
+        lengths = torch.tensor([len(row) for row in rows])
+        mask = torch.arange(longest) >= longest - lengths[:, None]
+        return ids.to(device), mask.to(device)
+
+    def read(self, ids: Tensor, mask: Tensor) -> Prompts:
+        """Compute prompts, padded on the left, (P, Lp)."""
+        cache = DynamicCache(config=self.config)
+        # Without a mask the attention takes its fast path.
+        logits = self.next_logits(ids, None if bool(mask.all()) else mask, positions_of(mask), cache)
+        return Prompts(ids, mask, logits, cache)
+
+    def extend(self, prompts: Prompts, which: Sequence[int], beginnings: Sequence[Sequence[int]]) -> Prompts:
+        """Compute the prompts ``which``, each with the beginning of a response, some of which may be empty."""
+        if not self.joins_any_time:
+            heads = [prompts.ids[i][prompts.mask[i]].tolist() for i in which]
+            return self.read(*self.pad([[*head, *begun] for head, begun in zip(heads, beginnings, strict=True)]))
+        ids, mask = self.pad(beginnings)
+        rows = torch.tensor(which, device=ids.device)
+        cache: Any = DynamicCache(config=self.config)
+        for layer, source in zip(cache.layers, prompts.cache.layers, strict=True):
+            if source.is_initialized:
+                layer.update(source.keys[rows], source.values[rows])
+        # The padding of a beginning stands behind its prompt.
+        seen = torch.cat([prompts.mask[rows], mask], dim=1)
+        logits = self.next_logits(ids, seen, positions_of(seen)[:, -ids.shape[1] :], cache)
+        empty = ~mask.any(1)
+        logits[empty] = prompts.logits[rows[empty]]
+        return Prompts(torch.cat([prompts.ids[rows], ids], dim=1), seen, logits, cache)
+
+
+class Rows:
+    """Rows that each have the keys and values of all their tokens.
+
+    Args:
+        model: Nothing else may use it while rows are running.
+    """
+
+    def __init__(self, model: CachedModel) -> None:
+        self._model = model
+        self._cache: Any
+        self._mask: Tensor
+        """Which columns of the cache each row sees, (rows, columns)."""
+        self._positions: Tensor
+        """Of the next token of each row, (rows,)."""
+        self._clear()
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may join now."""
+        return self._model.joins_any_time or not len(self._positions)
+
+    def join(self, prompts: Prompts, which: Sequence[int]) -> Tensor:
+        """Add a row for each prompt that ``which`` names, behind the present rows.
+
+        Returns:
+            Logits of their first tokens, (new rows, vocabulary).
+        """
+        rows = torch.tensor(which, device=prompts.mask.device)
+        mask = prompts.mask[rows]
+        if self._model.joins_any_time:
+            for layer, source in zip(self._cache.layers, prompts.cache.layers, strict=True):
+                # A layer that uses the keys and values of another has none of its own.
+                if source.is_initialized:
+                    layer.join(source.keys, source.values, rows)
+        else:
+            self._cache = copy.deepcopy(prompts.cache)
+            self._cache.batch_select_indices(rows)
+        if len(self._positions):
+            width = max(self._mask.shape[1], mask.shape[1])
+            both = (self._mask, mask)
+            self._mask = torch.cat([pad(one, (width - one.shape[1], 0)) for one in both])
+            self._positions = torch.cat([self._positions, mask.sum(1)])
+        else:
+            self._mask, self._positions = mask, mask.sum(1)
+        self._settle()
+        return prompts.logits[rows]
+
+    def append(self, tokens: Tensor) -> Tensor:
+        """Append one token (rows,) to every row, and return the logits of the next, (rows, vocabulary)."""
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._mask), 1)], dim=1)
+        mask = self._mask if self._padded else None
+        logits = self._model.next_logits(tokens[:, None], mask, self._positions[:, None], self._cache)
+        self._positions = self._positions + 1
+        return logits
+
+    def keep(self, order: Sequence[int]) -> None:
+        """Keep the rows at the places ``order``, in this order; the fewer of them move, the less is copied."""
+        if not order:
+            self._clear()
+            return
+        rows = torch.tensor(order, device=self._positions.device)
+        self._keep(rows, (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0])
+        self._positions = self._positions[rows]
+
+    def _keep(self, rows: Tensor, moved: Tensor) -> None:
+        for layer in self._cache.layers:
+            if isinstance(layer, RowsLayer):
+                layer.keep(rows, moved)
+            else:
+                layer.batch_select_indices(rows)
+        self._mask = self._mask[rows]
+        self._settle()
+
+    def _settle(self) -> None:
+        """Forget columns that no row sees, and note whether those that are left have padding."""
+        if self._model.joins_any_time:
+            width = self._mask.shape[1] - int(self._mask.any(0).int().argmax())
+            self._mask = self._mask[:, -width:]
+            for layer in self._cache.layers:
+                layer.trim(width)
+        self._padded = not bool(self._mask.all())
+
+    def _clear(self) -> None:
+        self._cache = rows_cache(self._model.config) if self._model.joins_any_time else DynamicCache()
+        self._positions = torch.empty(0, dtype=torch.long)
+
+
+class SharingRows(Rows):
+    """Rows that begin together, without beginnings of their own, over prompts that stand once in memory."""
+
+    @property
+    def open(self) -> bool:
+        """Only while no row is running."""
+        return not len(self._positions)
+
+    def join(self, prompts: Prompts, which: Sequence[int]) -> Tensor:
+        """See :meth:`Rows.join`.
+
+        Raises:
+            NotImplementedError: A layer does not hold all keys and values.
+        """
+        rows = torch.tensor(which, device=prompts.mask.device)
+        mask = None if bool(prompts.mask.all()) else prompts.mask
+        self._shared = SharedPrompts.of(prompts.cache, mask, rows)
+        self._positions = prompts.mask.sum(1)[rows]
+        return prompts.logits[rows]
+
+    def append(self, tokens: Tensor) -> Tensor:
+        """See :meth:`Rows.append`."""
+        # A mask of four axes passes through the model untouched; the attention function has its own.
+        unused = tokens.new_zeros(1, 1, 1, 1)
+        positions = self._positions[:, None]
+        logits = self._model.next_logits(tokens[:, None], unused, positions, self._cache, shared=self._shared)
+        self._positions = self._positions + 1
+        return logits
+
+    def _keep(self, rows: Tensor, moved: Tensor) -> None:
+        for layer in self._cache.layers:
+            layer.keep(rows, moved)
+        self._shared.keep(rows)
+
+
+def positions_of(mask: Tensor) -> Tensor:
+    """The position of each token among those that ``mask`` holds, (rows, tokens)."""
+    return (mask.long().cumsum(1) - 1).clamp_min(0)
