@@ -1,12 +1,12 @@
-"""From reward matrices to advantages: VPO and the baselines it is compared with.
+"""From reward matrices to advantages: VPO and its baselines.
 
-Every estimator is one pure function of a `RewardGroups` (P prompts, G rollouts of each, m answers in a rollout, d
-objectives), entered in a registry under its name. `advantages` checks and cleans the input once, for all of them:
+Every estimator is a pure function of a `RewardGroups` (P prompts, G rollouts of each, m answers in a rollout, d
+objectives), registered under its name. `advantages` checks and cleans the input for all of them:
 
     draws = torch.from_numpy(draw_weights(keys, num_objectives=4, num_weights=128))
     result = advantages(rewards, method="vpo", weights=draws)
 
-A user adds an estimator by decorating such a function:
+To add an estimator, decorate such a function:
 
     @register_estimator("best_answer", answers="set")
     def best_answer(groups: RewardGroups) -> Advantages:

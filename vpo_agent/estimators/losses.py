@@ -1,6 +1,6 @@
-"""The policy loss: clipped surrogate, penalty for leaving the reference, and how tokens are averaged.
+"""The policy loss: clipped surrogate, KL penalty towards a reference, and the averaging over tokens.
 
-Tensor names carry no axes here because there are only two: B sequences of T response tokens.
+Axes: B sequences of T response tokens.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from torch import Tensor
 KLEstimator = Literal["k1", "k2", "k3"]
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
 
-# exp(20) is half a billion: far outside any clip range, yet inside float32, where an infinite ratio would turn the
-# gradient of the branch that the clip discards into 0 * inf.
+# exp(20) is half a billion: far outside any clip range, but finite in float32. With an infinite ratio, the gradient of
+# the branch that the clip discards would be 0 * inf.
 _MAX_LOG_RATIO = 20.0
 
 
 class PolicyLoss(NamedTuple):
-    """The loss and what to log beside it. All but `loss` are detached scalars.
+    """The loss and its diagnostics, scalars; all but `loss` are detached.
 
-    `loss`, `policy_loss` and `kl` are divided by the normalizer, so over micro-batches they add up to those of the
-    whole batch. The others describe this batch alone: average the two fractions with `tokens` as weights.
+    `loss`, `policy_loss` and `kl` are divided by the normalizer, so those of micro-batches add up to those of the whole
+    batch. The others describe one batch; average `clip_fraction` and `approx_kl` with `tokens` as weights.
     """
 
     loss: Tensor
@@ -30,13 +30,13 @@ class PolicyLoss(NamedTuple):
     policy_loss: Tensor
     """The clipped surrogate."""
     kl: Tensor
-    """KL(policy || reference), as the chosen estimator gives it; 0 without reference log-probs."""
+    """KL(policy || reference) by the chosen estimator; 0 without reference log-probs."""
     clip_fraction: Tensor
     """Share of tokens whose gradient the clip removes."""
     approx_kl: Tensor
     """KL(sampling policy || current policy), k3 estimator, mean over tokens."""
     ratio_max: Tensor
-    """Largest probability ratio, current to sampling policy; 1 where there are no tokens."""
+    """Largest probability ratio, current to sampling policy; 1 without tokens."""
     tokens: Tensor
     """Number of tokens in the mask, int64."""
 
@@ -57,38 +57,37 @@ def policy_loss(
 ) -> PolicyLoss:
     """Compute the clipped policy-gradient loss (PPO, arXiv 1707.06347, equation 7) with a KL penalty (GRPO).
 
-    For each token: -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl_coef * KL. Then
+    The loss of a token is -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl_coef * KL. `aggregation`:
 
     - "token_mean": sum over tokens / number of tokens; long responses count more (DAPO, the VPO paper).
     - "sequence_mean": mean over the tokens of each sequence, then over sequences (GRPO).
-    - "fixed_length": sum over tokens / a constant, so a response's length changes nothing (Dr. GRPO, arXiv 2503.20783).
+    - "fixed_length": sum over tokens / a constant, independent of a response's length (Dr. GRPO, arXiv 2503.20783).
 
     Args:
         log_probs: (B, T) log-probs of the sampled tokens under the current policy; the gradient flows here.
         sampled_log_probs: (B, T) the same under the policy that sampled them.
         advantages: (B,) one per sequence, or (B, T).
-        mask: (B, T) boolean, True for the tokens that count. Elsewhere every tensor may hold anything, also NaN.
+        mask: (B, T) boolean, True for the tokens that count. Elsewhere tensors may contain anything, including NaN.
         clip_low: in [0, 1]; the ratio is clipped below at 1 - clip_low.
         clip_high: at least 0; the ratio is clipped above at 1 + clip_high.
         reference_log_probs: (B, T) the same under the reference policy.
         kl_coef: weight of the penalty, at least 0; above 0 it needs reference log-probs. At 0 the KL is only measured.
         kl_estimator: see `kl_per_token`.
         aggregation: as above.
-        normalizer: what the sum is divided by: tokens for "token_mean", sequences with at least one token for
-            "sequence_mean", sequences times the longest allowed response for "fixed_length". Give the count
-            of the whole optimizer batch, and its micro-batches add up to exactly its loss. None takes this batch's own
-            (for "fixed_length" B * T).
+        normalizer: divisor of the sum: tokens for "token_mean", sequences with at least one token for "sequence_mean",
+            sequences times the longest allowed response for "fixed_length". With the count of the whole optimizer
+            batch, the losses of its micro-batches add up to its loss. None: that of this batch ("fixed_length": B * T).
 
     Returns:
         The loss in float32 (float64 for float64 log-probs), and diagnostics. A batch without tokens gives a loss of 0
-        that can still be differentiated.
+        that is still differentiable.
 
     Raises:
         ValueError: shapes that do not fit, a mask that is not boolean, a setting outside its range.
     """
     _check_settings(clip_low, clip_high, kl_coef, reference_log_probs, kl_estimator, aggregation, normalizer)
     _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
-    # Padding is replaced before any arithmetic: a NaN that is multiplied by 0 afterwards stays NaN in the gradient.
+    # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
     sampled = _masked(sampled_log_probs, mask).detach()
     per_token = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(mask)
@@ -126,21 +125,21 @@ def policy_loss(
 
 
 def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Tensor, cap: float) -> Tensor:
-    """Compute how much each token counts where another program sampled it: min(exp(trainer's - sampler's), cap).
+    """Return the importance weight of each token that another program sampled: min(exp(trainer's - sampler's), cap).
 
     Truncated importance sampling, after Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-    training": sampler and trainer hold the same weights and yet give a token different probabilities. Multiply the
-    advantages of tokens by it; the ratio that is clipped is then that of the current policy to the trainer's at the
-    beginning of the update, as in PPO.
+    training": sampler and trainer have the same weights but give a token different probabilities. Multiply the
+    advantages of tokens by it; the clipped ratio is then that of the current policy to the trainer's at the start of
+    the update, as in PPO.
 
     Args:
         log_probs: (B, T) of the sampled tokens, as the trainer computes them with the weights that sampled.
         sampled_log_probs: (B, T) the same, as the sampler recorded them.
-        mask: (B, T) boolean, True for the tokens that count. Elsewhere the others may hold anything.
+        mask: (B, T) boolean, True for the tokens that count. Elsewhere the others may contain anything.
         cap: above 0.
 
     Returns:
-        (B, T) in (0, cap], without gradient; at tokens that do not count min(1, cap).
+        (B, T) in (0, cap], without gradient; min(1, cap) outside the mask.
 
     Raises:
         ValueError: shapes that do not fit, or a cap that is not above 0.
@@ -159,24 +158,19 @@ def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Ten
 def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor, estimator: KLEstimator = "k3") -> Tensor:
     """Estimate KL(policy || reference) at tokens that the policy sampled.
 
-    After Schulman 2020, "Approximating KL Divergence". With x = log reference - log policy:
+    After Schulman 2020, "Approximating KL Divergence". With x = log reference - log policy, cut off at 20:
 
     - "k1": -x. Unbiased, of either sign. As a loss it is useless: its gradient has expectation 0.
     - "k2": x**2 / 2. Biased, never negative; its gradient is that of KL(policy || reference) without bias.
     - "k3": exp(x) - 1 - x. Unbiased, never negative, low variance; its gradient is that of KL(reference || policy).
-
-    These statements hold when the tokens come from the current policy, and log-ratios beyond 20 are cut off.
 
     Args:
         log_probs: any shape, under the policy.
         reference_log_probs: the same shape, under the reference.
         estimator: "k1", "k2" or "k3".
 
-    Returns:
-        The same shape.
-
     Raises:
-        ValueError: another name for the estimator.
+        ValueError: an unknown estimator.
     """
     gap = _bounded(reference_log_probs - log_probs)
     if estimator == "k1":
@@ -189,7 +183,7 @@ def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor, estimator: KLEs
 
 
 def _aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, divisor: float | Tensor) -> Tensor:
-    """Reduce (B, T) to a scalar: the sum over tokens (for "sequence_mean" of sequence means) over the divisor."""
+    """Reduce (B, T) to a scalar: the sum over tokens ("sequence_mean": of sequence means) over the divisor."""
     kept = torch.where(mask, values, 0.0)
     if aggregation == "sequence_mean":
         return (kept.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).sum() / divisor
@@ -197,12 +191,9 @@ def _aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, divisor: 
 
 
 def _own_normalizer(mask: Tensor, aggregation: Aggregation) -> Tensor:
-    """Return what a batch that stands alone is divided by, at least 1."""
-    if aggregation == "token_mean":
-        return mask.sum().clamp(min=1)
-    if aggregation == "sequence_mean":
-        return mask.any(dim=1).sum().clamp(min=1)
-    return torch.tensor(max(1, mask.numel()), device=mask.device)
+    """Return the divisor of a batch that stands alone, at least 1."""
+    counted = {"token_mean": mask, "sequence_mean": mask.any(dim=1), "fixed_length": torch.ones_like(mask)}
+    return counted[aggregation].sum().clamp(min=1)
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:
@@ -239,7 +230,7 @@ def _check_settings(
     if aggregation not in ("token_mean", "sequence_mean", "fixed_length"):
         raise ValueError(f"aggregation must be 'token_mean', 'sequence_mean' or 'fixed_length'; got {aggregation!r}")
     if normalizer is not None and not normalizer > 0:
-        raise ValueError(f"normalizer must be above 0; got {normalizer}; None counts this batch's own")
+        raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
 
 
 def _check_shapes(
@@ -249,7 +240,7 @@ def _check_shapes(
     mask: Tensor,
     reference_log_probs: Tensor | None,
 ) -> None:
-    """Raise ValueError where tensors do not fit the log-probs (B, T)."""
+    """Raise ValueError for tensors that do not fit the log-probs (B, T)."""
     shape = tuple(log_probs.shape)
     if len(shape) != 2:
         raise ValueError(f"log_probs need shape (B, T); got {shape}")

@@ -1,4 +1,4 @@
-"""The registry of estimators, and the one function through which all of them are called."""
+"""The registry of estimators, and `advantages`, which calls them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from vpo_agent.estimators.reward_groups import checked_groups
 Answers = Literal["single", "set"]
 
 EPSILON = 1e-6
-"""A deviation (for maxrl a mean) below this counts as no signal; it is also what denominators are raised by."""
+"""A deviation (for maxrl a mean) below this counts as no signal. It is also added to denominators."""
 
 
 class Advantages(NamedTuple):
-    """What an estimator makes of a batch; 0 for invalid rollouts."""
+    """The result of an estimator; 0 for invalid rollouts."""
 
     advantages: Tensor
-    """What multiplies the policy gradient of each rollout's tokens, (P, G)."""
+    """Factor of the policy gradient of each rollout's tokens, (P, G)."""
     scores: Tensor
-    """The score of each rollout before the group enters: the set score, the scalar reward. (P, G)."""
+    """Score of each rollout by itself, such as the set score or the scalar reward, (P, G)."""
     credit: Tensor | None = None
-    """What the tokens of each answer get on top of that, (P, G, m); ``None`` where all tokens get the same."""
+    """Additional advantage of the tokens of each answer, (P, G, m); ``None``: none."""
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """An entry of the registry."""
+    """A registered estimator."""
 
     name: str
     function: Callable[..., Advantages]
@@ -39,14 +39,14 @@ class Estimator:
     answers: Answers
     """"single": rollouts of one answer only; "set": any number."""
     needs_weights: bool
-    """Whether `advantages` demands drawn weights."""
+    """Whether `advantages` requires drawn weights."""
     in_prompt: bool
-    """Whether the prompt of a rollout states the weight that scores it, the first of the K."""
+    """Whether the prompt states the weight that scores its rollouts, the first of the K."""
     summary: str
     """First line of the function's docstring."""
 
     def options(self) -> tuple[str, ...]:
-        """Return the names of the options that the function takes."""
+        """Return the names of the function's options."""
         return tuple(inspect.signature(self.function).parameters)[1:]
 
 
@@ -56,11 +56,11 @@ _REGISTRY: dict[str, Estimator] = {}
 def register_estimator(
     name: str, *, answers: Answers, needs_weights: bool = False, in_prompt: bool = False
 ) -> Callable[[Callable[..., Advantages]], Callable[..., Advantages]]:
-    """Return a decorator that enters a function in the registry and leaves it unchanged.
+    """Return a decorator that registers a function and leaves it unchanged.
 
     Args:
-        name: what `advantages(method=...)` will call it.
-        answers: "single" if a rollout must hold exactly one answer, "set" if it may hold several.
+        name: its name in `advantages(method=...)`.
+        answers: "single" if a rollout must have exactly one answer, "set" if it may have several.
         needs_weights: whether the function uses drawn weights.
         in_prompt: whether the prompt states the weight, the first of the K, in whole per cent.
 
@@ -81,13 +81,13 @@ def register_estimator(
 
 
 def estimator(name: str) -> Estimator:
-    """Look an estimator up.
+    """Return the estimator of this name.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is none.
     """
     if name not in _REGISTRY:
-        known = ", ".join(available_estimators())
+        known = ", ".join(_REGISTRY)
         raise ValueError(f"no estimator is called {name!r}; known are {known}; add your own with register_estimator")
     return _REGISTRY[name]
 
@@ -109,20 +109,20 @@ def advantages(
 ) -> Advantages:
     """Compute the advantage and the score of every rollout.
 
+    Both kinds of weights are restricted to the active objectives and scaled to sum 1.
+
     Args:
         rewards: (P, G, m, d), any dtype and device; finite wherever the rollout is valid and the objective active.
         method: name of a registered estimator, see `available_estimators`.
-        weights: (P, K, d) weights on the simplex, for methods that need them (others ignore them); see
-            `vpo_agent.estimators.weights.draw_weights`. Restricted to the active objectives and brought back to sum 1.
-        scalar_weights: (d,) or (P, d) fixed weights of the scalar reward, on any scale; restricted to the active
-            objectives and brought to sum 1 for each prompt. None weighs the active objectives equally.
-        active: (P, d) boolean, False where an objective does not count for a prompt; None means that all count.
-        valid: (P, G) boolean, False where the scorer failed; such a rollout gets 0 and stays out of all statistics.
-        **options: settings of the method, such as `k` of max_at_k.
+        weights: (P, K, d) on the simplex, see `vpo_agent.estimators.weights.draw_weights`; only some methods use them.
+        scalar_weights: (d,) or (P, d) fixed weights of the scalar reward, on any scale; None: equal ones.
+        active: (P, d) boolean, the objectives that count for a prompt; None: all.
+        valid: (P, G) boolean, False where the scorer failed; such a rollout gets 0 and is left out of all statistics.
+        **options: options of the method, such as `k` of max_at_k.
 
     Returns:
-        Advantages and scores, both (P, G), and credit (P, G, m) where the method gives it; float64 for float64 rewards
-        and float32 otherwise.
+        Advantages and scores, (P, G), and credit, (P, G, m), if the method gives it; float64 for float64 rewards,
+        otherwise float32.
 
     Raises:
         ValueError: an unknown method or option, a shape that does not fit, several answers for a method of single
@@ -157,15 +157,15 @@ def advantages(
 
 
 def standardise(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
-    """Bring scores to mean 0 and population standard deviation 1 over their valid entries.
+    """Standardise scores to mean 0 and population deviation 1 over the valid entries of a group.
 
-    (score - mean) / (deviation + 1e-6), and all zeros if the deviation is below 1e-6: the advantage of GRPO
-    (arXiv 2402.03300) in the form the VPO paper uses.
+    (score - mean) / (deviation + 1e-6), all zeros if the deviation is below 1e-6: the advantage of GRPO (arXiv
+    2402.03300) as the VPO paper uses it.
 
     Args:
         scores: any shape.
-        valid: boolean, of the shape of the scores, or of size 1 in dimensions that are not reduced.
-        dim: the dimension, or dimensions, that make up one group.
+        valid: boolean, shaped like the scores, or of size 1 in dimensions that are not reduced.
+        dim: the dimension, or dimensions, of one group.
 
     Returns:
         A tensor shaped like the scores, 0 where not valid.
@@ -175,10 +175,10 @@ def standardise(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -
 
 
 def centre(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores less their mean, the mean and the population deviation, over the valid entries of a group.
+    """Return scores minus their mean, the mean, and the population deviation over the valid entries of a group.
 
-    The first is shaped like the scores and exactly 0 where not valid or where the deviation is below `EPSILON`; the
-    other two keep the reduced dimensions with size 1.
+    The first is 0 where not valid or where the deviation is below `EPSILON`. The reduced dimensions of the other two
+    have size 1.
     """
     count = valid.sum(dim=dim, keepdim=True).clamp(min=1)
     mean = torch.where(valid, scores, 0.0).sum(dim=dim, keepdim=True) / count
@@ -188,7 +188,7 @@ def centre(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> tup
 
 
 def _check_options(chosen: Estimator, options: dict[str, object]) -> None:
-    """Raise ValueError for an option that the estimator's function does not take."""
+    """Raise ValueError for an option that the estimator does not have."""
     parameters = inspect.signature(chosen.function).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return

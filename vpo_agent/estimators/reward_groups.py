@@ -1,4 +1,4 @@
-"""A batch of reward matrices as estimators receive it: checked, cleaned, with weights on the active objectives."""
+"""A batch of reward matrices as estimators receive it: checked and cleaned, with weights on the active objectives."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from torch import Tensor
 _SIMPLEX_TOLERANCE = 1e-2
 
 
+def scalarise(rewards: Tensor, weights: Tensor) -> Tensor:
+    """Return the scalar rewards w . r of (P, ..., d) rewards under one weight for each prompt, (P, d): (P, ...)."""
+    return torch.einsum("p...d,pd->p...", rewards, weights)
+
+
 @dataclass(frozen=True, eq=False)
 class RewardGroups:
-    """A checked batch, as every estimator receives it; float64 where the device has it.
-
-    Rewards of inactive objectives and of invalid rollouts are 0 here, whatever stood there before.
-    """
+    """A checked batch; float64 where the device has it. Rewards of inactive objectives and invalid rollouts are 0."""
 
     rewards: Tensor
     """(P, G, m, d) reward matrices."""
@@ -25,13 +27,13 @@ class RewardGroups:
     active: Tensor
     """(P, d) boolean: the objectives that count."""
     valid: Tensor
-    """(P, G) boolean: the rollouts whose rewards can be trusted."""
+    """(P, G) boolean: the rollouts whose scorer did not fail."""
     weights: Tensor | None
     """(P, K, d) drawn weights, shared by the rollouts of a prompt; never None for a method that needs them."""
 
     def scalar_scores(self) -> Tensor:
         """Return the scalar reward of each answer under the fixed weights, (P, G, m)."""
-        return torch.einsum("pgmd,pd->pgm", self.rewards, self.scalar_weights)
+        return scalarise(self.rewards, self.scalar_weights)
 
     def drawn_weights(self) -> Tensor:
         """Return the drawn weights, (P, K, d).
@@ -51,7 +53,7 @@ def checked_groups(
     active: Tensor | None,
     valid: Tensor | None,
 ) -> RewardGroups:
-    """Check what `advantages` was given against each other and return it cleaned; inputs stay as they are."""
+    """Check the arguments of `advantages` and return them cleaned; they are not modified."""
     if rewards.dim() != 4 or 0 in rewards.shape:
         raise ValueError(
             f"rewards need shape (prompts, rollouts, answers, objectives), none of them 0; got {tuple(rewards.shape)}"
@@ -61,60 +63,53 @@ def checked_groups(
     work = torch.float32 if device.type == "mps" else torch.float64
     on = _boolean("active", active, (num_prompts, num_objectives), "(prompts, objectives)", device)
     kept = _boolean("valid", valid, (num_prompts, num_rollouts), "(prompts, rollouts)", device)
-    if not bool(on.any(dim=1).all()):
+    if not on.any(dim=1).all():
         raise ValueError(
             f"every prompt needs an active objective; prompt {_first(~on.any(dim=1))} has none; "
             "leave it out of the batch"
         )
     counted = kept[:, :, None, None] & on[:, None, None, :]
     cleaned = torch.where(counted, rewards.detach().to(work), 0.0)
-    if not bool(cleaned.isfinite().all()):
+    if not cleaned.isfinite().all():
         raise ValueError(
             f"rewards must be finite; those of prompt {_first(~cleaned.isfinite().flatten(1).all(dim=1))} are not; "
             "mark rollouts whose scorer failed in valid"
         )
-    fixed = _checked_scalar_weights(scalar_weights, on, work)
-    drawn: Tensor | None = None
-    if weights is not None:
-        drawn = _checked_weights(weights, on, work)
-        if active is not None:
-            drawn = _on_active_face("weights", drawn, on[:, None, :])
-    return RewardGroups(cleaned, fixed, on, kept, drawn)
+    drawn = None if weights is None else _checked_weights(weights, on, work)
+    if drawn is not None and active is not None:
+        drawn = _on_active_face("weights", drawn, on[:, None, :])
+    return RewardGroups(cleaned, _checked_scalar_weights(scalar_weights, on, work), on, kept, drawn)
 
 
 def _checked_scalar_weights(values: Tensor | Sequence[float] | None, active: Tensor, work: torch.dtype) -> Tensor:
-    """Return fixed weights (P, d) on the active face, equal ones where none were given."""
+    """Return fixed weights (P, d) on the active face, equal ones by default."""
+    name = "objective weights"
     if values is None:
-        return _on_active_face("objective weights", torch.ones_like(active, dtype=work), active)
+        return _on_active_face(name, torch.ones_like(active, dtype=work), active)
     num_prompts, num_objectives = active.shape
     fixed = torch.as_tensor(values).detach().to(active.device, work)
-    if fixed.dim() not in (1, 2) or fixed.shape[-1] != num_objectives:
-        got = fixed.shape[-1] if fixed.dim() else 1
-        if fixed.dim() in (0, 1, 2):
-            raise ValueError(f"objective weights need {num_objectives} values, one per objective; got {got}")
-        raise ValueError(f"objective weights need shape (d,) or (P, d); got {tuple(fixed.shape)}")
+    if fixed.dim() > 2:
+        raise ValueError(f"{name} need shape (d,) or (P, d); got {tuple(fixed.shape)}")
+    if (got := fixed.shape[-1] if fixed.dim() else 1) != num_objectives:
+        raise ValueError(f"{name} need {num_objectives} values, one per objective; got {got}")
     if fixed.dim() == 2 and fixed.shape[0] != num_prompts:
-        raise ValueError(f"objective weights need {num_prompts} rows, one per prompt; got {fixed.shape[0]}")
-    _check_non_negative("objective weights", fixed)
-    return _on_active_face("objective weights", fixed.expand(num_prompts, num_objectives), active)
+        raise ValueError(f"{name} need {num_prompts} rows, one per prompt; got {fixed.shape[0]}")
+    _check_non_negative(name, fixed)
+    return _on_active_face(name, fixed.expand(num_prompts, num_objectives), active)
 
 
 def _checked_weights(weights: Tensor, active: Tensor, work: torch.dtype) -> Tensor:
     """Return drawn weights (P, K, d) after checking that they lie on the simplex."""
     num_prompts, num_objectives = active.shape
-    if (
-        weights.dim() != 3
-        or (weights.shape[0], weights.shape[2]) != (num_prompts, num_objectives)
-        or not len(weights[0])
-    ):
+    shape = tuple(weights.shape)
+    if len(shape) != 3 or (shape[0], shape[2]) != (num_prompts, num_objectives) or not shape[1]:
         raise ValueError(
-            f"weights need shape ({num_prompts}, K, {num_objectives}), K draws for each prompt; "
-            f"got {tuple(weights.shape)}"
+            f"weights need shape ({num_prompts}, K, {num_objectives}), K draws for each prompt; got {shape}"
         )
     drawn = weights.detach().to(active.device, work)
     _check_non_negative("weights", drawn)
     off = (drawn.sum(dim=-1) - 1).abs().amax()
-    if bool(off > _SIMPLEX_TOLERANCE):
+    if off > _SIMPLEX_TOLERANCE:
         raise ValueError(
             f"weights must sum to 1 over the objectives; one row is off by {off.item():.3g}; divide by the sum"
         )
@@ -129,10 +124,10 @@ def _check_non_negative(name: str, values: Tensor) -> None:
 
 
 def _on_active_face(name: str, weights: Tensor, active: Tensor) -> Tensor:
-    """Set weights of inactive objectives to 0 and bring the rest to sum 1; prompts are the first dimension."""
+    """Set weights of inactive objectives to 0 and scale the others to sum 1; prompts are the first dimension."""
     kept = torch.where(active, weights, 0.0)
     total = kept.sum(dim=-1, keepdim=True)
-    if not bool((total > 0).all()):
+    if not (total > 0).all():
         raise ValueError(
             f"{name} need a positive value on an active objective; those of prompt "
             f"{_first((total <= 0).flatten(1).any(dim=1))} are all zero there; "
@@ -142,7 +137,7 @@ def _on_active_face(name: str, weights: Tensor, active: Tensor) -> Tensor:
 
 
 def _boolean(name: str, values: Tensor | None, shape: tuple[int, int], axes: str, device: torch.device) -> Tensor:
-    """Return a boolean mask of the shape, all True where none was given."""
+    """Return a boolean mask of the shape, all True by default."""
     if values is None:
         return torch.ones(shape, dtype=torch.bool, device=device)
     if tuple(values.shape) != shape:

@@ -1,4 +1,4 @@
-"""What a set of answers is worth: pure functions from reward matrices to one score for each rollout.
+"""Set scores: pure functions from reward matrices to one score for each rollout.
 
 Axes: P prompts, G rollouts of each, m answers in a rollout, d objectives, K weights of a prompt.
 """
@@ -15,30 +15,30 @@ Scalarization = Literal["linear", "tchebycheff"]
 SCALARIZATIONS = ("linear", "tchebycheff")
 
 MAX_HYPERVOLUME_ANSWERS = 12
-"""Answers of a set whose hypervolume is computed; the inclusion-exclusion has 2**m terms."""
+"""Limit on the answers of a set, because the inclusion-exclusion has 2**m terms."""
 
 
 def utilities(
     rewards: Tensor, weights: Tensor, scalarization: Scalarization = "linear", augmentation: float = 0.05
 ) -> Tensor:
-    """Return what each answer is worth under each weight.
+    """Return the utility of each answer under each weight.
 
     - "linear": w . r. Its maximisers lie on the convex hull of the front, whatever the weights.
-    - "tchebycheff": 1 - (max_i w_i (1 - r_i) + augmentation * sum_i w_i (1 - r_i)), the augmented weighted Tchebycheff
-      distance to the ideal point 1 (Steuer and Choo 1983), turned so that more is better. Every non-dominated point
-      is the best one under some weight, on the hull or not; the augmentation keeps weakly dominated points out.
+    - "tchebycheff": 1 - (max_i w_i (1 - r_i) + augmentation * sum_i w_i (1 - r_i)), one minus the augmented weighted
+      Tchebycheff distance to the ideal point 1 (Steuer and Choo 1983). Every non-dominated point, on the hull or not,
+      is the best one under some weight; the augmentation excludes weakly dominated points.
 
     Args:
         rewards: (P, G, m, d) in [0, 1].
         weights: (P, K, d) of the same dtype, on the simplex.
         scalarization: "linear" or "tchebycheff".
-        augmentation: of Tchebycheff, above 0.
+        augmentation: of "tchebycheff", above 0.
 
     Returns:
         (P, G, m, K).
 
     Raises:
-        ValueError: another scalarization, or an augmentation that is not above 0.
+        ValueError: an unknown scalarization, or an augmentation that is not above 0.
     """
     num_prompts, num_rollouts, num_answers, num_objectives = rewards.shape
     flat = rewards.reshape(num_prompts, num_rollouts * num_answers, num_objectives)
@@ -47,7 +47,7 @@ def utilities(
     elif scalarization == "tchebycheff":
         if not augmentation > 0:
             raise ValueError(f"augmentation of the Tchebycheff scalarization must be above 0; got {augmentation}")
-        # One objective at a time, so that no (P, G*m, K, d) tensor is made.
+        # One objective at a time, to avoid a tensor of shape (P, G*m, K, d).
         shortfall = 1 - flat
         worst = torch.zeros(num_prompts, flat.shape[1], weights.shape[1], dtype=flat.dtype, device=flat.device)
         for i in range(num_objectives):
@@ -59,28 +59,14 @@ def utilities(
 
 
 def best_scores(values: Tensor) -> Tensor:
-    """Return the mean over weights of the best answer: R(S) = 1/K sum_k max_s u_k(s) (arXiv 2605.22817).
-
-    Args:
-        values: (P, G, m, K), see `utilities`.
-
-    Returns:
-        (P, G).
-    """
+    """Return the mean over weights of the best of the `utilities`: R(S) = 1/K sum_k max_s u_k(s) (arXiv 2605.22817)."""
     return values.amax(dim=2).mean(dim=-1)
 
 
 def soft_scores(values: Tensor, beta: float) -> Tensor:
-    """Return the mean over weights of a smooth maximum, (1/beta) log mean_s exp(beta u_k(s)).
+    """Return the mean over weights of a smooth maximum of the `utilities`, (1/beta) log mean_s exp(beta u_k(s)).
 
-    It runs from the mean of the answers (beta to 0) to the best of them (beta to infinity).
-
-    Args:
-        values: (P, G, m, K), see `utilities`.
-        beta: above 0.
-
-    Returns:
-        (P, G).
+    It is the mean of the answers for beta to 0, and the best of them for beta to infinity.
 
     Raises:
         ValueError: beta is not above 0 and finite.
@@ -92,14 +78,7 @@ def soft_scores(values: Tensor, beta: float) -> Tensor:
 
 
 def mixed_scores(values: Tensor, mean_weight: float) -> Tensor:
-    """Return the mean over weights of a mixture of the best answer and the mean answer.
-
-    Args:
-        values: (P, G, m, K), see `utilities`.
-        mean_weight: share of the mean, in [0, 1].
-
-    Returns:
-        (P, G).
+    """Return the mean over weights of best and mean answer, mixed with a share `mean_weight` of the mean.
 
     Raises:
         ValueError: the share lies outside [0, 1].
@@ -113,14 +92,13 @@ def mixed_scores(values: Tensor, mean_weight: float) -> Tensor:
 def hypervolume_scores(rewards: Tensor, active: Tensor, reference: float) -> Tensor:
     """Return the hypervolume of each set: the volume that its answers dominate above a reference point.
 
-    By inclusion and exclusion over the subsets of a set, exact, in units of the volume above the reference point, so
-    that a set with an answer of all ones has 1.
+    Exact, by inclusion and exclusion over the subsets of a set, and normalised: an answer of all ones gives 1.
 
     Args:
         rewards: (P, G, m, d) in [0, 1].
         active: (P, d) boolean, the objectives that count.
-        reference: the coordinate of the reference point, below 0: at 0 itself an answer without any gold would
-            have no volume at all.
+        reference: coordinate of the reference point, below 0: at 0, an answer with a zero in one objective would have
+            no volume.
 
     Returns:
         (P, G).

@@ -38,8 +38,8 @@ def multi_rlvr(groups: RewardGroups) -> Advantages:
 def vpo_soft(groups: RewardGroups, *, beta: float = 8.0) -> Advantages:
     """Set score with a smooth maximum in place of the best answer, standardised within the group.
 
-    E_w[(1/beta) log mean_s exp(beta w . r_s)] runs from the mean of the answers (beta to 0) to `vpo` (beta to
-    infinity). Its gradient reaches every answer, the failing one beside a good one too.
+    E_w[(1/beta) log mean_s exp(beta w . r_s)] is the mean of the answers for beta to 0, and `vpo` for beta to infinity.
+    Its gradient reaches every answer, including a failing one beside a good one.
 
     Args:
         groups: the batch.
@@ -51,10 +51,10 @@ def vpo_soft(groups: RewardGroups, *, beta: float = 8.0) -> Advantages:
 
 @register_estimator("vpo_anytime", answers="set", needs_weights=True)
 def vpo_anytime(groups: RewardGroups, *, mean_weight: float = 0.25) -> Advantages:
-    """Set score for a search that may see one answer or all of them, standardised within the group.
+    """Set score of a search that sees either one answer or all of them, standardised within the group.
 
-    E_w[(1 - mean_weight) max_s w . r_s + mean_weight mean_s w . r_s]: with probability `mean_weight` the search draws
-    a single answer of the set, else it sees all. 0 is `vpo`; 1 is the mean of the answers.
+    E_w[(1 - mean_weight) max_s w . r_s + mean_weight mean_s w . r_s]: with probability `mean_weight` the search sees
+    a single answer, otherwise all. 0 is `vpo`; 1 is the mean of the answers.
 
     Args:
         groups: the batch.

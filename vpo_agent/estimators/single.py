@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
-from vpo_agent.estimators.reward_groups import RewardGroups
+from vpo_agent.estimators.reward_groups import RewardGroups, scalarise
 
 Baseline = Literal["subset", "others"]
 
@@ -23,7 +23,7 @@ def grpo(groups: RewardGroups) -> Advantages:
 
 @register_estimator("dr_grpo", answers="single")
 def dr_grpo(groups: RewardGroups) -> Advantages:
-    """Scalar reward less its group mean, with no division by the deviation (arXiv 2503.20783)."""
+    """Scalar reward minus its group mean, not divided by the deviation (arXiv 2503.20783)."""
     scores = groups.scalar_scores().squeeze(-1)
     centred, _, _ = centre(scores, groups.valid, 1)
     return Advantages(centred, scores)
@@ -31,7 +31,7 @@ def dr_grpo(groups: RewardGroups) -> Advantages:
 
 @register_estimator("maxrl", answers="single")
 def maxrl(groups: RewardGroups) -> Advantages:
-    """Scalar reward less its group mean, divided by that mean (arXiv 2602.02710); zeros where the mean is about 0."""
+    """Scalar reward minus its group mean, divided by that mean (arXiv 2602.02710); zeros if the mean is about 0."""
     scores = groups.scalar_scores().squeeze(-1)
     centred, mean, _ = centre(scores, groups.valid, 1)
     return Advantages(torch.where(mean < EPSILON, 0.0, centred / (mean + EPSILON)), scores)
@@ -41,19 +41,18 @@ def maxrl(groups: RewardGroups) -> Advantages:
 def gdpo(groups: RewardGroups) -> Advantages:
     """Each objective standardised in its group, averaged, then standardised over the batch (arXiv 2601.05242).
 
-    The average is taken with the fixed weights, which are equal unless the caller gives others. The score is the plain
-    scalar reward.
+    The average has the fixed weights. The score is the scalar reward.
     """
     scores = groups.scalar_scores().squeeze(-1)
     per_objective = standardise(groups.rewards.squeeze(2), groups.valid[..., None])
-    averaged = torch.einsum("pgd,pd->pg", per_objective, groups.scalar_weights)
+    averaged = scalarise(per_objective, groups.scalar_weights)
     return Advantages(standardise(averaged, groups.valid, dim=(0, 1)), scores)
 
 
 @register_estimator("random_weights", answers="single", needs_weights=True)
 def random_weights(groups: RewardGroups) -> Advantages:
     """Scalar reward under one drawn weight per group, the first of the K, standardised within the group."""
-    scores = torch.einsum("pgd,pd->pg", groups.rewards.squeeze(2), groups.drawn_weights()[:, 0])
+    scores = scalarise(groups.rewards.squeeze(2), groups.drawn_weights()[:, 0])
     return Advantages(standardise(scores, groups.valid), scores)
 
 
@@ -67,22 +66,22 @@ def goal_conditioned(groups: RewardGroups) -> Advantages:
 def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
     """Unbiased gradient of the expected maximum of k samples (arXiv 2505.15201; Bagirov et al. 2025).
 
-    Let J(k) be the expected maximum of k samples. The mean of max over all k-subsets I of the n samples estimates it
-    without bias, and by the score-function identity so does, for its gradient, the mean over the n samples of
-    A_i grad log p(x_i) with A_i = n / C(n, k) * sum_{I containing i} max_I = k * E_S[max(r_i, max_S)], where S is a
-    random (k-1)-subset of the other samples. Whatever depends on the other samples alone can be subtracted:
+    The mean of the maximum over all k-subsets I of the n samples is an unbiased estimate of the expected maximum. By
+    the score-function identity, the mean over the samples of A_i grad log p(x_i) is one of its gradient, with
+    A_i = n / C(n, k) * sum_{I containing i} max_I = k * E_S[max(r_i, max_S)], where S is a random (k-1)-subset of the
+    other samples. Any function of the other samples may be subtracted:
 
-    - "subset": A_i = k * E_S[max(r_i, max_S) - max_S]. What the sample adds to the subset; never negative. It
-      has the lower variance at k = n/2 and exists for k = n. This is the LOO-1 form of PKPO.
-    - "others": A_i = k * (E_S[max(r_i, max_S)] - E_T[max_T]) with T a random k-subset of the other samples. Sums to
-      zero over the group, so a trainer that subtracts the group mean leaves it as it is; needs k < n.
+    - "subset": A_i = k * E_S[max(r_i, max_S) - max_S], what the sample adds to the subset; never negative. It has the
+      lower variance at k = n/2 and exists for k = n. This is the LOO-1 form of PKPO.
+    - "others": A_i = k * (E_S[max(r_i, max_S)] - E_T[max_T]) with T a random k-subset of the other samples. It sums to
+      zero over the group, so a trainer may subtract the group mean; needs k < n.
 
-    In a group with invalid rollouts n is the number of valid ones, and k is lowered to what n allows (n, or n - 1 for
-    "others"); a group with n < 2 gets zeros.
+    In a group with invalid rollouts n is the number of valid ones, and k is lowered to n, or to n - 1 for "others". A
+    group with n < 2 gets zeros.
 
     Args:
         groups: the batch.
-        k: samples whose maximum counts; 2 to G, for "others" 1 to G - 1. None takes max(2, G // 2), within that range.
+        k: 2 to G, for "others" 1 to G - 1. None takes max(2, G // 2), within that range.
         baseline: "subset" or "others", as above.
 
     Raises:
@@ -102,7 +101,7 @@ def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline =
         )
     counts = groups.valid.sum(dim=1, keepdim=True)
     ranked, order = torch.where(groups.valid, scores, torch.inf).sort(dim=1)
-    # Rows of the matrix sum to 0, so the lowest score may be taken off: equal scores then give exact zeros.
+    # Rows of the matrix sum to 0, so subtracting the lowest score changes nothing but makes equal scores exact zeros.
     ranked = torch.where(ranked.isinf(), 0.0, ranked - ranked[:, :1])
     by_rank = torch.zeros_like(scores)
     for n in sorted(set(counts.flatten().tolist())):
@@ -115,26 +114,24 @@ def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline =
 
 @lru_cache(maxsize=256)
 def _max_at_k_matrix(n: int, k: int, baseline: Baseline) -> Tensor:
-    """Return the matrix (n, n) float64 that takes n scores in ascending order to their max_at_k advantages."""
+    """Return the (n, n) float64 matrix that maps n ascending scores to their max_at_k advantages."""
     rest = _rank_of_maximum(n - 1, k - 1)
     compared = rest if baseline == "subset" else _rank_of_maximum(n - 1, k)
     matrix = torch.zeros(n, n, dtype=torch.float64)
     for i in range(n):
         # The others, in ascending order, are the columns 0..i-1 and i+1..n-1; if S lies below i, i is the maximum.
-        matrix[i, :i] -= torch.tensor(compared[:i], dtype=torch.float64)
-        matrix[i, i + 1 :] += torch.tensor(rest[i:], dtype=torch.float64) - torch.tensor(
-            compared[i:], dtype=torch.float64
-        )
-        matrix[i, i] = sum(rest[:i]) if k > 1 else 1.0
+        matrix[i, :i] -= compared[:i]
+        matrix[i, i + 1 :] += rest[i:] - compared[i:]
+        matrix[i, i] = sum(rest[:i].tolist()) if k > 1 else 1.0
     return k * matrix
 
 
-def _rank_of_maximum(n: int, k: int) -> list[float]:
-    """Return, for ranks 1..n, the probability that it is the highest in a random k-subset: C(i-1, k-1) / C(n, k).
+def _rank_of_maximum(n: int, k: int) -> Tensor:
+    """Return the probability of each rank 1..n to be the highest in a random k-subset: C(i-1, k-1) / C(n, k), (n,).
 
-    By the ratio of neighbours from the top down, so that no binomial is ever formed. All zeros for k = 0.
+    Each follows from the one above it, so no binomial is formed. All zeros for k = 0.
     """
-    probabilities = [0.0] * n
+    probabilities = torch.zeros(n, dtype=torch.float64)
     value = k / n
     for rank in range(n, 0, -1):
         probabilities[rank - 1] = value
