@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import subprocess
 import sys
 import time
@@ -188,6 +189,8 @@ def test_arguments_are_the_same_only_if_they_are_the_same_value(first: Any, seco
         (True, True, 1), (True, False, 0), (False, "false", 0), ("false", False, 0), (True, 1, 0), (0, False, 0),
         (None, None, 1), (None, 0, 0), (None, "", 0), (None, False, 0),
         ("New York", "new york", 1), ("New York", "York", 2 / 3), ("New York", "Paris", 0), ("a b", "b a b", 0.8),
+        ("2027-03-05", "2027-05-03", 0), ("GR-1234", "1234-GR", 0), ("GR-1234", "gr-1234", 1), ("10:30", "30:10", 0),
+        ("on 2027-03-05", "on 2027-05-03", 0.5), ("ann@b.org", "b@ann.org", 0), ("05/03/2027", "03/05/2027", 0),
         ("", "", 1), ("", "x", 0), ("?!", "?!", 1), ("?!", "!?", 0), ("at -5 degrees", "at 5 degrees", 2 / 3),
         ("v 3.5", "v 35", 0.5), ("x + 1", "x 1", 0.8), ("café", "cafe\u0301", 1), ("STRASSE", "straße", 1),
         ([1, 2], [1, 2], 1), ([1, 2], [2, 1], 0), ([1, 2], [1], 0.5), ([1], [1, 2], 0.5), ([], [], 1),
@@ -200,6 +203,21 @@ def test_arguments_are_the_same_only_if_they_are_the_same_value(first: Any, seco
 )  # fmt: skip
 def test_values_agree_by_type(gold: Any, given_value: Any, expected: float) -> None:
     assert value_match(gold, given_value) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("gold", "given_value", "expected"),
+    [
+        ("cold store", "store cold", 0), ("cold store", "cold cellar", 0), ("cold store", "cold store", 1),
+        ("GR-1234", "1234-GR", 0), ("2027-03-05", "2027-05-03", 0), (2.5, "2.50", 1), ("5", 5, 1),
+        (["rye bread", "salt"], ["rye bread", "rye salt"], 0.5), ({"a": "x y", "b": 1}, {"a": "y x", "b": 1}, 0.5),
+    ],
+)  # fmt: skip
+def test_texts_of_generated_tasks_must_be_equal(gold: Any, given_value: Any, expected: float) -> None:
+    assert value_match(gold, given_value, exact=True) == expected
+    task = call_task(("a", {"x": gold})).model_copy(update={"exact": True})
+    assert score(task, write_attempt([("a", {"x": given_value})])) == [1.0, 1.0, 1.0, expected]
+    assert all(task.exact or task.reply for task in (ToolsEnv().task(i) for i in range(20)))
 
 
 JSON = st.recursive(
@@ -311,6 +329,56 @@ def test_a_reply_says_what_is_asked_and_not_everything() -> None:
     task = reply_task(mention=("40",), avoid=("7300", "81"))
     for reply, earned in (("That was 40 crowns.", 1), ("That was 41 crowns.", 0), ("Either 40 or 81 crowns.", 0)):
         assert score(task, write_attempt([], reply)) == [earned] * 4
+
+
+@pytest.mark.parametrize(
+    "evasion",
+    [
+        "It was not {0}.",
+        "It wasn't {0}.",
+        "It wasn’t {0}.",
+        "It was never {0}.",
+        "It is false that the {1} was {0}.",
+        "The {1} was anything but {0}.",
+        "I doubt that it was {0}.",
+        "I cannot say whether it was {0}.",
+        "{0} is wrong.",
+        "Was it {0}?",
+        "Sure. Was the {1} {0}? Please tell me.",
+        "The {1} was {0} or 1234.",
+        "The {1} was {0} plus one.",
+        "The {1} was 1{0}.",
+        "The {1} was without {0}.",
+        "It was one less than {0}.",
+        "Es war nicht {0}.",
+        "The {2} was {0}.",
+        "The {1} and the {2} were {0}.",
+    ],
+)
+def test_a_reply_that_denies_hedges_or_mixes_up_the_fact_earns_nothing(evasion: str) -> None:
+    env = ToolsEnv(difficulty={"no_call": 1.0})
+    for task in (env.task(i) for i in range(10)):
+        asked = re.search(r"What was the (.+)\?", task.dialogue)[1]  # type: ignore[index]
+        other = next(text for text in task.avoid if not text.isdigit())
+        assert score(task, write_attempt([], evasion.format(task.mention[0], asked, other))) == ZEROS
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "The {1} was {0}.",
+        "Your {1} is {0}. Is there anything else that I could do?",
+        "It was {0}, as the result above shows.",
+        "You asked for the {1}: {0}.",
+        "Sure! That’s {0}.",
+        "According to the conversation, the requested {1} is {0}. Happy to help!",
+    ],
+)
+def test_a_plain_statement_of_the_fact_earns_everything(reply: str) -> None:
+    env = ToolsEnv(difficulty={"no_call": 1.0})
+    for task in (env.task(i) for i in range(10)):
+        asked = re.search(r"What was the (.+)\?", task.dialogue)[1]  # type: ignore[index]
+        assert score(task, write_attempt([], reply.format(task.mention[0], asked))) == ONES
 
 
 def test_a_reply_may_quote_what_the_good_reply_quotes() -> None:
@@ -439,6 +507,22 @@ def test_an_attempt_over_budget_or_with_a_strange_tool_is_worth_nothing() -> Non
     assert score(task, answer.replace("<think>", ""), env) == ZEROS
     wrong = [(name, {**arguments, next(iter(arguments)): "wrong"}) for name, arguments in calls_of(answer)]
     assert score(task, write_attempt(wrong), env) == ZEROS
+
+
+def test_conflict_mode_needs_exactly_right_arguments() -> None:
+    env = ToolsEnv(mode="conflict")
+    checked = 0
+    for task in (env.task(i) for i in range(30)):
+        for name, arguments in calls_of(env.front(task)[0].answer):
+            for key, value in arguments.items():
+                if isinstance(value, str) and re.search(r"\W", value):
+                    parts = re.split(r"(\W)", value)
+                    permuted = "".join(parts[::-1])
+                    assert max(score(task, write_attempt([(name, arguments)]), env)) > 0
+                    changed = score(task, write_attempt([(name, {**arguments, key: permuted})]), env)
+                    assert permuted == value or changed == ZEROS
+                    checked += 1
+    assert checked >= 20
 
 
 def test_a_market_without_money_has_a_front_of_nothing() -> None:
@@ -639,7 +723,7 @@ def test_own_objectives_have_no_inherited_front() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"difficulty": {"request": 3}}, "tools difficulty request=3.*the knobs are requests, distractors"),
+        ({"difficulty": {"request": 3}}, "difficulty request=3.*the knobs are requests, distractors"),
         ({"difficulty": {"requests": (3, 2)}}, r"two ascending numbers from 1 to 8, got \(3, 2\)"),
         ({"difficulty": {"no_call": 2}}, "less than or equal to 1"),
         ({"mode": "hard"}, "unknown mode 'hard'"),

@@ -1,4 +1,4 @@
-"""``vpo/Tools-v0``: requests that are met by calling tools, one response an episode."""
+"""``vpo/Tools-v0``: requests that are met by calling tools."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from envs_data.readers import OnBadRow
-from vpo_envs.core import Split, UnknownFront
-from vpo_envs.data_env import BUILTIN, DataTextEnv, Mode
+from vpo_envs.core import UnknownFront
+from vpo_envs.data_env import DataTextEnv, Mode
+from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import non_dominated
+from vpo_envs.tasks.tools.front import front_attempts
 from vpo_envs.tasks.tools.generator import ToolsConfig, draw_task
-from vpo_envs.tasks.tools.market import draw_market_task, front_attempts
+from vpo_envs.tasks.tools.market import draw_market_task
 from vpo_envs.tasks.tools.rows import read_rlla_row
 from vpo_envs.tasks.tools.scoring import CONFLICT, PAPER, ToolsOutcome, evaluate
 from vpo_envs.tasks.tools.task import ToolsTask
@@ -38,8 +38,8 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         {"name": "book_table", "parameters": {"venue": "Brailan", "guests": 4}}
         </tool_call></answer>
 
-    One JSON object for each call, at most 64. Tags that the thinking speaks of are part of the thinking. Two attempts
-    with the same calls, in any order, are the same answer, whatever the thinking says.
+    One JSON object per call, at most 64. Tags inside the thinking are part of the thinking. Two attempts with the same
+    calls, in any order, are the same answer, whatever they think.
 
     ## Observation space
 
@@ -55,18 +55,20 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     3. ``arg_value``: mean over paired calls of how far the values of the gold arguments agree.
 
     Only calls to the same tool are paired, so that the sum of the last two is highest; a call without a partner, on
-    either side, counts 0. Values agree by type: numbers by value (also where a string is nothing but a number),
-    booleans and null exactly, other strings by token F1, lists by position, objects by key. Where no call is wanted all
-    four are 1 for a well-formed real reply, and 0 for anything else: at least three different words, no tags, not
-    copied from the prompt and, in generated tasks, with the fact that is asked for and no other.
+    either side, counts 0. Values are compared by type: numbers by value (also where a string is nothing but a number),
+    booleans and null exactly, other strings exactly in generated tasks and by token F1 in rows of ToolRL, lists by
+    position, objects by key. Where no call is wanted all four are 1 for a well-formed real reply, and 0 for anything
+    else: at least three different words, no tags, not copied from the prompt and, in generated tasks, a plain statement
+    of the fact that is asked for and of no other.
 
     With ``mode="conflict"`` a request has four parts, each of which an exact tool or a quick one can do, at a price;
     the credits do not suffice for everything. The objectives are ``request_1`` to ``request_4``: the accuracy of the
-    tool that did this part, 0 if none did. All are 0 for an attempt that is not well-formed, costs more than the budget
-    or calls a tool that is not listed. Every instance is certified: the all-ones vector is out of reach, the front has
-    three points or more, and the best three attempts beat the best one by 0.05 in expected utility.
+    tool that did this part with exactly the right arguments, 0 if none did. All are 0 for an attempt that is not
+    well-formed, costs more than the budget or calls a tool that is not listed. Every instance is certified: the
+    all-ones vector is unattainable, the front has at least three points, and the best three attempts beat the best one
+    by 0.05 in expected utility.
 
-    ``pareto_front()`` is exact: in paper mode the gold attempt, in conflict mode all that the credits can buy.
+    ``pareto_front()`` is exact: the gold attempt in paper mode, all that the credits can buy in conflict mode.
 
     ## Starting state
 
@@ -86,15 +88,9 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     * v0: first version.
 
     Args:
-        source: ``"builtin"``, or ToolRL's rlla rows: parquet chat rows, or ``instruction``, ``input``, ``output``.
         mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.tools.generator.ToolsConfig``.
-        on_bad_row: ``"error"`` or ``"skip"``.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        num_answers: Attempts per response.
-        answers_as_steps: One attempt a step.
-        data_seed: Which stream of tasks.
-        render_mode: ``"ansi"`` or ``None``.
+        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads ToolRL's rlla rows.
     """
 
     task_type = ToolsTask
@@ -102,32 +98,11 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     modes = ("paper", "conflict")
     objectives = PAPER
 
-    def __init__(
-        self,
-        *,
-        source: str = BUILTIN,
-        mode: Mode = "paper",
-        difficulty: dict[str, Any] | None = None,
-        on_bad_row: OnBadRow = "error",
-        split: Split = "train",
-        num_answers: int = 1,
-        answers_as_steps: bool = False,
-        data_seed: int = 0,
-        render_mode: str | None = None,
-    ) -> None:
-        self.config = tools_config(difficulty)
+    def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
+        self.config = read_knobs(ToolsConfig(), difficulty)
         if mode == "conflict" and type(self).objectives is PAPER:
             self.objectives = CONFLICT
-        super().__init__(
-            source=source,
-            mode=mode,
-            on_bad_row=on_bad_row,
-            split=split,
-            num_answers=num_answers,
-            answers_as_steps=answers_as_steps,
-            data_seed=data_seed,
-            render_mode=render_mode,
-        )
+        super().__init__(mode=mode, **options)
 
     def read_row(self, raw: Mapping[str, Any]) -> ToolsTask:
         """Read a row of rlla."""
@@ -138,7 +113,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         return (draw_market_task if self.mode == "conflict" else draw_task)(rng, self.config, self.split)
 
     def prompt(self, task: ToolsTask, num_answers: int) -> str:
-        """The tools, the conversation and the tags that are wanted."""
+        """Return the tools, the conversation and the tags to fill in."""
         self._check_mode(task)
         return full_prompt(task, num_answers)
 
@@ -147,19 +122,19 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         return read_attempt(text)
 
     def evaluate(self, task: ToolsTask, answer: Attempt) -> ToolsOutcome:
-        """Compare the attempt with what is wanted."""
+        """Compare an attempt with what the task wants."""
         self._check_mode(task)
         return evaluate(task, answer)
 
     def feasible(self, outcome: ToolsOutcome) -> bool:
-        """In conflict mode only a well-formed attempt within the budget earns anything."""
+        """Return whether the attempt earns anything: in conflict mode, if it is well-formed and within the budget."""
         return self.mode == "paper" or (outcome.well_formed and outcome.within_budget)
 
     def outcome_front(self, task: ToolsTask) -> Sequence[tuple[ToolsOutcome, str]]:
-        """The outcome of the gold attempt; in conflict mode of every attempt that no other beats in service and cost.
+        """Return the outcome of the gold attempt; in conflict mode, of every affordable non-dominated attempt.
 
         Raises:
-            UnknownFront: The subclass has objectives or facts of its own, for which this need not hold.
+            UnknownFront: The subclass has objectives of its own, or overrides ``evaluate`` or ``feasible``.
         """
         own = type(self)
         known = {*PAPER, *CONFLICT}
@@ -177,7 +152,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         return [(self.evaluate(task, self.parse(answer)), answer) for answer in answers]
 
     def demonstrations(self, task: ToolsTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """In paper mode the gold attempt each time; in conflict mode attempts of the front, different if possible."""
+        """Return the gold attempt each time; in conflict mode attempts of the front, different if possible."""
         if task.market is None:
             return [self.outcome_front(task)[0][1]] * num_answers
         answers = front_attempts(task.market)
@@ -191,18 +166,3 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
                 f"a task {'without' if task.market is None else 'with'} a market does not fit mode={self.mode!r}: "
                 f"make the environment with mode={'paper' if task.market is None else 'conflict'!r}"
             )
-
-
-def tools_config(difficulty: Mapping[str, Any] | None) -> ToolsConfig:
-    """The generator's configuration with some knobs replaced.
-
-    Raises:
-        ValueError: Unknown knob, or a value out of range.
-    """
-    try:
-        return ToolsConfig.model_validate(dict(difficulty or {}))
-    except ValidationError as error:
-        first = error.errors()[0]
-        knob = ".".join(str(part) for part in first["loc"]) or "difficulty"
-        known = ", ".join(ToolsConfig.model_fields)
-        raise ValueError(f"tools difficulty {knob}={first['input']!r}: {first['msg']}; the knobs are {known}") from None

@@ -1,4 +1,4 @@
-"""Random tools, requests and gold calls."""
+"""Random tools, requests and gold calls, and conversations that need no call."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ToolsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     requests: tuple[int, int] = Field((1, 3), description="calls that a request needs; conflict mode always has four")
-    distractors: tuple[int, int] = Field((1, 4), description="tools that are of no use to the request")
+    distractors: tuple[int, int] = Field((1, 4), description="tools that are useless for the request")
     siblings: float = Field(
-        0.4, ge=0.0, le=1.0, description="chance that a tool has a look-alike with the same parameters beside it"
+        0.4, ge=0.0, le=1.0, description="probability that a tool has a look-alike with the same parameters"
     )
-    repeats: float = Field(0.2, ge=0.0, le=1.0, description="chance that two calls go to the same tool")
-    opaque: float = Field(0.3, ge=0.0, le=1.0, description="chance that a tool has a meaningless name")
-    no_call: float = Field(0.15, ge=0.0, le=1.0, description="share of the tasks where no call is wanted")
+    repeats: float = Field(0.2, ge=0.0, le=1.0, description="probability that two calls go to the same tool")
+    opaque: float = Field(0.3, ge=0.0, le=1.0, description="probability that a tool has a meaningless name")
+    no_call: float = Field(0.15, ge=0.0, le=1.0, description="share of tasks where no call is wanted")
 
     @model_validator(mode="after")
     def _ranges_hold(self) -> ToolsConfig:
@@ -47,7 +47,7 @@ class Want(NamedTuple):
     values: tuple[Any, ...]
 
     def text(self) -> str:
-        """The request in words."""
+        """Return the request in words."""
         said = " ".join(
             say(parameter, value) for parameter, value in zip(self.service.parameters, self.values, strict=True)
         )
@@ -75,11 +75,11 @@ def draw_task(rng: np.random.Generator, config: ToolsConfig, split: Split) -> To
         tool = tools[want.service.noun]
         calls.append(ToolCall(name=tool.name, parameters=arguments(tool, want)))
     shown = with_distractors(source, list(tools.values()), wants, config)
-    return ToolsTask(instructions=instructions(shown, PAPER_RULES), dialogue=dialogue, calls=tuple(calls))
+    return ToolsTask(instructions=instructions(shown, PAPER_RULES), dialogue=dialogue, calls=tuple(calls), exact=True)
 
 
 def draw_wants(source: random.Random, count: int, repeats: float) -> list[Want]:
-    """``count`` different sub-requests, as far as possible of different services."""
+    """Draw ``count`` different sub-requests; ``repeats`` is the probability that two are for the same service."""
     services = source.sample(SERVICES, count)
     if count > 1 and source.random() < repeats:
         services[1] = services[0]
@@ -93,19 +93,19 @@ def draw_wants(source: random.Random, count: int, repeats: float) -> list[Want]:
 
 
 def draw_want(source: random.Random, service: Service) -> Want:
-    """A sub-request of one service."""
+    """Draw a sub-request of one service."""
     return Want(service, tuple(draw_value(source, parameter) for parameter in service.parameters))
 
 
 def user_turn(source: random.Random, wants: list[Want]) -> str:
-    """The turn of a user who wants all of it."""
+    """Return the turn of a user who asks for all sub-requests."""
     texts = [want.text() for want in wants]
     joined = texts[0] if len(texts) == 1 else "; ".join(texts[:-1]) + "; and " + texts[-1]
     return f"<user> {source.choice(OPENINGS).format(joined)} </user>"
 
 
 def draw_tool(source: random.Random, service: Service, opaque: float, *, sibling: bool = False) -> ShownTool:
-    """A tool for a service, with random names for itself and its parameters; or one that looks like it."""
+    """Draw a tool for a service, or one that looks like it, with random names for itself and its parameters."""
     verb, description = service.sibling if sibling else (service.verb, service.description)
     camel = source.random() < 0.5
     if source.random() < opaque:
@@ -120,14 +120,14 @@ def draw_tool(source: random.Random, service: Service, opaque: float, *, sibling
 
 
 def arguments(tool: ShownTool, want: Want) -> dict[str, Any]:
-    """The arguments with which a tool serves a sub-request."""
+    """Return the arguments with which a tool serves a sub-request."""
     return {key: value for (key, _, _), value in zip(tool.parameters, want.values, strict=True)}
 
 
 def with_distractors(
     source: random.Random, tools: list[ShownTool], wants: list[Want], config: ToolsConfig
 ) -> list[ShownTool]:
-    """The tools among others that are of no use, in random order, no name given twice."""
+    """Return the tools among useless ones, in random order, without repeating a name."""
     used = {want.service.noun for want in wants}
     others = [service for service in SERVICES if service.noun not in used]
     extra = [
@@ -137,7 +137,7 @@ def with_distractors(
     for want in wants:
         if source.random() < config.siblings:
             extra.append(draw_tool(source, want.service, config.opaque, sibling=True))
-    # Nothing bars an opaque name from coming twice; the tools that are wanted go first.
+    # An opaque name may be drawn twice; the tools that are wanted take precedence.
     unique = {tool.name: tool for tool in reversed([*tools, *extra])}
     shown = list(unique.values())
     source.shuffle(shown)
@@ -145,7 +145,7 @@ def with_distractors(
 
 
 def _draw_reply_task(source: random.Random, config: ToolsConfig, split: Split) -> ToolsTask:
-    """A task whose conversation holds the answer already, so that a reply is wanted and no call."""
+    """Draw a task whose conversation already contains the answer, so that a reply is wanted and no call."""
     while True:
         want = draw_wants(source, 1, 0.0)[0]
         tool = draw_tool(source, want.service, config.opaque)
@@ -170,7 +170,9 @@ def _draw_reply_task(source: random.Random, config: ToolsConfig, split: Split) -
         dialogue=dialogue,
         reply=f"The {fields[asked]} was {values[asked]}.",
         mention=(str(values[asked]),),
-        avoid=tuple(str(v) for i, v in enumerate(values) if i != asked and str(v) not in said),
+        avoid=tuple(
+            text for i, v in enumerate(values) if i != asked for text in (fields[i], str(v)) if text not in said
+        ),
     )
 
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import random
-from itertools import product
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vpo_envs.core import Split
 from vpo_envs.generation import split_of_content
 from vpo_envs.pareto import best_set_utility, non_dominated, set_utility, spread_weights
+from vpo_envs.tasks.tools.front import affordable
 from vpo_envs.tasks.tools.generator import ToolsConfig, arguments, draw_tool, draw_wants, user_turn, with_distractors
 from vpo_envs.tasks.tools.task import NUM_REQUESTS, Market, Offer, SubRequest, ToolsTask
-from vpo_envs.tasks.tools.text import ShownTool, instructions, write_attempt
+from vpo_envs.tasks.tools.text import ShownTool, instructions
 
 MARGIN = 0.05
 """By how much the best three attempts must beat the best one in expected utility."""
 
 RULES = (
     "Always begin with <think>. Then make your calls, one JSON object a line in <tool_call>.",
-    "A call costs what its tool costs. All calls of one attempt together may cost at most {budget} credits: an attempt "
-    "that costs more is worth nothing, and so is one that calls a tool which is not listed.",
-    "A sub-request is served by a call to a tool that does it, with exactly the right arguments, and is worth the "
-    "accuracy of that tool; the better one counts where both are called. Each sub-request is a goal of its own.",
+    "Each call costs the price of its tool. The calls of one attempt may cost at most {budget} credits in total: an "
+    "attempt that costs more scores nothing, and so does one that calls a tool that is not listed.",
+    "A sub-request is served by a call to a tool that does it, with exactly the right arguments, and scores the "
+    "accuracy of that tool; if both tools are called, the better one counts. Each sub-request is a separate goal.",
 )
 
 
@@ -65,41 +63,8 @@ def draw_market_task(rng: np.random.Generator, config: ToolsConfig, split: Split
         return ToolsTask(instructions=instructions(shown, rules), dialogue=dialogue, market=market)
 
 
-def front_attempts(market: Market) -> list[str]:
-    """The attempts that no other beats in what the sub-requests get and in cost, each written out.
-
-    All ways to call one tool or none for each sub-request are tried. Calling both, a tool twice or one that serves
-    nothing costs more and serves no more.
-    """
-    served, costs, choices = _ways(market)
-    keep = non_dominated(np.column_stack([served, -costs]))
-    attempts = []
-    for kept, choice in zip(keep, choices, strict=True):
-        if kept and any(offer is not None for offer in choice):
-            calls: list[tuple[str, dict[str, Any]]] = [
-                (offer.tool, request.arguments)
-                for offer, request in zip(choice, market.requests, strict=True)
-                if offer is not None
-            ]
-            attempts.append(write_attempt(calls))
-    # Where nothing can be paid for, all attempts are worth the same, and one stands for all.
-    return attempts or [write_attempt([], "There are not enough credits for any of this.")]
-
-
-def _ways(market: Market) -> tuple[NDArray[np.float64], NDArray[np.float64], list[tuple[Offer | None, ...]]]:
-    """What each affordable choice of offers serves (n, requests), what it costs (n,), and the choice itself."""
-    choices = [
-        choice
-        for choice in product(*[(None, *request.offers) for request in market.requests])
-        if sum(offer.price for offer in choice if offer is not None) <= market.budget
-    ]
-    served = np.array([[0.0 if offer is None else offer.accuracy for offer in choice] for choice in choices])
-    costs = np.array([float(sum(offer.price for offer in choice if offer is not None)) for choice in choices])
-    return served, costs, choices
-
-
 def _is_certified(market: Market) -> bool:
-    points = _ways(market)[0]
+    points = affordable(market)[0]
     points = points[non_dominated(points)]
     if len(points) < 3 or (points == 1.0).all(axis=1).any():
         return False

@@ -12,20 +12,22 @@ from typing import Any
 Arguments = Mapping[str, Any]
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?", re.ASCII)
-TOKEN = re.compile(r"(?<!\w)-?\d+(?:\.\d+)*|\w+|[^\w\s.,:;!?'\"()-]")
+TOKEN = re.compile(r"(?:(?<!\w)-(?=\d))?\w+(?:[-./:@'’+&]\w+)*|[^\w\s.,:;!?'\"()-]")
+"""A word, a number with its sign, a date, a code or an address as a whole; or a symbol that is no punctuation mark."""
 RUN = 5
-"""So many words in a row that another text has too are copied."""
+"""This many words in a row that another text has too are copied."""
 DIGITS = frozenset("0123456789")
 ALL_WAYS = 3
-"""Up to so many calls on either side every assignment is tried, which is faster than the solver."""
+"""Up to this many calls on either side every assignment is tried, which is faster than the solver."""
 
 
-def value_match(gold: Any, given: Any) -> float:
-    """How far two JSON values agree, in [0, 1].
+def value_match(gold: Any, given: Any, exact: bool = False) -> float:
+    """Return how far two JSON values agree, in [0, 1].
 
     Booleans and null agree only with themselves. Numbers are compared by value, and so is a string that is nothing but
-    a number, without leading zeros. Other strings get the F1 of their tokens, lists the mean over positions, objects
-    the mean over the keys of either; what only one side has counts 0. Values of different types do not agree.
+    a number, without leading zeros. Other strings earn 1 if they are equal; if not, the F1 of their tokens, or 0 if
+    ``exact``. Lists earn the mean over positions, objects the mean over the keys of either; what only one side has
+    counts 0. Values of different types do not agree.
     """
     if isinstance(gold, str) and isinstance(given, str) and gold == given:
         return 1.0
@@ -35,22 +37,22 @@ def value_match(gold: Any, given: Any) -> float:
     if gold_number is not None and given_number is not None:
         return float(_equal(gold_number, given_number))
     if isinstance(gold, str) and isinstance(given, str):
-        return token_f1(gold, given)
+        return 0.0 if exact else token_f1(gold, given)
     if isinstance(gold, list) and isinstance(given, list):
         longer = max(len(gold), len(given))
-        return sum(map(value_match, gold, given)) / longer if longer else 1.0
+        return sum([value_match(*pair, exact) for pair in zip(gold, given, strict=False)]) / longer if longer else 1.0
     if isinstance(gold, dict) and isinstance(given, dict):
         keys = gold.keys() | given.keys()
-        # Summed in the order of the gold keys, since that of a set of strings changes from process to process.
-        return sum([value_match(gold[key], given[key]) for key in gold if key in given]) / len(keys) if keys else 1.0
+        # Summed in the order of the gold keys: that of a set of strings changes from process to process.
+        agreed = [value_match(gold[key], given[key], exact) for key in gold if key in given]
+        return sum(agreed) / len(keys) if keys else 1.0
     return 0.0
 
 
 def token_f1(gold: str, given: str) -> float:
-    """F1 of two texts as bags of tokens, in [0, 1]; case does not count.
+    """Return the F1 of two texts as bags of tokens, in [0, 1], regardless of case; see :data:`TOKEN`.
 
-    A token is a word, a number with its sign and its decimals, or a symbol that is no punctuation mark. Texts without
-    tokens agree only if they are equal.
+    A date or a code is a single token, so that only the same one agrees. Texts without tokens agree only if equal.
     """
     gold_tokens, given_tokens = tokens(gold), tokens(given)
     if not gold_tokens or not given_tokens:
@@ -70,53 +72,52 @@ def token_f1(gold: str, given: str) -> float:
 
 
 def tokens(text: str) -> list[str]:
-    """Words, numbers and symbols of a text, folded so that case and compatibility forms do not count."""
+    """Return the tokens of a text, folded so that case and compatibility forms do not matter."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return TOKEN.findall(text.casefold())
 
 
 def runs(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """All runs of ``RUN`` words, in order."""
+    """Return all runs of ``RUN`` words, in order."""
     return list(zip(*[words[i:] for i in range(RUN)], strict=False))
 
 
 def passages(text: str) -> frozenset[tuple[str, ...]]:
-    """The different :func:`runs` of a text."""
+    """Return the different :func:`runs` of a text."""
     return frozenset(runs(tokens(text)))
 
 
 def key_f1(gold: Arguments, given: Arguments) -> float:
-    """F1 of two sets of keys; 1 where both are empty."""
+    """Return the F1 of two sets of keys; 1 if both are empty."""
     total = len(gold) + len(given)
     return 2 * len(gold.keys() & given.keys()) / total if total else 1.0
 
 
-def argument_match(gold: Arguments, given: Arguments) -> float:
-    """Mean agreement of the values over the gold keys, a missing one counting 0.
+def argument_match(gold: Arguments, given: Arguments, exact: bool = False) -> float:
+    """Return the mean agreement of the values over the gold keys, where a missing one counts 0.
 
-    Without gold keys there is nothing to agree with: 1 where the call has no arguments either.
+    Without gold keys there is nothing to agree with: 1 if the call has no arguments either.
     """
     if not gold:
         return float(not given)
-    return sum([value_match(value, given[key]) for key, value in gold.items() if key in given]) / len(gold)
+    return sum([value_match(value, given[key], exact) for key, value in gold.items() if key in given]) / len(gold)
 
 
-def match_calls(gold: Sequence[Arguments], given: Sequence[Arguments]) -> tuple[float, float]:
-    """Sums of :func:`key_f1` and :func:`argument_match` over the best pairing of calls to one tool.
+def match_calls(gold: Sequence[Arguments], given: Sequence[Arguments], exact: bool = False) -> tuple[float, float]:
+    """Return the sums of :func:`key_f1` and :func:`argument_match` over the best pairing of calls to one tool.
 
-    Each call is paired with at most one call of the other side. Of all pairings, one with the highest sum of both is
-    taken.
+    Each call is paired with at most one call of the other side; the best pairing has the highest sum of both.
     """
     if len(gold) == 1 and len(given) == 1:
-        return key_f1(gold[0], given[0]), argument_match(gold[0], given[0])
-    pairs = [[(key_f1(a, b), argument_match(a, b)) for b in given] for a in gold]
+        return key_f1(gold[0], given[0]), argument_match(gold[0], given[0], exact)
+    pairs = [[(key_f1(a, b), argument_match(a, b, exact)) for b in given] for a in gold]
     chosen = _assign([[keys + values for keys, values in row] for row in pairs])
     return sum([pairs[i][j][0] for i, j in chosen]), sum([pairs[i][j][1] for i, j in chosen])
 
 
 def _assign(scores: list[list[float]]) -> list[tuple[int, int]]:
-    """Rows and columns of an assignment with the highest sum."""
+    """Return rows and columns of an assignment with the highest sum."""
     rows, columns = len(scores), len(scores[0])
     if rows <= ALL_WAYS and columns <= ALL_WAYS:
         if rows > columns:

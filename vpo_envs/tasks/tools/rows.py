@@ -1,4 +1,4 @@
-"""Rows of ToolRL's rlla data as tasks: the parquet files with chat rows, and the raw instruction, input and output."""
+"""Rows of ToolRL's rlla data as tasks: chat rows from parquet files, and raw instruction, input and output."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vpo_envs.tasks.tools.text import read_attempt
 
 
 def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:
-    """The task that one row holds.
+    """Return the task of a row.
 
-    Two schemas are known. Raw: ``instruction``, ``input``, ``output``. Chat: ``prompt``, a list of messages with
-    ``role`` and ``content`` of which one is the system's, and ``reward_model`` with the gold attempt as
-    ``ground_truth``. The gold attempt makes calls, or replies.
+    Two schemas are supported. Raw: ``instruction``, ``input``, ``output``. Chat: ``prompt``, a list of messages with
+    ``role`` and ``content``, one of them the system's, and ``reward_model`` with the gold attempt as ``ground_truth``.
+    The gold attempt makes calls or replies.
 
     Raises:
         BadRow: Another schema, a missing or empty field, or a gold attempt that is not well-formed.
@@ -27,7 +27,7 @@ def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:
     elif "prompt" in raw:
         model = raw.get("reward_model")
         if not isinstance(model, Mapping):
-            raise BadRow("reward_model", f"an object with ground_truth is needed, got {_kind(model)}")
+            raise BadRow("reward_model", f"expected an object with ground_truth, got {_kind(model)}")
         gold_field, gold = "reward_model.ground_truth", _text(model, "ground_truth", "reward_model.")
         instructions, dialogue = _read_chat(raw["prompt"])
     else:
@@ -37,7 +37,7 @@ def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:
     except Unparsable as error:
         raise BadRow(gold_field, str(error)) from None
     if not attempt.well_formed:
-        raise BadRow(gold_field, "the gold attempt is not thinking, then well-formed calls or a response")
+        raise BadRow(gold_field, "the gold attempt is not <think>, then well-formed calls or a response")
     if not attempt.calls:
         if not attempt.response:
             raise BadRow(gold_field, "the gold attempt makes no call and its response is empty")
@@ -50,25 +50,25 @@ def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:
 
 
 def _read_chat(prompt: object) -> tuple[str, str]:
-    """The system message, and the others one after another."""
+    """Return the system message, and the other messages joined."""
     if not isinstance(prompt, Sequence) or isinstance(prompt, str):
-        raise BadRow("prompt", f"a list of messages is needed, got {_kind(prompt)}")
+        raise BadRow("prompt", f"expected a list of messages, got {_kind(prompt)}")
     system: list[str] = []
     others: list[str] = []
     for number, message in enumerate(prompt):
         if not isinstance(message, Mapping):
-            raise BadRow(f"prompt.{number}", f"a message with role and content is needed, got {_kind(message)}")
+            raise BadRow(f"prompt.{number}", f"expected a message with role and content, got {_kind(message)}")
         content = _text(message, "content", f"prompt.{number}.")
         (system if message.get("role") == "system" else others).append(content)
     if not system or not others:
-        raise BadRow("prompt", "a system message with the tools and a message of the user are needed")
+        raise BadRow("prompt", "expected a system message with the tools and a user message")
     return "\n\n".join(system), "\n\n".join(others)
 
 
 def _text(row: Mapping[str, Any], field: str, place: str = "") -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
-        raise BadRow(place + field, f"text is needed, got {'empty text' if isinstance(value, str) else _kind(value)}")
+        raise BadRow(place + field, f"expected text, got {'empty text' if isinstance(value, str) else _kind(value)}")
     return value.strip()
 
 

@@ -1,4 +1,4 @@
-"""The facts about an attempt, and the objectives that look at them."""
+"""The outcome of an attempt, and the objectives of both modes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vpo_envs.tasks.tools.text import Attempt, Call
 
 
 class ToolsOutcome(NamedTuple):
-    """The facts about one attempt; what an objective of the tools task looks at."""
+    """The facts about one attempt that the objectives look at."""
 
     well_formed: bool
     calls: int
@@ -28,17 +28,17 @@ class ToolsOutcome(NamedTuple):
     values: float
     """Sum over the paired calls of the mean agreement of their values."""
     real_reply: bool
-    """Where no call is wanted: whether the reply is a real one."""
+    """Whether no call is wanted and the reply is a real one."""
     served: tuple[float, ...]
-    """Conflict mode: what each sub-request got, the accuracy of the best tool that was rightly called for it."""
+    """Conflict mode: accuracy of the best tool that was called correctly for each sub-request."""
     cost: int
     """Conflict mode: credits that the calls cost."""
     within_budget: bool
-    """Conflict mode: whether all calls were to offered tools and could be paid."""
+    """Conflict mode: whether all calls were to offered tools and the budget covers them."""
 
 
 def evaluate(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
-    """The facts about ``attempt``."""
+    """Compare an attempt with what the task wants."""
     if task.market is not None:
         return _evaluate_market(task, attempt)
     names = keys = values = 0.0
@@ -46,7 +46,7 @@ def evaluate(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
     for name, given in _by_name(attempt.calls).items():
         if name in gold:
             names += min(len(gold[name]), len(given))
-            key_sum, value_sum = match_calls(gold[name], given)
+            key_sum, value_sum = match_calls(gold[name], given, task.exact)
             keys += key_sum
             values += value_sum
     real = task.reply is not None and is_real_reply(task, attempt.response)
@@ -75,13 +75,13 @@ def _evaluate_market(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
 
 
 def _served(request: SubRequest, calls: dict[str, list[dict[str, object]]]) -> float:
-    """The accuracy of the best offer that was called with exactly the right arguments."""
+    """Return the accuracy of the best offer that was called with exactly the right arguments."""
     return max(
         [
             offer.accuracy
             for offer in request.offers
             for given in calls.get(offer.tool, ())
-            if key_f1(request.arguments, given) == 1.0 == argument_match(request.arguments, given)
+            if key_f1(request.arguments, given) == 1.0 == argument_match(request.arguments, given, exact=True)
         ],
         default=0.0,
     )
@@ -91,26 +91,26 @@ def _served(request: SubRequest, calls: dict[str, list[dict[str, object]]]) -> f
 
 
 def is_right_kind(outcome: ToolsOutcome) -> float:
-    """1 if well-formed, with calls exactly if calls are wanted, and else with a real reply."""
+    """Return 1 for a well-formed attempt that makes calls where they are wanted, and else a real reply."""
     if outcome.wanted == 0:
         return float(outcome.well_formed and outcome.calls == 0 and outcome.real_reply)
     return float(outcome.well_formed and outcome.calls > 0)
 
 
 def tool_name(outcome: ToolsOutcome) -> float:
-    """F1 of the tools called and wanted, as multisets."""
+    """Return the F1 of the tools called and wanted, as multisets."""
     if outcome.wanted == 0:
         return is_right_kind(outcome)
     return 2 * outcome.right_names / (outcome.calls + outcome.wanted)
 
 
 def arg_key(outcome: ToolsOutcome) -> float:
-    """Mean F1 of the keys of paired calls; an unpaired call on either side counts 0."""
+    """Return the mean F1 of the keys of paired calls; an unpaired call on either side counts 0."""
     return is_right_kind(outcome) if outcome.wanted == 0 else outcome.keys / max(outcome.calls, outcome.wanted)
 
 
 def arg_value(outcome: ToolsOutcome) -> float:
-    """Mean agreement of the values of paired calls; an unpaired call on either side counts 0."""
+    """Return the mean agreement of the values of paired calls; an unpaired call on either side counts 0."""
     return is_right_kind(outcome) if outcome.wanted == 0 else outcome.values / max(outcome.calls, outcome.wanted)
 
 
@@ -122,14 +122,13 @@ PAPER: tuple[Objective, ...] = (
 )
 
 
-def served_value(number: int, outcome: ToolsOutcome) -> float:
-    """What sub-request ``number`` got."""
+def _served_value(number: int, outcome: ToolsOutcome) -> float:
     return outcome.served[number]
 
 
 CONFLICT: tuple[Objective, ...] = tuple(
     # A partial, unlike a lambda, can be pickled with its environment.
-    Objective(f"request_{i + 1}", f"Accuracy of the tool that served sub-request {i + 1}", partial(served_value, i))
+    Objective(f"request_{i + 1}", f"Accuracy of the tool that served sub-request {i + 1}", partial(_served_value, i))
     for i in range(NUM_REQUESTS)
 )
 """One objective for each sub-request of conflict mode."""

@@ -1,4 +1,4 @@
-"""An instance of the tools task: what the model is told, and what a right attempt looks like."""
+"""A request with its tools: what the model is told, and what a right attempt looks like."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from vpo_envs.core import Task
+from vpo_envs.tasks.tools.matching import passages, tokens
 
 MAX_CALLS = 64
 """Most calls of one attempt."""
@@ -62,7 +63,7 @@ class Market(Frozen):
 
     requests: tuple[SubRequest, ...] = Field(min_length=NUM_REQUESTS, max_length=NUM_REQUESTS)
     budget: int = Field(ge=1)
-    """Credits that all calls of one attempt may cost together."""
+    """Credits that all calls of one attempt may cost in total."""
 
     @model_validator(mode="after")
     def _offers_a_tool_once(self) -> Market:
@@ -81,8 +82,8 @@ class Market(Frozen):
 class ToolsTask(Task):
     """One request with its tools.
 
-    Exactly one of ``calls``, ``reply`` and ``market`` says what a right attempt is: these calls, a reply without any
-    call, or whatever trade-off between sub-requests the budget allows.
+    Exactly one of ``calls``, ``reply`` and ``market`` defines a right attempt: these calls, a reply without calls, or
+    any trade-off between sub-requests that the budget allows.
     """
 
     instructions: str = Field(min_length=1)
@@ -97,6 +98,8 @@ class ToolsTask(Task):
     """What a reply must say."""
     avoid: tuple[str, ...] = ()
     """What a reply must not say."""
+    exact: bool = False
+    """Whether texts in arguments must equal the gold ones; otherwise they earn the F1 of their tokens."""
     market: Market | None = None
     """The trade-off of conflict mode."""
 
@@ -119,14 +122,17 @@ class ToolsTask(Task):
 
     @cached_property
     def passages(self) -> frozenset[tuple[str, ...]]:
-        """Runs of words that stand in the prompt and not in the good reply, for telling a reply from a copy."""
-        from vpo_envs.tasks.tools.matching import passages
-
+        """Runs of words of the prompt that the gold reply does not have: a reply full of them is a copy."""
         return passages(f"{self.instructions}\n{self.dialogue}") - passages(self.reply or "")
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Words of the conversation and of the gold reply."""
+        return frozenset(tokens(f"{self.dialogue} {self.reply}"))
 
 
 def plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The arguments, if they are JSON that every reader takes: no infinities, not nested too deeply."""
+    """Return the arguments after a check that they are plain JSON: no infinities, not nested too deeply."""
     if depth(arguments) > MAX_DEPTH:
         raise ValueError(f"arguments are nested deeper than {MAX_DEPTH}")
     json.dumps(arguments, allow_nan=False)
@@ -134,7 +140,7 @@ def plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def depth(value: object) -> int:
-    """How deep lists and objects are nested: 0 for a plain value. Counting stops above ``MAX_DEPTH``."""
+    """Return how deep lists and objects are nested: 0 for a plain value. Counting stops above ``MAX_DEPTH``."""
     level, containers = 0, [value] if isinstance(value, dict | list) else []
     while containers and level <= MAX_DEPTH:
         level += 1

@@ -1,4 +1,4 @@
-"""How a request and its tools are put to a model."""
+"""The prompt of a request with its tools, and the reader of attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vpo_envs.text import answer_tags
 
 
 class ShownTool(NamedTuple):
-    """A tool as the prompt shows it."""
+    """A tool as the prompt lists it."""
 
     name: str
     description: str
@@ -33,15 +33,15 @@ An attempt looks like this:
 <response> your reply to the user </response>"""
 
 PAPER_RULES = (
-    "Always begin with <think>. Then make all the calls that the request needs, one JSON object a line in <tool_call>, "
-    "or reply in <response>, or both.",
-    "Give every parameter a value of its type, as the user said it.",
-    "Call nothing where the conversation already holds what the user asks for: reply in a sentence of your own.",
+    "Always begin with <think>. Then make all the calls that the request needs, one JSON object per line in "
+    "<tool_call>, or reply in <response>, or both.",
+    "Give every parameter a value of its type, exactly as the user stated it.",
+    "If the conversation already contains what the user asks for, call no tool: state it in one plain sentence.",
 )
 
 
 def instructions(tools: Sequence[ShownTool], rules: Sequence[str]) -> str:
-    """Role, tools, format and rules."""
+    """Return the system prompt: role, tools, format and rules."""
     lines = ["You help a user by calling tools. These are the tools:"]
     for number, tool in enumerate(tools, start=1):
         parameters = {
@@ -56,20 +56,20 @@ def instructions(tools: Sequence[ShownTool], rules: Sequence[str]) -> str:
 
 
 def full_prompt(task: ToolsTask, num_answers: int) -> str:
-    """Instructions, conversation, and the tags that are wanted."""
+    """Return the instructions, the conversation and the tags to fill in."""
     tags = [f"{opening} an attempt {closing}" for opening, closing in answer_tags(num_answers)]
     if num_answers == 1:
-        wanted = "Write one whole attempt, from <think> on, between these tags:"
+        wanted = "Write one complete attempt, starting with <think>, between these tags:"
     elif task.market is None:
         wanted = (
-            f"Write {num_answers} different whole attempts, each from <think> on and between its own tags. They are "
-            "judged together, and only the best counts, so let them differ where the request leaves you in doubt:"
+            f"Write {num_answers} different complete attempts, each starting with <think> and between its own tags. "
+            "They are judged together and only the best counts, so let them differ where you are unsure:"
         )
     else:
         wanted = (
-            f"Write {num_answers} different whole attempts, each from <think> on and between its own tags. They are "
-            "judged together: under each weighting of the sub-requests only the best counts, so let them differ in "
-            "which sub-requests they serve, and how well:"
+            f"Write {num_answers} different complete attempts, each starting with <think> and between its own tags. "
+            "They are judged together: under each weighting of the sub-requests only the best of them counts, so let them "
+            "differ in which sub-requests they serve, and how well:"
         )
     return "\n\n".join([task.instructions, task.dialogue, "\n".join([wanted, *tags])])
 
@@ -92,14 +92,14 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What an attempt does. The thinking is no part of it, so the same calls after other thoughts are the same attempt.
+    """What an attempt does, leaving its thinking aside.
 
-    Two attempts are equal if they make the same calls, in any order, are both well-formed or both not and, where there
-    is no call, give the same response.
+    Two attempts are equal if they make the same calls, in any order, and are both well-formed or both not; without
+    calls, if they also give the same response.
     """
 
     key: Hashable
-    """All that equality looks at."""
+    """What equality compares."""
     calls: tuple[Call, ...] = field(compare=False)
     response: str | None = field(compare=False)
     well_formed: bool = field(compare=False)
@@ -108,12 +108,11 @@ class Attempt:
 def read_attempt(text: str) -> Attempt:
     """Read an attempt.
 
-    Thinking ends at the last ``</think>`` that stands right before ``<tool_call>`` or ``<response>``, so tags that are
-    spoken of in the thinking are part of the thinking. Calls are JSON objects one after another; a tag inside one of
-    their strings is part of the string. An attempt is well-formed if it is ``<think>…</think>``, then
-    ``<tool_call>…</tool_call>`` with at least one call, then ``<response>…</response>``, one of the last two at least,
-    and nothing else. What can be read of one that is not is still scored, on everything but its format. Reading takes
-    time linear in the text.
+    Thinking ends at the last ``</think>`` directly before ``<tool_call>`` or ``<response>``, so tags mentioned in the
+    thinking are part of it. Calls are JSON objects one after another; a tag inside one of their strings is part of the
+    string. A well-formed attempt is ``<think>…</think>``, then ``<tool_call>…</tool_call>`` with at least one call,
+    then ``<response>…</response>``, at least one of the last two, and nothing else. What can be read of an ill-formed
+    one is still scored, on everything but its format. Reading takes time linear in the length of the text.
 
     Raises:
         Unparsable: Neither a call nor a response can be read, or there are more than ``MAX_CALLS`` calls.
@@ -141,12 +140,12 @@ def read_attempt(text: str) -> Attempt:
 def write_attempt(
     calls: Sequence[tuple[str, dict[str, Any]]], response: str | None = None, *, thinking: str = "I read the request."
 ) -> str:
-    """An attempt in the format that :func:`read_attempt` reads.
+    """Return an attempt in the format that :func:`read_attempt` reads.
 
     Args:
         calls: Name and arguments of each call.
         response: The response, where there is one.
-        thinking: What stands in ``<think>``.
+        thinking: Content of ``<think>``.
     """
     parts = [f"{THINK}{thinking}{END_THINK}"]
     if calls:
@@ -158,7 +157,7 @@ def write_attempt(
 
 
 def _without_thinking(text: str) -> tuple[str, bool]:
-    """What follows the thinking, and whether the thinking has both its tags."""
+    """Return what follows the thinking, and whether the thinking has both tags."""
     last = None
     for last in END_OF_THINKING.finditer(text):  # noqa: B007 (the last one is used after the loop)
         pass
@@ -170,7 +169,7 @@ def _without_thinking(text: str) -> tuple[str, bool]:
 
 
 def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int, bool]:
-    """Calls from ``start`` on and their frozen forms, where the block ends, and whether it held nothing else."""
+    """Return the calls from ``start`` on, their frozen forms, where they end, and whether nothing else was there."""
     calls: list[Call] = []
     keys: list[Hashable] = []
     clean = True
@@ -181,7 +180,7 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
         try:
             value, start = DECODER.raw_decode(body, start)
         except (ValueError, RecursionError):
-            # Where this object ends is unknown, so what comes after it is not read.
+            # Where this object ends is unknown, so the rest is not read.
             return calls, keys, len(body), False
         try:
             call = _call(value)
@@ -194,17 +193,17 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
 
 
 def _call(value: Any) -> Call:
-    """A decoded object as a call."""
+    """Read a decoded object as a call."""
     if not isinstance(value, dict) or value.keys() != {"name", "parameters"}:
         raise Unparsable("a call has a name and parameters, and nothing else")
     name, arguments = value["name"], value["parameters"]
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise Unparsable("a call's name is a string and its parameters are an object")
+        raise Unparsable("the name of a call is a string, and its parameters are an object")
     return Call(name.strip(), arguments)
 
 
 def freeze(value: Any, level: int = 1) -> Hashable:
-    """A JSON value as something hashable, equal exactly for equal values: 1 and 1.0 are equal, 1 and true are not.
+    """Return a JSON value in a hashable form: 1 and 1.0 stay equal, and 1 and true stay different.
 
     Raises:
         Unparsable: Lists and objects nested deeper than ``MAX_DEPTH``.
@@ -229,7 +228,7 @@ def _skip_blank(text: str, start: int) -> int:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not finite")
     return value
 
 
@@ -238,7 +237,7 @@ def _no_constant(text: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a key that is given twice could stand for either value, so it is refused."""
+    """Return an object, but refuse a key that occurs twice: its value would be ambiguous."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key is given twice")
