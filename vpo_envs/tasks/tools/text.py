@@ -68,8 +68,8 @@ def full_prompt(task: ToolsTask, num_answers: int) -> str:
     else:
         wanted = (
             f"Write {num_answers} different complete attempts, each starting with <think> and between its own tags. "
-            "They are judged together: under each weighting of the sub-requests only the best of them counts, so let them "
-            "differ in which sub-requests they serve, and how well:"
+            "They are judged together: under each weighting of the sub-requests only the best of them counts, so let "
+            "them differ in which sub-requests they serve, and how well:"
         )
     return "\n\n".join([task.instructions, task.dialogue, "\n".join([wanted, *tags])])
 
