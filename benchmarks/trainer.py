@@ -103,11 +103,10 @@ def run_trl(chosen: argparse.Namespace, folder: str) -> None:
     from vpo_agent.adapters.trl_job import grpo_settings, make_adapter
     from vpo_agent.config import make_config
     from vpo_agent.policy.loading import load_model
-    from vpo_agent.trainer import model_path
 
     on_gpu = chosen.device == "cuda"
     config = make_config(settings_of(chosen, folder))
-    model, tokenizer = load_model(model_path(chosen.model), torch.bfloat16 if on_gpu else torch.float32)
+    model, tokenizer = load_model(chosen.model, torch.bfloat16 if on_gpu else torch.float32)
     adapter = make_adapter(config, tokenizer)
     clock = dict.fromkeys(("generate", "score"), 0.0)
 
@@ -314,9 +313,9 @@ def save_qwen_shape(folder: Path) -> int:
     import torch
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    from vpo_agent.trainer import model_path
+    from envs_data import bundled_model_path
 
-    tokenizer = AutoTokenizer.from_pretrained(model_path("tiny-maze"))
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze"))
     shape = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
     shape |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960}
     config = Qwen3Config(

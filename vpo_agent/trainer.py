@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs_data import bundled_model_path
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages
@@ -79,7 +78,7 @@ class Trainer:
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         # The checkpoint of a LoRA run holds adapters; the model under them is the initial one.
         self.policy = LMPolicy.from_pretrained(
-            found if found and not config.lora_rank else model_path(config.model),
+            found if found and not config.lora_rank else config.model,
             device=config.device,
             dtype=config.dtype,
             lora_rank=config.lora_rank,
@@ -97,7 +96,7 @@ class Trainer:
         self.sampler = open_sampler(
             config.backend,
             self.policy,
-            model=model_path(config.model),
+            model=config.model,
             gpu_memory_utilization=config.gpu_memory_utilization,
         )
         self._update = PolicyUpdate(config, self.policy, self.reference)
@@ -263,7 +262,7 @@ class Trainer:
 
     def _load_initial(self) -> LMPolicy:
         config = self.config
-        initial = LMPolicy.from_pretrained(model_path(config.model), device=config.device, dtype=config.dtype)
+        initial = LMPolicy.from_pretrained(config.model, device=config.device, dtype=config.dtype)
         initial.model.requires_grad_(False)
         return initial
 
@@ -318,11 +317,3 @@ class Trainer:
             f"{MAX_BAD_STEPS} steps in a row had a loss or gradient that is not finite, up to step {self.step}: "
             f"lower --learning-rate. {left}"
         )
-
-
-def model_path(model: str) -> str:
-    """Return the folder of a bundled model; any other name or folder unchanged."""
-    try:
-        return str(bundled_model_path(model))
-    except KeyError:
-        return model

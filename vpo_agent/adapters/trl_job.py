@@ -181,11 +181,10 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
     from vpo_agent.runs.checkpoints import write_text_atomically
     from vpo_agent.runs.run_folder import RunFolder
-    from vpo_agent.trainer import model_path
 
     config = job.config
     peft = lora_config(config.lora_rank) if config.lora_rank else None
-    model, tokenizer = load_model(model_path(config.model), torch.float32)
+    model, tokenizer = load_model(config.model, torch.float32)
     adapter = make_adapter(config, tokenizer)
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list

@@ -85,7 +85,8 @@ class LMPolicy(Sampler):
         """Load any Hugging Face causal language model.
 
         Args:
-            name_or_path: A model's name on the Hub or a local folder; saved LoRA adapters are merged into their base.
+            name_or_path: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub or a folder; saved LoRA
+                adapters are merged into their base.
             device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from envs_data import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.libraries import check_libraries
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -56,15 +57,21 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[dtype]
 
 
-def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
-    """Read a causal language model and its tokenizer from the Hub or a folder, onto the CPU.
+def find_bundled(name_or_path: str | Path) -> str:
+    """Return the folder of a bundled model such as ``"tiny-maze"``; any other name or folder unchanged."""
+    name = str(name_or_path)
+    return str(bundled_model_path(name)) if name in BUNDLED_MODELS else name
 
-    What was saved as LoRA adapters is merged into its base model, so that the result is an ordinary model.
+
+def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Read a causal language model, a bundled one or from the Hub or a folder, and its tokenizer onto the CPU.
+
+    Saved LoRA adapters are merged into their base model, so the result is an ordinary model.
 
     Raises:
         ValueError: The model cannot be found or read.
     """
-    name = str(name_or_path)
+    name = find_bundled(name_or_path)
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
@@ -78,8 +85,8 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
-            f"cannot load the model {name!r}: give a folder with a saved model, or a name on the Hugging Face Hub "
-            f"with network access ({lines[0]})"
+            f"cannot load the model {name!r}: give a folder with a saved model, {', '.join(BUNDLED_MODELS)}, or a name "
+            f"on the Hugging Face Hub with network access ({lines[0]})"
         ) from error
     return model, tokenizer
 

@@ -14,7 +14,7 @@ from vpo_agent.report.figures import read_pairs
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import models_of
-from vpo_agent.trainer import EVAL_STREAM, model_path
+from vpo_agent.trainer import EVAL_STREAM
 
 MAX_NEW_TOKENS = 1024
 PROMPTS, K = 200, 30
@@ -88,7 +88,7 @@ def sample_model(model: str, options: SamplingOptions) -> Pool:
     if options.checkpoint is not None:
         raise ValueError(f"--checkpoint chooses one of a run's, and {model!r} is no run: give the checkpoint's folder")
     return _sample(
-        model_path(model),
+        model,
         env=options.env,
         env_kwargs=options.env_kwargs,
         split=options.split or "test",
@@ -112,7 +112,7 @@ def find_checkpoint(folder: Path, config: TrainConfig, wanted: str | None) -> tu
         ValueError: There is no such checkpoint.
     """
     if wanted == "initial":
-        return model_path(config.model), 0
+        return config.model, 0
     found = models_of(folder)
     there = f"it has {', '.join(map(str, found))} and initial" if found else "it has none, only initial"
     if wanted is None:

@@ -368,6 +368,10 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
         LMPolicy.from_pretrained(tmp_path / "nowhere", device="cpu")
 
 
+def test_a_bundled_model_is_found_by_its_name() -> None:
+    assert LMPolicy.from_pretrained("tiny-maze", device="cpu").cached_model.joins_any_time
+
+
 def test_a_damaged_model_is_named(bpe_model: Path, tmp_path: Path) -> None:
     for file in bpe_model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes()[: 1000 if file.suffix == ".safetensors" else None])

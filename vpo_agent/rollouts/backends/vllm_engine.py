@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import find_bundled
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, to_samples
 from vpo_envs.text import answer_tags
@@ -46,7 +47,7 @@ class VLLMSampler(Sampler):
                 from vllm import LLM
 
                 self._llm: Any = LLM(
-                    model=model,
+                    model=find_bundled(model),
                     dtype=str(policy.dtype).removeprefix("torch."),
                     gpu_memory_utilization=gpu_memory_utilization,
                     enable_sleep_mode=True,
