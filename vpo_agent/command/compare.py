@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
     """
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.compare_page import differences_table, facts, means_table
-    from vpo_agent.report.tables import markdown
+    from vpo_agent.report.page import markdown_table
 
     tables = compare_runs(
         arguments.runs,
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, typed: TextIO) -> None:
         pairs=arguments.pairs,
     )
     print("\n".join(facts(tables)) + "\n")
-    print(markdown(*means_table(tables)))
+    print(markdown_table(*means_table(tables)))
     if tables["differences"]:
-        print(f"\nDifferences from {tables['baseline']}\n\n{markdown(*differences_table(tables))}")
+        print(f"\nDifferences from {tables['baseline']}\n\n{markdown_table(*differences_table(tables))}")
     print(f"\n{arguments.out}/ holds report.html, compare.md, compare.json and the figures")

@@ -31,8 +31,8 @@ def train_and_report(job: Job) -> str:
     from vpo_agent.pareto.measures import measures
     from vpo_agent.pareto.summary import summarise
     from vpo_agent.report.figures import draw_curves
+    from vpo_agent.report.learning_curves import plot_learning_curves
     from vpo_agent.report.methods import Method
-    from vpo_agent.report.plots import plot_learning_curves
     from vpo_agent.report.tables import change_rows, change_table
     from vpo_agent.runs.checkpoints import write_text_atomically
     from vpo_agent.runs.run_folder import read_metrics

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.report.compare_figures import draw_differences, draw_learning, draw_measures
-from vpo_agent.report.compare_page import write_html, write_markdown
+from vpo_agent.report.compare_figures import draw_differences, draw_measures
+from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
 from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
 from vpo_agent.report.folder import check_folder, whole_folder
-from vpo_agent.report.methods import Method, common_names
+from vpo_agent.report.learning_curves import draw_learning
+from vpo_agent.report.methods import Method, common_names, units
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.runs import check_comparable, differing_settings, group, read_run
 
@@ -32,24 +33,24 @@ def compare_runs(
     threshold: float | None = None,
     pairs: Sequence[Pair] | str | None = None,
 ) -> dict[str, Any]:
-    """Compare runs on the same prompts and write the folder ``out``, whole or not at all.
+    """Compare runs on the same prompts and write the folder ``out``, completely or not at all.
 
-    Runs that differ in their seed alone are one method. The folder gets ``report.html`` (which needs nothing else),
-    ``compare.md``, ``compare.json`` and the figures; an earlier comparison in it is replaced.
+    Runs that differ only in their seed are one method. The folder gets ``report.html`` (self-contained),
+    ``compare.md``, ``compare.json`` and the figures; it replaces an earlier comparison.
 
     Args:
         folders: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files.
-        labels: A label for each; equal ones are one method. Made from the settings by default.
-        out: The folder.
-        baseline: Label of the method that the others are compared with. Where no method is called ``"vpo"``, the first
-            one stands in for it.
+        labels: A label for each; equal ones are one method. Derived from the settings by default.
+        out: The output folder.
+        baseline: Label of the method that the others are compared with. If it is ``"vpo"`` and no method has that
+            label, the first method is the baseline.
         k: Largest k; all answers of the smallest pool by default.
         threshold: The scalar reward that passes; by default what comes within 0.02 of the exact front's optimum.
-        pairs: Objectives to draw against each other, by position, or as ``"gold,diamond"``; those that conflict by
+        pairs: Objectives to draw against each other, by position or as ``"gold,diamond"``; those that conflict by
             default.
 
     Returns:
-        The tables, as they stand in ``compare.json``: ``methods``, ``measures``, ``differences`` and ``curves``.
+        The content of ``compare.json``: ``methods``, ``measures``, ``differences``, ``curves`` and more.
 
     Raises:
         ValueError: The runs cannot be compared, a label or objective is unknown, ``k`` is more than a pool holds, or
@@ -78,6 +79,7 @@ def compare_runs(
     tables = make_tables(methods, chosen, notes)
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
+        examples = _examples(methods)
         drawn = {
             "curves": draw_curves(methods, folder / "curves.png"),
             "differences": draw_differences(methods, chosen, folder / "differences.png"),
@@ -85,48 +87,37 @@ def compare_runs(
             "learning": draw_learning(methods, folder / "learning.png"),
             "fronts": draw_fronts(methods, pairs, folder / "fronts.png"),
             "answers": draw_answers(methods, folder / "answers.png"),
+            "examples": draw_examples(examples, folder / "examples.png") if examples else None,
         }
-        examples = _examples(methods)
-        drawn["examples"] = draw_examples(examples, folder / "examples.png") if examples else None
-        figures = {name: path for name, path in drawn.items() if path is not None}
-        write_markdown(tables, figures, folder / "compare.md")
-        write_html(tables, figures, examples, folder / "report.html")
+        page = make_page(tables, {name: path for name, path in drawn.items() if path is not None}, examples)
+        # A model can write half a surrogate pair, which UTF-8 cannot encode.
+        (folder / "compare.md").write_text(page.markdown(), encoding="utf-8", errors="replace")
+        (folder / "report.html").write_text(page.html(), encoding="utf-8", errors="replace")
         (folder / MARK).write_text(json.dumps(tables, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return tables
 
 
 def make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """The numbers of the comparison as plain JSON values.
+    """Return the numbers of the comparison as plain JSON values.
 
-    Each ``measures`` row has the mean of one method with its interval over prompts and, of two seeds or more, over
-    seeds; each ``differences`` row the same of a method less the baseline.
+    Each ``measures`` row has the mean of one method with its interval over prompts and, given two seeds or more, over
+    seeds; each ``differences`` row the same of a method minus the baseline.
     """
-    names = common_names(methods)
     measures, differences = [], []
-    for name in names:
-        about = methods[0].summaries[0].measures[name]
-        units = dict.fromkeys(method.unit(name) for method in methods)
+    summary = methods[0].summaries[0]
+    for name in common_names(methods):
+        one = summary.measures[name]
+        about = {"measure": name, "unit": " or ".join(units(methods, name)), "better": one.better}
+        against = baseline.values(name)
         for method in methods:
             values = method.values(name)
-            measures.append(
-                {
-                    "measure": name,
-                    "unit": " or ".join(units),
-                    "better": about.better,
-                    "meaning": about.meaning,
-                    "method": method.label,
-                    **_row(over_prompts(values.mean(axis=0)[:, None]), over_seeds(values.mean(axis=1)[:, None])),
-                    "each_seed": values.mean(axis=1).tolist(),
-                }
-            )
+            row = {**about, "meaning": one.meaning, "method": method.label}
+            row |= _row(over_prompts(values.mean(axis=0)), over_seeds(values.mean(axis=1)))
+            measures.append({**row, "each_seed": values.mean(axis=1).tolist()})
             if method is not baseline:
-                against = baseline.values(name)
-                paired = over_prompts((values.mean(axis=0) - against.mean(axis=0))[:, None])
-                seeds = difference_over_seeds(against.mean(axis=1)[:, None], values.mean(axis=1)[:, None])
-                differences.append(
-                    {"measure": name, "better": about.better, "method": method.label, **_row(paired, seeds)}
-                )
-    summary = methods[0].summaries[0]
+                paired = over_prompts(values.mean(axis=0) - against.mean(axis=0))
+                seeds = difference_over_seeds(against.mean(axis=1), values.mean(axis=1))
+                differences.append({**about, "method": method.label, **_row(paired, seeds)})
     return {
         "baseline": baseline.label,
         "prompts": len(summary.pool.indices),
@@ -147,17 +138,9 @@ def make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str
 def key_measures(methods: Sequence[Method]) -> list[str]:
     """The measures that get a panel each."""
     k = methods[0].summaries[0].k
-    wanted = [
-        "best@1",
-        f"best@{k}",
-        f"pass@{k}",
-        "expected utility",
-        "pool regret",
-        "hypervolume",
-        "coverage",
-        "diversity",
-    ]
-    return [name for name in dict.fromkeys(wanted) if name in common_names(methods)]
+    wanted = ("best@1", f"best@{k}", f"pass@{k}", "expected utility", "pool utility", "hypervolume", "coverage")
+    known = common_names(methods)
+    return [name for name in dict.fromkeys((*wanted, "diversity")) if name in known]
 
 
 def _baseline(methods: Sequence[Method], label: str) -> Method:
@@ -167,14 +150,14 @@ def _baseline(methods: Sequence[Method], label: str) -> Method:
     if label == "vpo":
         return methods[0]
     known = ", ".join(repr(method.label) for method in methods)
-    raise ValueError(f"the baseline {label!r} is none of the methods compared: choose one of {known}")
+    raise ValueError(f"unknown baseline {label!r}: choose one of {known}")
 
 
 def _row(prompts: Band, seeds: Band | None) -> dict[str, Any]:
     return {
-        "mean": float(prompts.mean[0]),
-        "over_prompts": [float(prompts.low[0]), float(prompts.high[0])],
-        "over_seeds": None if seeds is None else [float(seeds.low[0]), float(seeds.high[0])],
+        "mean": float(prompts.mean),
+        "over_prompts": [float(prompts.low), float(prompts.high)],
+        "over_seeds": None if seeds is None else [float(seeds.low), float(seeds.high)],
     }
 
 
@@ -182,14 +165,13 @@ def _curves(method: Method) -> dict[str, Any]:
     out: dict[str, Any] = {"k": method.ks.tolist()}
     for name, values in (("best", method.best), ("pass", method.passed)):
         if values is not None:
-            band = over_prompts(values.mean(axis=0))
-            out[name] = {part: array.tolist() for part, array in band._asdict().items()}
+            out[name] = {part: array.tolist() for part, array in over_prompts(values.mean(axis=0))._asdict().items()}
             out[name]["each_seed"] = values.mean(axis=1).tolist()
     return out
 
 
 def _examples(methods: Sequence[Method]) -> list[tuple[str, list[ExampleSet]]]:
-    """Answers of the first run of each method to the same prompts; none where a pool has no texts."""
+    """Answers of the first run of each method to the same prompts; none if a pool has no texts."""
     found = []
     for method in methods[:EXAMPLE_METHODS]:
         pool = method.summaries[0].pool

@@ -1,4 +1,4 @@
-"""Example sets of answers: as pictures where the environment draws them, and as text."""
+"""Example answers: as pictures if the environment draws them, else as text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.report.figure_style import INK, new_figure, save
 from vpo_agent.report.origin import AnyEnv
+from vpo_agent.report.page import Page
 from vpo_envs import Status
 from vpo_envs.command.show import cut
 from vpo_envs.text import format_answers, split_answers
 
 SHOWN = 3
-"""Answers shown where a rollout holds one alone."""
+"""Rollouts shown if each holds a single answer."""
 PROMPT_CHARS, ANSWER_CHARS = 1200, 600
 
 
@@ -27,37 +28,32 @@ class ExampleSet:
     """Some answers to one prompt."""
 
     index: int
-    """Of the prompt in its split."""
+    """Index of the prompt in its split."""
     prompt: str
     answers: tuple[str | None, ...]
     status: tuple[Status, ...]
     vectors: NDArray[np.float32]
     """(answers, d)."""
     picture: NDArray[np.uint8] | None
-    """Height, width, 3; ``None`` where the environment draws none."""
+    """Height, width, 3; ``None`` if the environment draws none."""
 
 
 def example_sets(pool: Pool, env: AnyEnv, count: int) -> list[ExampleSet]:
-    """The first rollout of the first prompts, not chosen by how good they are.
+    """Return the first rollout of the first ``count`` prompts, not selected by quality.
 
-    Where a rollout holds one answer, the first three rollouts are shown together.
-
-    Args:
-        pool: A pool with its texts.
-        env: The environment it is from.
-        count: How many prompts.
+    If a rollout holds a single answer, the first three rollouts are shown together.
     """
     if pool.responses is None:
         return []
     _, rollouts, m, d = pool.rewards.shape
     taken = 1 if m > 1 else min(SHOWN, rollouts)
     found = []
-    for place in range(min(count, len(pool.indices))):
-        task = env.task(int(pool.indices[place]))
+    for place, index in enumerate(pool.indices[:count].tolist()):
+        task = env.task(index)
         answers = [answer for text in pool.responses[place][:taken] for answer in split_answers(text, m)]
         found.append(
             ExampleSet(
-                index=int(pool.indices[place]),
+                index=index,
                 prompt=env.prompt(task, m),
                 answers=tuple(answers),
                 status=tuple(Status(int(code)) for code in pool.status[place, :taken].ravel()),
@@ -84,9 +80,9 @@ def _picture(env: AnyEnv, task: Any, answers: Sequence[str | None]) -> NDArray[n
 
 
 def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Path) -> Path | None:
-    """Pictures of the same prompts side by side: a column for each method; for each prompt where there is one method.
+    """Draw pictures of the same prompts side by side; return ``None`` if there are none.
 
-    ``None`` where there is no picture.
+    Several methods get a column each; a single method gets a column for each prompt.
     """
     grid: list[list[tuple[str, NDArray[np.uint8]]]] = []
     for label, sets in columns:
@@ -109,18 +105,16 @@ def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Pat
     return save(figure, path)
 
 
-def example_text(one: ExampleSet, objectives: Sequence[str]) -> str:
-    """An example in Markdown."""
-    lines = [f"### Prompt {one.index}", "", _fenced(cut(one.prompt, PROMPT_CHARS)), ""]
-    for place, (answer, status, vector) in enumerate(zip(one.answers, one.status, one.vectors, strict=True), start=1):
-        rewards = ", ".join(f"{name} {value:.2f}" for name, value in zip(objectives, vector, strict=True))
-        lines += [f"Answer {place}: {status.name.lower().replace('_', ' ')}; {rewards}", ""]
-        if answer is not None:
-            lines += [_fenced(cut(answer.strip(), ANSWER_CHARS)), ""]
-    return "\n".join(lines)
-
-
-def _fenced(text: str) -> str:
-    longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
+def add_examples(page: Page, columns: Sequence[tuple[str, Sequence[ExampleSet]]], objectives: Sequence[str]) -> None:
+    """Add the answers to the page as text, prompt by prompt."""
+    for place, first in enumerate(columns[0][1]):
+        page.heading(f"Prompt {first.index}", 3)
+        page.text(cut(first.prompt, PROMPT_CHARS))
+        for label, sets in columns:
+            one = sets[place]
+            for number, (answer, status, vector) in enumerate(zip(one.answers, one.status, one.vectors, strict=True)):
+                rewards = ", ".join(f"{name} {value:.2f}" for name, value in zip(objectives, vector, strict=True))
+                who = f"{label}, answer" if label else "Answer"
+                page.paragraph(f"{who} {number + 1}: {status.name.lower().replace('_', ' ')}; {rewards}")
+                if answer is not None:
+                    page.text(cut(answer.strip(), ANSWER_CHARS))

@@ -1,14 +1,14 @@
 """How figures look: palette, axes, legends, and how a figure becomes a file.
 
 Drawn with matplotlib's objects alone, never pyplot: no global figure, back end or style is read or set, so the
-functions may be called from threads, servers and notebooks. Colours are Okabe and Ito's, which stay apart for
-colour-blind readers, and every curve also has its own marker.
+functions may be called from threads, servers and notebooks. Colours are Okabe and Ito's, which colour-blind readers
+can tell apart, and every curve also has its own marker.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,27 +18,40 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 PALETTE = ("#56606b", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
-ROUND_STEPS = (1, 2, 2.5, 5, 10)
+BAND_ALPHA = 0.16
 WIDTH_INCHES, DPI = 9.0, 200  # 1800 pixels: sharp on the 900 of a README
 
 
+def colour(number: int) -> str:
+    """The colour of the ``number``-th method; grey is reserved for what is not a method."""
+    return PALETTE[1:][number % (len(PALETTE) - 1)]
+
+
+def marker(number: int) -> str:
+    """The marker of the ``number``-th method."""
+    return MARKERS[number % len(MARKERS)]
+
+
 def new_figure(height: float, width: float = WIDTH_INCHES) -> Figure:
-    """An empty figure of that height and width in inches."""
+    """Return an empty figure of that height and width in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.08, wspace=0.03, hspace=0.04)
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=PAPER, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
 
-def dress(axes: Axes, title: str) -> None:
-    """Light theme, said in full so that a reader's own matplotlib style changes nothing."""
+def dress(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
+    """Apply the light theme in full, so that a reader's own matplotlib style changes nothing."""
     axes.set_facecolor(PAPER)
     axes.set_title(title, loc="left", color=INK, fontsize=11.5, fontweight="bold")
+    axes.set_xlabel(x, color=FAINT_INK, fontsize=11)
+    axes.set_ylabel(y, color=FAINT_INK, fontsize=11)
     axes.grid(visible=True, color=GRID, lw=0.8, ls="-")
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
@@ -48,33 +61,32 @@ def dress(axes: Axes, title: str) -> None:
     axes.tick_params(colors="#b4bac1", labelcolor=FAINT_INK, labelsize=10, length=3)
 
 
-def legend_above(figure: Figure, entries: Mapping[str, Artist], columns: int = 4) -> None:
-    """One legend for the whole figure, above it, where it hides nothing."""
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside upper center",
-        ncols=min(columns, len(entries)),
-        frameon=False,
-        fontsize=10.5,
-        labelcolor=INK,
-    )
+def round_ticks(most: int, whole: bool = False) -> MaxNLocator:
+    """Return a locator of at most so many round numbers; ``whole`` ones are integers."""
+    return MaxNLocator(nbins=most, integer=whole, steps=(1, 2, 2.5, 5, 10))
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the PNG beside its place and move it there, so that nobody ever reads half a picture."""
-    target = Path(path)
-    if target.suffix.lower() != ".png":
-        raise ValueError(f"plots are PNG images; got the path {str(target)!r}; end it in .png")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{uuid4().hex}.part")
-    try:
-        # Without the version of matplotlib, the same data give the same bytes.
-        figure.savefig(unfinished, format="png", dpi=DPI, facecolor=PAPER, metadata={"Software": None})
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return target
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Write a name beside each row, from the top."""
+    axes.set_yticks(range(len(names)), list(names))
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", labelcolor=INK, length=0)
+
+
+def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
+    """Make the x axis logarithmic, with numbers of answers written where there is room."""
+    ticks = readable_ticks(ks.astype(float))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
+    axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
+
+
+def at_ticks(ks: NDArray[np.int_]) -> list[int]:
+    """The positions of the numbers of answers written on the axis: only they get a marker."""
+    ticks = readable_ticks(ks.astype(float))
+    return [place for place, k in enumerate(ks) if k in ticks]
 
 
 def readable_ticks(ks: NDArray[np.floating]) -> list[float]:
@@ -90,3 +102,32 @@ def readable_ticks(ks: NDArray[np.floating]) -> list[float]:
         if min(abs(np.log(k / other)) for other in chosen) >= room:
             chosen.append(k)
     return sorted(set(chosen))
+
+
+def legend_above(figure: Figure, entries: Mapping[str, Artist], columns: int = 4) -> None:
+    """Add one legend for the whole figure, above it, where it hides nothing."""
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside upper center",
+        ncols=min(columns, len(entries)),
+        frameon=False,
+        fontsize=10.5,
+        labelcolor=INK,
+    )
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write the PNG beside its destination and move it there, so that nobody ever reads half a picture."""
+    target = Path(path)
+    if target.suffix.lower() != ".png":
+        raise ValueError(f"plots are PNG images; got the path {str(target)!r}; end it in .png")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    try:
+        # Without matplotlib's version in the file, the same data give the same bytes.
+        figure.savefig(unfinished, format="png", dpi=DPI, facecolor=PAPER, metadata={"Software": None})
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target

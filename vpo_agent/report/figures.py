@@ -12,23 +12,27 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from vpo_agent.pareto.fronts import non_dominated
 from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.report.figure_style import (
+    BAND_ALPHA,
     FAINT_INK,
     INK,
-    MARKERS,
     PALETTE,
     PAPER,
-    ROUND_STEPS,
+    at_ticks,
+    colour,
     dress,
     legend_above,
+    log_axis,
+    marker,
+    name_rows,
     new_figure,
-    readable_ticks,
+    round_ticks,
     save,
 )
 from vpo_agent.report.methods import Method
@@ -48,53 +52,37 @@ OUTCOMES = (
 BUBBLE = 900.0
 """Area in square points of a bubble that holds every answer."""
 BINS = 20
-"""Rewards are joined to bubbles on a grid of this many steps from 0 to 1."""
-
-
-def colour(number: int) -> str:
-    """The colour of the ``number``-th method; grey is left for what is no method."""
-    return PALETTE[1:][number % (len(PALETTE) - 1)]
-
-
-def marker(number: int) -> str:
-    """The marker of the ``number``-th method."""
-    return MARKERS[number % len(MARKERS)]
+"""Rewards are grouped into bubbles on a grid of this many steps from 0 to 1."""
 
 
 def draw_curves(methods: Sequence[Method], path: Path) -> Path:
-    """best@k and, where something passes, pass@k against k on a logarithmic axis.
+    """Draw best@k and, if a threshold is known, pass@k against k on a logarithmic axis.
 
-    The band is the 95 % interval over prompts of the mean over seeds; a thin line is a single seed. With one method
-    alone, best@k with whole rollouts as the unit is drawn as well.
+    The band is the 95 % interval over prompts of the mean over seeds; a thin line is a single seed. A single method
+    also gets best@k with rollouts drawn whole.
     """
-    panels: list[tuple[str, str]] = [("best", "best@k (scalar reward, 0 to 1)")]
-    if all(method.passed is not None for method in methods):
-        panels.append(("passed", "pass@k (share of prompts)"))
+    panels = {"best@k (scalar reward, 0 to 1)": [method.best for method in methods]}
+    passed = [method.passed for method in methods if method.passed is not None]
+    if len(passed) == len(methods):
+        panels["pass@k (share of prompts)"] = passed
     figure = new_figure(height=4.4 if len(panels) > 1 else 4.8, width=9.0 if len(panels) == 1 else 11.0)
     legend: dict[str, Artist] = {}
-    for column, (what, label) in enumerate(panels):
+    first = methods[0].summaries[0]
+    for column, (label, curves) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), column + 1)
-        dress(axes, "")
-        for number, method in enumerate(methods):
-            curve = method.best if what == "best" else method.passed
-            assert curve is not None
+        dress(axes, "", x="k, answers to a prompt", y=label)
+        for number, (method, curve) in enumerate(zip(methods, curves, strict=True)):
             name = method.label if len(methods) > 1 else "single answers as the unit"
             legend.setdefault(name, _curve(axes, method.ks, curve, colour(number), marker(number)))
-        if what == "best":
-            if len(methods) == 1 and methods[0].summaries[0].pool.rewards.shape[2] > 1:
-                summary = methods[0].summaries[0]
-                sets = _curve(axes, summary.set_ks, methods[0].best_of_sets, PALETTE[2], "s")
-                legend["whole rollouts as the unit"] = sets
-            optimum = methods[0].summaries[0].optimum
-            if optimum is not None:
-                legend["optimum of the exact fronts"] = axes.axhline(
-                    float(optimum.mean()), color=INK, lw=1.3, ls=(0, (5, 3)), zorder=2
-                )
+        if column == 0 and len(methods) == 1 and first.pool.rewards.shape[2] > 1:
+            sets = _curve(axes, first.set_ks, methods[0].best_of_sets, PALETTE[2], "s")
+            legend["whole rollouts as the unit"] = sets
+        if column == 0 and first.optimum is not None:
+            optimum = float(first.optimum.mean())
+            legend["optimum of the exact fronts"] = axes.axhline(optimum, color=INK, lw=1.3, ls=(0, (5, 3)), zorder=2)
         log_axis(axes, methods[0].ks)
-        axes.set_xlabel("k, answers to a prompt", color=FAINT_INK, fontsize=11)
-        axes.set_ylabel(label, color=FAINT_INK, fontsize=11)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=ROUND_STEPS))
-    legend["band: 95 % interval over prompts"] = Patch(facecolor=INK, alpha=0.16, lw=0)
+        axes.yaxis.set_major_locator(round_ticks(7))
+    legend["band: 95 % interval over prompts"] = Patch(facecolor=INK, alpha=BAND_ALPHA, lw=0)
     if any(len(method.summaries) > 1 for method in methods):
         legend["thin line: one training seed"] = Line2D([], [], color=FAINT_INK, lw=0.8)
     legend_above(figure, legend)
@@ -102,9 +90,9 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
 
 
 def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, shade: str, symbol: str) -> Artist:
-    """One method's curve: values (S, N, c)."""
+    """Draw one method's curve, values (S, N, c)."""
     band = over_prompts(values.mean(axis=0))
-    axes.fill_between(ks, band.low, band.high, color=shade, alpha=0.16, lw=0)
+    axes.fill_between(ks, band.low, band.high, color=shade, alpha=BAND_ALPHA, lw=0)
     if len(values) > 1:
         for seed in values.mean(axis=1):
             axes.plot(ks, seed, color=shade, lw=0.8, alpha=0.75, zorder=2)
@@ -113,30 +101,14 @@ def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, shade: str, symbol:
     return line
 
 
-def at_ticks(ks: NDArray[np.int_]) -> list[int]:
-    """Places of the numbers of answers that are written on the axis: only they get a marker."""
-    ticks = readable_ticks(ks.astype(float))
-    return [place for place, k in enumerate(ks) if k in ticks]
-
-
-def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
-    """Numbers of answers, in logarithms, with whole numbers written where there is room."""
-    ticks = readable_ticks(ks.astype(float))
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
-    axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
-
-
 # ------------------------------------------------------------------------------------------ fronts
 
 
 def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
-    """Pairs of objectives from ``"gold,diamond"``, several of them with ``;`` between.
+    """Read pairs of objectives from ``"gold,diamond"``; several are separated by ``;``.
 
     Raises:
-        ValueError: An unknown objective, not two of them, or the same one twice.
+        ValueError: An objective is unknown, or a pair is not two different ones.
     """
     known = list(objectives)
     found = []
@@ -152,23 +124,21 @@ def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
 
 
 def default_pairs(pool: Pool, count: int = 2) -> list[Pair]:
-    """The pairs of objectives with the most points to trade between: on the fronts, or else among the answers."""
-    d = len(pool.objectives)
+    """Return the pairs of objectives with the most points to trade off, on the fronts or else among the answers."""
     sets = _answers(pool) if pool.fronts is None else pool.fronts
 
     def points(pair: Pair) -> float:
-        both = [np.asarray(vectors)[:, list(pair)] for vectors in sets]
-        return float(np.mean([non_dominated(vectors).sum() for vectors in both]))
+        return float(np.mean([non_dominated(np.asarray(vectors)[:, list(pair)]).sum() for vectors in sets]))
 
-    pairs = sorted(combinations(range(d), 2), key=lambda pair: -points(pair))
+    pairs = sorted(combinations(range(len(pool.objectives)), 2), key=lambda pair: -points(pair))
     return [pair for place, pair in enumerate(pairs[:count]) if place == 0 or points(pair) > 1.05]
 
 
 def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) -> Path | None:
-    """Where the answers lie in the plane of two objectives, and where the exact fronts do; a row for each pair.
+    """Draw the answers and the exact fronts in the plane of two objectives; return ``None`` if there is no pair.
 
     A filled bubble's area is the share of all answers with those two rewards, a ring's the share of the points of all
-    exact fronts. Answers of the first run of each method are drawn. ``None`` where there is no pair to draw.
+    exact fronts. Answers of the first run of each method are drawn.
     """
     if not pairs:
         return None
@@ -178,7 +148,8 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     for place, ((across, up), (number, method)) in enumerate(product(pairs, enumerate(methods))):
         pool = method.summaries[0].pool
         axes = figure.add_subplot(rows, columns, place + 1)
-        dress(axes, method.label if len(methods) > 1 and place < columns else "")
+        title = method.label if len(methods) > 1 and place < columns else ""
+        dress(axes, title, x=pool.objectives[across], y=pool.objectives[up])
         both = pool.active[:, across] & pool.active[:, up]
         points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
         _bubbles(axes, points, facecolor=colour(number), alpha=0.75, lw=0)
@@ -190,10 +161,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         axes.set_box_aspect(1)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
-        axes.set_xlabel(pool.objectives[across], color=FAINT_INK, fontsize=11)
-        axes.set_ylabel(pool.objectives[up], color=FAINT_INK, fontsize=11)
-    size = np.sqrt(BUBBLE * 0.1)
-    blank: dict[str, Any] = {"color": "none", "marker": "o", "ms": size}
+    blank: dict[str, Any] = {"color": "none", "marker": "o", "ms": np.sqrt(BUBBLE * 0.1)}
     answers = Line2D([], [], mfc=colour(0) if len(methods) == 1 else FAINT_INK, mec="none", alpha=0.75, **blank)
     legend: dict[str, Artist] = {"a tenth of all answers": answers}
     if methods[0].summaries[0].pool.fronts is not None:
@@ -209,23 +177,22 @@ def _answers(pool: Pool) -> Floats:
 
 
 def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
-    if len(points) == 0:
-        return
-    places, counts = np.unique(np.round(points * BINS) / BINS, axis=0, return_counts=True)
-    axes.scatter(places[:, 0], places[:, 1], s=BUBBLE * counts / counts.sum(), **look)
+    if len(points):
+        places, counts = np.unique(np.round(points * BINS) / BINS, axis=0, return_counts=True)
+        axes.scatter(places[:, 0], places[:, 1], s=BUBBLE * counts / counts.sum(), **look)
 
 
 # ------------------------------------------------------------------------------------------ answers
 
 
 def draw_answers(methods: Sequence[Method], path: Path) -> Path:
-    """What became of the answers, and the mean of each objective with its 95 % interval over prompts."""
+    """Draw what became of the answers, and the mean of each objective with its 95 % interval over prompts."""
     objectives = methods[0].summaries[0].pool.objectives
     rows = len(methods)
     figure = new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
-    dress(left, "What became of the answers")
-    dress(right, "Mean reward of an answer")
+    dress(left, "What became of the answers", x="share of all answers")
+    dress(right, "Mean reward of an answer", x="mean, bar: 95 % interval over prompts")
     legend: dict[str, Artist] = {}
     shares = np.array([np.mean([outcome_shares(one.pool) for one in method.summaries], axis=0) for method in methods])
     start = np.zeros(rows)
@@ -234,16 +201,14 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
             bars = left.barh(range(rows), shares[:, column], left=start, color=shade, height=0.62, lw=0)
             legend[name] = bars[0]
             start = start + shares[:, column]
-    _name_rows(left, [method.label for method in methods])
+    name_rows(left, [method.label for method in methods])
     left.set_ylim(max(rows, 2) - 0.4, -0.6 if rows > 1 else -1)
     left.set_xlim(0, 1)
     left.xaxis.set_major_formatter(PercentFormatter(1.0))
-    left.set_xlabel("share of all answers", color=FAINT_INK, fontsize=11)
     left.grid(visible=False, axis="y")
     offsets = (np.arange(rows) - (rows - 1) / 2) * min(0.16, 0.7 / rows)
     for number, method in enumerate(methods):
-        means = np.stack([method.values(name).mean(axis=0) for name in objectives], axis=1)
-        band = over_prompts(means)
+        band = over_prompts(np.stack([method.values(name).mean(axis=0) for name in objectives], axis=1))
         right.errorbar(
             band.mean,
             np.arange(len(objectives)) + offsets[number],
@@ -255,9 +220,8 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
             mec=PAPER,
             label=method.label,
         )
-    _name_rows(right, objectives)
+    name_rows(right, objectives)
     right.set_xlim(-0.02, 1.02)
-    right.set_xlabel("mean, bar: 95 % interval over prompts", color=FAINT_INK, fontsize=11)
     if rows > 1:
         right.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     legend_above(figure, legend, columns=7)
@@ -265,19 +229,9 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
 
 
 def outcome_shares(pool: Pool) -> Floats:
-    """Share of the answers with each of :data:`OUTCOMES`, adding up to one."""
+    """Return the share of the answers with each of :data:`OUTCOMES`, which add up to one."""
     zero = (_answers(pool) == 0).all(axis=2).ravel()
     status = pool.status.ravel()
     ok = status == Status.OK
-    parts = [ok & ~zero, ok & zero]
-    parts += [
-        status == code
-        for code in (Status.DUPLICATE, Status.UNPARSABLE, Status.MISSING, Status.TIMED_OUT, Status.INVALID)
-    ]
-    return np.array([part.mean() for part in parts])
-
-
-def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), list(names))
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(axis="y", labelcolor=INK, length=0)
+    codes = (Status.DUPLICATE, Status.UNPARSABLE, Status.MISSING, Status.TIMED_OUT, Status.INVALID)
+    return np.array([part.mean() for part in (ok & ~zero, ok & zero, *(status == code for code in codes))])

@@ -31,10 +31,6 @@ class Method:
         """One measure, per seed and prompt, (S, N)."""
         return np.stack([summary.measures[name].values for summary in self.summaries])
 
-    def unit(self, name: str) -> str:
-        """What one value of a measure is of, such as ``"rollout of 3 answers"``."""
-        return " or ".join(dict.fromkeys(summary.measures[name].unit for summary in self.summaries))
-
     @property
     def ks(self) -> NDArray[np.int_]:
         """Numbers of answers on the curves, (c,)."""
@@ -55,6 +51,11 @@ class Method:
     def best_of_sets(self) -> Floats:
         """best@k with rollouts drawn whole, (S, N, s)."""
         return np.stack([summary.best_of_sets for summary in self.summaries])
+
+
+def units(methods: Sequence[Method], name: str) -> list[str]:
+    """What one value of a measure is of, such as ``"rollout of 3 answers"``; methods may differ."""
+    return list(dict.fromkeys(one.measures[name].unit for method in methods for one in method.summaries))
 
 
 def common_names(methods: Sequence[Method]) -> list[str]:

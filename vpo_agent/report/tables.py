@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpo_agent.pareto.intervals import Band, over_prompts
 from vpo_agent.pareto.measures import Measure
+from vpo_agent.report.page import markdown_table
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
@@ -16,10 +17,13 @@ def measure_rows(measures: Sequence[Measure]) -> list[dict[str, Any]]:
     return [{**_about(one), **_band(over_prompts(one.values)), "meaning": one.meaning} for one in measures]
 
 
-def measure_table(rows: Sequence[dict[str, Any]]) -> str:
+def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows of :func:`measure_rows` in Markdown."""
-    body = [[named(row), row["unit"], number(row["mean"]), interval(row), row["meaning"]] for row in rows]
-    return markdown(["measure", "unit", "mean", "95 % interval over prompts", "meaning"], body, "llrrl")
+    body = [
+        [named(row), row["unit"], number(row["mean"]), interval(row["low"], row["high"]), row["meaning"]]
+        for row in rows
+    ]
+    return markdown_table(["measure", "unit", "mean", "95 % interval over prompts", "meaning"], body, "llrrl")
 
 
 def change_rows(before: Sequence[Measure], after: Sequence[Measure]) -> list[dict[str, Any]]:
@@ -41,7 +45,7 @@ def change_rows(before: Sequence[Measure], after: Sequence[Measure]) -> list[dic
     ]
 
 
-def change_table(rows: Sequence[dict[str, Any]]) -> str:
+def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The headline rows of :func:`change_rows` in Markdown."""
     body = [
         [
@@ -50,15 +54,15 @@ def change_table(rows: Sequence[dict[str, Any]]) -> str:
             number(row["before"]),
             number(row["after"]),
             number(row["mean"], signed=True),
-            interval(row, signed=True),
+            interval(row["low"], row["high"], signed=True),
         ]
         for row in rows
         if row["headline"]
     ]
-    return markdown(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
+    return markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
 
 
-def named(row: dict[str, Any]) -> str:
+def named(row: Mapping[str, Any]) -> str:
     """The name of a row's measure, with an arrow in the direction that is better."""
     return str(row["measure"]) + ARROWS[row["better"]]
 
@@ -69,16 +73,9 @@ def number(value: float, signed: bool = False) -> str:
     return f"{rounded:+.3f}" if signed else f"{rounded:.3f}"
 
 
-def interval(row: dict[str, Any], signed: bool = False) -> str:
-    """The interval of a row, in brackets."""
-    return f"[{number(row['low'], signed)}, {number(row['high'], signed)}]"
-
-
-def markdown(head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> str:
-    """A table in Markdown; ``align`` has an l or r for each column."""
-    bars = {"l": "---", "r": "---:"}
-    lines = [head, [bars[side] for side in align], *body]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+def interval(low: float, high: float, signed: bool = False) -> str:
+    """An interval in brackets."""
+    return f"[{number(low, signed)}, {number(high, signed)}]"
 
 
 def _about(one: Measure) -> dict[str, Any]:
@@ -87,7 +84,3 @@ def _about(one: Measure) -> dict[str, Any]:
 
 def _band(band: Band) -> dict[str, float]:
     return {name: float(value) for name, value in band._asdict().items()}
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

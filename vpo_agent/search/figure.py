@@ -1,10 +1,11 @@
-"""Pictures of searches: how many instances are solved, against how many answers were sampled."""
+"""The figure of a search: instances solved against answers sampled."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -12,18 +13,17 @@ from matplotlib.ticker import MaxNLocator
 
 from vpo_agent.report.figure_style import (
     FAINT_INK,
-    MARKERS,
-    PALETTE,
+    INK,
     PAPER,
-    ROUND_STEPS,
+    colour,
     dress,
     legend_above,
+    marker,
     new_figure,
+    round_ticks,
     save,
 )
 from vpo_agent.search.records import TOLERANCE, SearchResult
-
-__all__ = ["plot_solved"]
 
 
 def plot_solved(
@@ -33,8 +33,8 @@ def plot_solved(
 
     Args:
         results: The searches by name, in the order of the legend.
-        path: Where the PNG goes; missing folders are made.
-        tolerance: How near to the optimum counts as solved.
+        path: Where the PNG goes; missing folders are created.
+        tolerance: How near the optimum counts as solved.
 
     Returns:
         The path written.
@@ -49,22 +49,20 @@ def plot_solved(
     panels = [figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)]
     for axes, title in zip(panels, ("Instances solved", "Best scalar reward, mean"), strict=True):
         dress(axes, title)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=ROUND_STEPS))
+        axes.xaxis.set_major_locator(round_ticks(5, whole=True))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for number, (name, result) in enumerate(results.items()):
-        color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
         curves = (result.solved(tolerance).sum(axis=0), result.best().mean(axis=0))
         for axes, curve in zip(panels, curves, strict=True):
             answers = np.arange(1, len(curve) + 1)
-            line = axes.plot(
-                answers, curve, color=color, lw=2.0, marker=marker, ms=6, mec=PAPER, mew=1.0, drawstyle="steps-post"
-            )
-            line[0].set_markevery(max(1, len(curve) // 8))
-            legend[name] = line[0]
+            look: dict[str, Any] = {"color": colour(number), "marker": marker(number), "mec": PAPER}
+            (line,) = axes.plot(answers, curve, lw=2.0, ms=6, mew=1.0, drawstyle="steps-post", **look)
+            line.set_markevery(max(1, len(curve) // 8))
+            legend[name] = line
     optimum = [one.optimum for one in next(iter(results.values())).instances]
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):
-        legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color="#24292f", lw=1.3, ls="--")
+        legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color=INK, lw=1.3, ls="--")
     figure.supxlabel("answers sampled per instance", color=FAINT_INK, fontsize=11)
     legend_above(figure, legend)
     return save(figure, path)

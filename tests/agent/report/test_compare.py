@@ -88,6 +88,15 @@ def test_runs_become_methods_and_a_report(tmp_path: Path, runs: list[Path], caps
     assert "prefers-color-scheme: dark" in text
 
 
+def test_tables_say_that_rollouts_hold_different_numbers_of_answers(tmp_path: Path, runs: list[Path]) -> None:
+    tables = compare_runs(runs, out=tmp_path / "report")
+    units = {row["measure"]: row["unit"] for row in (*tables["measures"], *tables["differences"])}
+    assert units["expected utility"] == "rollout of 3 answers or rollout of 1 answer"
+    assert units["pool utility"] == "pool of 12 answers"
+    for name in ("compare.md", "report.html"):
+        assert units["expected utility"] in (tmp_path / "report" / name).read_text(encoding="utf-8")
+
+
 def test_differences_are_paired_over_prompts_and_welchs_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
     from scipy import stats
 
@@ -184,7 +193,7 @@ def source(**changes: Any) -> Any:
         (lambda: source(method="vpo"), ["--labels", "vpo,vpo"], "are both vpo with seed 0, which is one run, not two"),
         (other, ["--k", "13"], "k=13 cannot be shown: the smallest of the pools counts with 12 answers"),
         (other, ["--pairs", "gold,silver"], "unknown objective 'silver'"),
-        (other, ["--baseline", "max_at_k"], "the baseline 'max_at_k' is none of the methods compared"),
+        (other, ["--baseline", "max_at_k"], "unknown baseline 'max_at_k': choose one of 'vpo', 'grpo'"),
         (other, ["--labels", "a"], "2 runs need as many labels; got 1"),
     ],
 )

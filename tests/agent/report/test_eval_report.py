@@ -174,7 +174,7 @@ def test_a_pool_without_texts_says_why_there_are_no_examples(tmp_path: Path) -> 
 
 def test_an_environment_that_has_changed_shows_no_examples(tmp_path: Path) -> None:
     evaluate_pool(maze_pool(tasks="0" * 32), tmp_path / "out")
-    assert "makes other instances now" in (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
+    assert "now makes other instances" in (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:

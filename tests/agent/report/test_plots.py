@@ -16,8 +16,8 @@ from pools import random_pool
 
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.figures import draw_curves
+from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method
-from vpo_agent.report.plots import plot_learning_curves
 
 
 def run_rows(steps: int) -> list[dict[str, object]]:
@@ -175,5 +175,5 @@ def test_the_same_data_give_the_same_bytes_under_any_style_and_in_threads(tmp_pa
 
 
 def test_plotting_never_loads_pyplot() -> None:
-    code = "import sys, vpo_agent.report.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, vpo_agent.report.learning_curves; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

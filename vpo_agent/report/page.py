@@ -1,0 +1,137 @@
+"""A page that is written once and rendered as Markdown and as HTML.
+
+The HTML needs nothing but itself: images are inline, and there is no script and nothing from a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+
+MAX_PIXELS = 1800
+"""Widest image in HTML; wider ones are shrunk."""
+COLOURS = 128
+"""Figures have few colours, and a palette makes them a third of their size."""
+
+STYLE = """
+:root { color-scheme: light dark;
+  --ink: #24292f; --faint: #57606a; --paper: #ffffff; --line: #d8dee4; --tint: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --faint: #9aa4ae; --paper: #0f1419; --line: #30363d; --tint: #181e25; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 74rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.9rem; margin: 0 0 .4rem; } h2 { font-size: 1.3rem; margin: 2.6rem 0 .5rem; }
+h3 { font-size: 1.05rem; margin: 1.4rem 0 .3rem; }
+p, li { max-width: 50rem; }
+figure { margin: 1rem 0; } figcaption { color: var(--faint); font-size: .93rem; max-width: 50rem; margin-top: .4rem; }
+img { max-width: 100%; height: auto; display: block; background: #fff; border: 1px solid var(--line);
+  border-radius: 8px; padding: .4rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .92rem; margin: .8rem 0;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .32rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { color: var(--faint); font-weight: 600; } .r { text-align: right; white-space: nowrap; }
+tbody tr:hover { background: var(--tint); } code, pre { font: .88em ui-monospace, Menlo, Consolas, monospace; }
+pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+"""
+HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+"""
+
+
+class Page:
+    """The blocks of a page, in order."""
+
+    def __init__(self, title: str) -> None:
+        """Start with the title."""
+        self.title = title
+        self._blocks: list[tuple[str, Callable[[], str]]] = []
+        self.heading(title, 1)
+
+    def heading(self, text: str, level: int = 2) -> None:
+        """Add a heading."""
+        self._add(f"{'#' * level} {text}", lambda: f"<h{level}>{escape(text)}</h{level}>")
+
+    def paragraph(self, text: str) -> None:
+        """Add a paragraph."""
+        self._add(text, lambda: f"<p>{escape(text)}</p>")
+
+    def listing(self, items: Sequence[str]) -> None:
+        """Add a bulleted list."""
+        self._add(
+            "\n".join(f"- {item}" for item in items),
+            lambda: "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>",
+        )
+
+    def text(self, text: str) -> None:
+        """Add a block of preformatted text."""
+        longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+        fence = "`" * max(3, longest + 1)
+        self._add(f"{fence}text\n{text}\n{fence}", lambda: f"<pre>{escape(text)}</pre>")
+
+    def table(self, head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> None:
+        """Add a table; ``align`` has an l or r for each column."""
+        self._add(markdown_table(head, body, align), lambda: _html_table(head, body, align))
+
+    def figure(self, image: Path, alt: str, caption: str = "") -> None:
+        """Add an image file: a link in Markdown, inline in HTML."""
+        link = f"![{alt}]({image.name})"
+        self._add(f"{link}\n\n{caption}" if caption else link, lambda: _html_figure(image, alt, caption))
+
+    def markdown(self) -> str:
+        """The page in Markdown, its images beside it."""
+        return "\n\n".join(text for text, _ in self._blocks) + "\n"
+
+    def html(self) -> str:
+        """The page in one HTML file."""
+        body = "\n".join(render() for _, render in self._blocks)
+        return (
+            f"{HEAD}<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n"
+            "</main>\n</body>\n</html>\n"
+        )
+
+    def _add(self, markdown: str, html: Callable[[], str]) -> None:
+        self._blocks.append((markdown, html))
+
+
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> str:
+    """Return a table in Markdown; ``align`` has an l or r for each column."""
+    bars = {"l": "---", "r": "---:"}
+    rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, *body)]
+    rows.insert(1, [bars[side] for side in align])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _html_table(head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        sides = ((cell, " class=r" if side == "r" else "") for cell, side in zip(cells, align, strict=True))
+        return "<tr>" + "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for cell, side in sides) + "</tr>"
+
+    rows = "\n".join(row(cells, "td") for cells in body)
+    return f'<div class="wide"><table><thead>{row(head, "th")}</thead><tbody>\n{rows}\n</tbody></table></div>'
+
+
+def _html_figure(image: Path, alt: str, caption: str) -> str:
+    from PIL import Image
+
+    with Image.open(image) as opened:
+        picture = opened.convert("RGB")
+    if picture.width > MAX_PIXELS:
+        height = round(picture.height * MAX_PIXELS / picture.width)
+        picture = picture.resize((MAX_PIXELS, height), Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    data = base64.b64encode(out.getvalue()).decode()
+    return (
+        f'<figure><img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
