@@ -1,9 +1,13 @@
 """Your own rewards: a new decomposition is a subclass with another tuple of objectives.
 
-    python examples/custom_rewards.py
+    python examples/custom_rewards.py --name frugal
+    vpo eval runs/frugal
 
-The frugal maze adds a fifth objective, reaching the exit in few steps, to the maze's four. Registered under an id of
-its own, it works everywhere that the maze does: in Gymnasium, with its exact Pareto front, and in the trainer.
+The frugal maze adds a fifth objective to the maze's four: reaching the exit in few steps. Registered under an id of
+its own, it works wherever the maze does: in Gymnasium, with its exact Pareto front, and in the trainer. Its run
+remembers this file, so the commands of ``vpo`` find the environment; without a run, name the file:
+
+    vpo envs examples/custom_rewards.py:custom/FrugalMaze-v0
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from vpo_agent.command.job import train_and_report
-from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.presets import MAZE
+from vpo_agent.command.train import train_script
 from vpo_envs import MazeEnv, Objective, register_env
 
 
@@ -28,22 +32,11 @@ class FrugalMaze(MazeEnv):
 
 register_env("custom/FrugalMaze-v0", f"{__name__}:FrugalMaze")
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "few-steps": {
-        "env": "custom/FrugalMaze-v0",
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
-        "model": "tiny-maze",
-        "steps": 5,
-        "max_new_tokens": 100,
-        "learning_rate": 1e-4,
-        "kl_coef": 0.0,
-        "eval_prompts": 20,
-    }
-}
+PRESETS = {"few-steps": {**MAZE["embedded"], "env": "custom/FrugalMaze-v0", "steps": 5, "eval_prompts": 20}}
 
 
-def main() -> None:
-    """Show one reward vector and the front, then train for a few steps."""
+def show() -> None:
+    """Show the front of one maze, and the reward of a response with two of its routes."""
     env: Any = gym.make("custom/FrugalMaze-v0", preset="embedded", num_answers=2)
     _, info = env.reset(seed=7)
     task = env.unwrapped.task_type.model_validate(info["task"])
@@ -55,8 +48,8 @@ def main() -> None:
     response = "\n".join(f"<answer_{i}>{point.answer}</answer_{i}>" for i, point in enumerate(front[:2], start=1))
     _, reward, *_ = env.step(response)
     print("reward of a response with these two answers:", reward.round(2), "\n")
-    train_and_report(parse_job(None, description=__doc__ or "", presets=PRESETS, default_preset="few-steps"))
 
 
 if __name__ == "__main__":
-    run(main)
+    show()
+    train_script(__doc__ or "", PRESETS)

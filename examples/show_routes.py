@@ -1,6 +1,6 @@
-"""Draw what a trained run answers: one response to each of the first few validation mazes, as one picture.
+"""Draw the routes of a trained run on the first few validation mazes, one response each, as one picture.
 
-python examples/show_routes.py runs/NAME --out routes.png
+    python examples/show_routes.py runs/NAME --out routes.png
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vpo_agent import LMPolicy, make_config
+from vpo_agent import LMPolicy
 from vpo_agent.command.options import run
-from vpo_agent.config import read_config
+from vpo_agent.config import read_run_config
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import checkpoints
 
@@ -25,10 +25,10 @@ def main() -> None:
     parser.add_argument("--mazes", type=int, default=3, help="how many mazes (default: 3)")
     parser.add_argument("--out", type=Path, default=Path("routes.png"), help="picture to write (default: routes.png)")
     arguments = parser.parse_args()
-    config = make_config(read_config(arguments.run / "config.json"))
+    config = read_run_config(arguments.run)
     saved = checkpoints(arguments.run / "checkpoints")
     if not saved:
-        raise ValueError(f"{str(arguments.run)!r} holds no checkpoint: train for longer, or name another run")
+        raise ValueError(f"{str(arguments.run)!r} has no checkpoint: train for longer, or name another run")
     settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.answers_per_rollout}
     env = make_text_env(config.env, **settings, render_mode="rgb_array")
     policy = LMPolicy.from_pretrained(saved[-1])

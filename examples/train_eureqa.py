@@ -4,55 +4,17 @@ In the paper's setting, on a GPU, with generated narratives:
 
     python examples/train_eureqa.py
 
-On EUREQA itself (CC BY-NC 4.0, to be had from its authors), with {split} standing for train, validation and test:
+On EUREQA itself (CC BY-NC 4.0, available from its authors), with {split} standing for train, validation and test:
 
     python examples/train_eureqa.py --env-kwargs '{"source": "eureqa_{split}.jsonl"}'
 
-A smoke run on a CPU, with nothing downloaded; the tiny model knows mazes only, so it learns nothing here:
+A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes, so it learns nothing here:
 
     python examples/train_eureqa.py --preset smoke
 """
 
-from __future__ import annotations
-
-from vpo_agent.command.job import train_and_report
-from vpo_agent.command.options import parse_job, run
-
-PAPER = {
-    "env": "vpo/EUREQA-v0",
-    "model": "Qwen/Qwen3-8B",
-    "steps": 200,
-    "prompts_per_step": 128,
-    "minibatch_prompts": 64,
-    "max_new_tokens": 2048,
-    "num_weights": 100,
-    "weight_sampler": "iid",
-    "learning_rate": 1e-6,
-    "kl_coef": 1e-3,
-    "eval_temperature": 0.7,
-    "eval_every": 25,
-    "microbatch_prompts": 2,
-}
-PRESETS = {
-    "paper": PAPER,
-    "conflict": {**PAPER, "env_kwargs": {"mode": "conflict"}},
-    "smoke": {
-        "env": "vpo/EUREQA-v0",
-        "env_kwargs": {"difficulty": {"dead_ends": 0, "misfits": 0, "strangers": 0}},
-        "model": "tiny-maze",
-        "steps": 2,
-        "prompts_per_step": 2,
-        "rollouts_per_prompt": 2,
-        "max_new_tokens": 16,
-        "eval_prompts": 2,
-    },
-}
-
-
-def main() -> None:
-    """Read the command line, train, report."""
-    train_and_report(parse_job(None, description=__doc__, presets=PRESETS, default_preset="paper"))
-
+from vpo_agent.command.presets import EUREQA as PRESETS
+from vpo_agent.command.train import train_script
 
 if __name__ == "__main__":
-    run(main)
+    train_script(__doc__, PRESETS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vpo_agent.pareto.pool import Pool
 from vpo_envs import Status
-from vpo_envs.command.show import make_text_env
+from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers
 
 N, R, M, D = 3, 4, 2, 3

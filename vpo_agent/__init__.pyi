@@ -20,3 +20,5 @@ from .rollouts.collect import Rollouts as Rollouts
 from .rollouts.collect import collect as collect
 from .rollouts.collect import make_text_env as make_text_env
 from .trainer import Trainer as Trainer
+
+__version__: str

@@ -1,51 +1,83 @@
-"""Every setting of a training run, with its default, range and meaning."""
+"""Every setting of a training run, by group, with its default, range and meaning."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import json
+import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+import gymnasium as gym
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.estimators.losses import Aggregation, KLEstimator
 from vpo_agent.estimators.weights import WeightSampler
+from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import Pool
 
 Backend = Literal["native", "continuous", "vllm"]
 
 DEFAULT_SET_SIZE = 3
 DEFAULT_RUNS_DIR = Path("runs")
+CONFIG_FILE = "config.json"
+RETIRED = ("cuda_graphs",)
+"""Settings of earlier versions; files that hold them are still read."""
+
+T = TypeVar("T")
+Incidental = Annotated[T, "incidental"]
+"""A setting that cannot change results: a resumed run may change it, and it does not tell runs apart."""
+Resumable = Annotated[T, "resumable"]
+"""A setting that changes results, but that a resumed run may change."""
+Evaluated = Annotated[T, "evaluated"]
+"""A setting of the task, the seed or the evaluation: runs that differ in nothing else are of one method."""
 
 
-class TrainConfig(BaseModel):
-    """Settings of one run. They are checked here, before anything is loaded or written."""
-
+class _Group(BaseModel):
     # Without infinities a config survives JSON, which has none.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
-    env: str = Field("vpo/Maze-v0", description="id of a registered environment")
-    env_kwargs: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment, as JSON")
-    model: str = Field(
-        "tiny-maze", description="a Hugging Face causal LM by name or folder, or tiny-maze, the bundled one"
+
+class Run(_Group):
+    """the task, the model, and where the run is stored"""
+
+    env: Evaluated[str] = Field("vpo/Maze-v0", description="id of a registered environment, or MODULE:ID")
+    env_kwargs: Evaluated[dict[str, Any]] = Field(
+        default_factory=dict, description="arguments of the environment, as JSON"
     )
+    imports: Incidental[list[str]] = Field(
+        default_factory=list, description="modules or .py files that register environments of your own"
+    )
+    model: str = Field(
+        "tiny-maze", description="Hugging Face causal LM by name or folder, or tiny-maze, the bundled one"
+    )
+    seed: Evaluated[int] = Field(0, ge=0, description="seeds weights and sampling; the tasks stay the same")
+    steps: Resumable[int] = Field(200, ge=1, description="training steps, each one batch of rollouts")
+    name: Incidental[str | None] = Field(
+        None, description="name of the run's folder; made from task, method, seed and time by default"
+    )
+    runs_dir: Incidental[Path] = Field(DEFAULT_RUNS_DIR, description="folder of all runs")
+    checkpoint_every: Incidental[int] = Field(50, ge=1, description="steps between checkpoints")
+    keep_checkpoints: Incidental[int] = Field(2, ge=1, description="number of newest checkpoints to keep")
+    tracker: Incidental[Literal["none", "wandb", "trackio"]] = Field(
+        "none", description="also log to wandb or trackio (install it first); none: files and TensorBoard only"
+    )
+
+
+class Method(_Group):
+    """how rollouts are scored"""
+
     method: str = Field("vpo", description=f"estimator: {', '.join(available_estimators())}")
-    method_options: dict[str, Any] = Field(default_factory=dict, description="options of the estimator, as JSON")
+    method_options: dict[str, Any] = Field(default_factory=dict, description="options of the estimator, by name")
     num_answers: int | None = Field(
         None, ge=1, description=f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1"
     )
-    seed: int = Field(0, ge=0, description="keys weights and sampling; the tasks stay the same")
-
-    steps: int = Field(200, ge=1, description="training steps, each one batch of rollouts")
-    prompts_per_step: int = Field(16, ge=1, description="prompts in a batch, P")
-    rollouts_per_prompt: int = Field(8, ge=1, description="rollouts of each prompt, G")
-    max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens")
-    temperature: float = Field(1.0, gt=0, description="of sampling in training")
-
     num_weights: int = Field(128, ge=1, description="weight vectors per prompt, K; a power of two for sobol")
     alpha: float = Field(1.0, gt=0, description="Dirichlet concentration of the weights")
     weight_sampler: WeightSampler = Field("sobol", description="how weights are drawn: sobol, or iid as in the paper")
@@ -53,17 +85,25 @@ class TrainConfig(BaseModel):
         None, description="fixed weights of the scalar reward, one per objective; the task's own by default"
     )
 
-    learning_rate: float = Field(1e-6, gt=0, description="AdamW's rate, constant after the warm-up")
-    warmup_steps: int = Field(0, ge=0, description="steps over which the rate rises from zero")
+
+class Sampling(_Group):
+    """the rollouts of a training step"""
+
+    prompts_per_step: int = Field(16, ge=1, description="prompts in a batch, P")
+    rollouts_per_prompt: int = Field(8, ge=1, description="rollouts of each prompt, G")
+    max_new_tokens: int = Field(1024, ge=1, description="length limit of a response, in tokens")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature in training")
+
+
+class Optimisation(_Group):
+    """the gradient steps on a batch of rollouts"""
+
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW's learning rate, constant after the warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps over which the learning rate rises from zero")
     adam_beta2: float = Field(0.999, gt=0, lt=1, description="AdamW's second decay rate")
-    weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled decay")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
-    minibatch_prompts: int | None = Field(
-        None, ge=1, description="prompts per optimizer step; the whole batch by default"
-    )
-    microbatch_prompts: int | Literal["auto"] = Field(
-        "auto", description="prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
-    )
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay")
+    max_grad_norm: float = Field(1.0, gt=0, description="norm to which gradients are clipped")
+    minibatch_prompts: int | None = Field(None, ge=1, description="prompts per optimizer step; all of a batch if none")
     epochs: int = Field(1, ge=1, description="passes over each batch")
     clip_low: float = Field(0.2, ge=0, le=1, description="the probability ratio is clipped below at 1 minus this")
     clip_high: float = Field(0.2, ge=0, description="the probability ratio is clipped above at 1 plus this")
@@ -73,44 +113,51 @@ class TrainConfig(BaseModel):
     kl_estimator: KLEstimator = Field("k3", description="k1, k2 or k3 (low variance)")
     aggregation: Aggregation = Field("token_mean", description="token_mean, sequence_mean or fixed_length")
     importance_cap: float | None = Field(
-        None,
-        gt=0,
-        description="weigh each token by trainer's over sampler's probability, at most this; off by default",
+        None, gt=0, description="cap on the trainer-to-sampler probability ratio that weights each token; none: off"
     )
-
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:0")
-    dtype: str = Field("auto", description="auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
     lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters; 0 trains every weight")
-    gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass to save memory")
-    sample_batch: int = Field(1024, ge=1, description="most responses sampled at one time")
-    backend: Backend = Field(
-        "native", description="what generates: native, continuous (of transformers) or vllm, which must be installed"
-    )
-    gpu_memory_utilization: float = Field(
-        0.5, gt=0, le=1, description="share of the GPU's memory that vllm takes while it generates"
-    )
 
-    scorer_pool: Pool = Field("none", description="where answers are scored: none (here), threads, processes or ray")
-    scorer_workers: int | None = Field(
-        None, ge=1, description="size of that pool; about one for each processor by default"
-    )
 
-    eval_split: Literal["validation", "test"] = Field(
+class Evaluation(_Group):
+    """the held-out prompts before, during and after training"""
+
+    eval_split: Evaluated[Literal["validation", "test"]] = Field(
         "test", description="split of the table before and after training"
     )
-    eval_prompts: int = Field(100, ge=2, description="prompts of that table")
-    eval_answers: int = Field(30, ge=1, description="answers sampled per prompt, rounded up to whole rollouts")
-    eval_temperature: float = Field(1.0, gt=0, description="of sampling in evaluation")
-    eval_every: int = Field(0, ge=0, description="steps between evaluations on validation prompts; 0 for none")
-    eval_every_prompts: int = Field(32, ge=2, description="prompts of an evaluation during training")
-    checkpoint_every: int = Field(50, ge=1, description="steps between checkpoints")
-    keep_checkpoints: int = Field(2, ge=1, description="how many of the newest checkpoints stay")
-    tracker: Literal["none", "wandb", "trackio"] = Field(
-        "none", description="also log to wandb or trackio, which must be installed; none: files and TensorBoard alone"
+    eval_prompts: Evaluated[int] = Field(100, ge=2, description="prompts of that table")
+    eval_answers: Evaluated[int] = Field(
+        30, ge=1, description="answers sampled per prompt, rounded up to whole rollouts"
     )
-    runs_dir: Path = Field(DEFAULT_RUNS_DIR, description="folder of all runs")
-    name: str | None = Field(
-        None, description="name of this run's folder; made from task, method, seed and time by default"
+    eval_temperature: Evaluated[float] = Field(1.0, gt=0, description="sampling temperature in evaluation")
+    eval_every: Incidental[int] = Field(
+        0, ge=0, description="steps between evaluations on validation prompts; 0: never"
+    )
+    eval_every_prompts: Evaluated[int] = Field(32, ge=2, description="prompts of an evaluation during training")
+
+
+class Hardware(_Group):
+    """devices, memory and worker processes"""
+
+    device: Incidental[str] = Field("auto", description="auto, cpu, cuda or cuda:0")
+    dtype: str = Field("auto", description="auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
+    gradient_checkpointing: Incidental[bool] = Field(
+        False, description="recompute activations in the backward pass to save memory"
+    )
+    microbatch_prompts: Incidental[int | Literal["auto"]] = Field(
+        "auto", description="prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
+    )
+    sample_batch: Incidental[int] = Field(1024, ge=1, description="responses sampled at the same time, at most")
+    backend: Evaluated[Backend] = Field(
+        "native", description="sampling engine: native, continuous (of transformers) or vllm (install it first)"
+    )
+    gpu_memory_utilization: Incidental[float] = Field(
+        0.5, gt=0, le=1, description="share of the GPU's memory that vllm takes while it samples"
+    )
+    scorer_pool: Incidental[Pool] = Field(
+        "none", description="where answers are scored: none (in this process), threads, processes or ray"
+    )
+    scorer_workers: Incidental[int | None] = Field(
+        None, ge=1, description="workers of that pool; about one per processor by default"
     )
 
     @field_validator("microbatch_prompts", mode="before")
@@ -121,18 +168,45 @@ class TrainConfig(BaseModel):
             raise ValueError("give a number of prompts from 1, or auto")
         return number
 
+
+GROUPS: dict[str, type[BaseModel]] = {
+    "run": Run,
+    "method": Method,
+    "sampling": Sampling,
+    "optimisation": Optimisation,
+    "evaluation": Evaluation,
+    "hardware": Hardware,
+}
+
+
+class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
+    """Settings of one run, checked before anything is loaded or written.
+
+    Each setting is an attribute; :meth:`grouped` has them as ``config.json`` holds them.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_grouped(cls, values: Any) -> Any:
+        return flat_settings(values) if isinstance(values, Mapping) else values
+
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:
         chosen = estimator(self.method)
         if chosen.answers == "single" and self.answers_per_rollout > 1:
             raise ValueError(
-                f"method {self.method} scores one answer a rollout, but num_answers is {self.num_answers}: "
+                f"method {self.method} scores one answer per rollout, but num_answers is {self.num_answers}: "
                 "set num_answers to 1, or choose vpo or multi_rlvr"
             )
         if self.weight_sampler == "sobol" and self.num_weights & (self.num_weights - 1):
             raise ValueError(
                 f"num_weights must be a power of two for the sobol sampler, got {self.num_weights}: "
                 "choose 64, 128 or 256, or weight_sampler iid"
+            )
+        if self.answers_per_rollout > self.max_new_tokens:
+            raise ValueError(
+                f"{self.answers_per_rollout} answers do not fit into a response of max_new_tokens="
+                f"{self.max_new_tokens}: ask for fewer answers or allow more tokens"
             )
         for name in ("split", "num_answers", "answers_as_steps", "render_mode"):
             if name in self.env_kwargs:
@@ -149,14 +223,29 @@ class TrainConfig(BaseModel):
     @property
     def answers_per_rollout(self) -> int:
         """m: the setting, or the method's usual number."""
-        if self.num_answers is not None:
-            return self.num_answers
-        return 1 if estimator(self.method).answers == "single" else DEFAULT_SET_SIZE
+        return self.num_answers or usual_answers(self.method)
 
     @property
     def eval_rollouts(self) -> int:
         """Rollouts per prompt that give at least ``eval_answers`` answers."""
         return -(-self.eval_answers // self.answers_per_rollout)
+
+    def grouped(self) -> dict[str, dict[str, Any]]:
+        """Return the settings as JSON values, by group and name."""
+        values = self.model_dump(mode="json")
+        return {group: {name: values[name] for name in fields.model_fields} for group, fields in GROUPS.items()}
+
+
+def _marked(*marks: str) -> frozenset[str]:
+    return frozenset(
+        name for name, field in TrainConfig.model_fields.items() if any(mark in field.metadata for mark in marks)
+    )
+
+
+INCIDENTAL = _marked("incidental")
+MAY_CHANGE_ON_RESUME = _marked("incidental", "resumable")
+NOT_OF_THE_METHOD = _marked("incidental", "evaluated")
+"""Runs that differ in no other setting are seeds of one method."""
 
 
 class Job(NamedTuple):
@@ -167,11 +256,24 @@ class Job(NamedTuple):
     overwrite: bool
 
 
+def usual_answers(method: str) -> int:
+    """Return the answers per rollout of a method where ``num_answers`` is not set."""
+    return 1 if estimator(method).answers == "single" else DEFAULT_SET_SIZE
+
+
+def flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by name, from settings by name, by group and name, or both."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat.update(value if name in GROUPS and isinstance(value, Mapping) else {name: value})
+    return flat
+
+
 def make_config(settings: Mapping[str, Any], source: str = "the settings") -> TrainConfig:
     """Check settings and fill in the defaults.
 
     Args:
-        settings: Values by name.
+        settings: Values by name, or by group and name.
         source: Where they come from, for messages.
 
     Raises:
@@ -184,24 +286,83 @@ def make_config(settings: Mapping[str, Any], source: str = "the settings") -> Tr
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read settings from a ``.json`` or ``.toml`` file, such as the ``config.json`` of a run.
+    """Read settings from a YAML, TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
+
+    A line on standard error says where the file is that of a run of an earlier version, or holds settings that no
+    longer exist, which are left out.
+
+    Returns:
+        The settings by name.
 
     Raises:
         ValueError: No such file, not readable, or an unknown setting.
     """
+    values = _read(path)
+    settings = flat_settings(values)
+    retired = [name for name in RETIRED if name in settings]
+    if retired or (path.name == CONFIG_FILE and settings.keys() == values.keys()):
+        dropped = f"; settings that no longer exist are ignored: {', '.join(retired)}" if retired else ""
+        _tell_once(f"{path} has the format of an earlier version{dropped}")
+    for name in settings:
+        if name not in TrainConfig.model_fields and name not in retired:
+            raise ValueError(f"{str(path)!r}: {_unknown(name)}")
+    return {name: value for name, value in settings.items() if name not in retired}
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run; a saved model has a ``config.json`` as well, of another kind."""
+    try:
+        settings = flat_settings(_read(folder / CONFIG_FILE))
+    except ValueError:
+        return False
+    return "env" in settings and "model" in settings
+
+
+def read_run_config(folder: Path) -> TrainConfig:
+    """Return the settings of the run in ``folder``; its environment is registered, by import where it must be.
+
+    Raises:
+        ValueError: No such run, a bad setting, or a module that cannot be imported.
+    """
+    path = folder / CONFIG_FILE
+    settings = read_config(path)
+    # What the user has imported already, such as by --import, counts: the file may have moved since.
+    if settings.get("env") not in gym.registry:
+        import_modules(settings.get("imports", []))
+    return make_config(settings, str(path))
+
+
+class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
+    """Reads ``1e-4`` as a number, as YAML 1.2 does."""
+
+
+_YamlLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
+)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a settings file holds, by name."""
+    kind = path.suffix.lstrip(".").lower()
     try:
         text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        if kind in ("yaml", "yml"):
+            values = yaml.load(text, _YamlLoader)  # a SafeLoader
+        else:
+            values = tomllib.loads(text) if kind == "toml" else json.loads(text)
     except OSError as error:
         raise ValueError(f"cannot read the config file {str(path)!r}: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not valid {path.suffix.lstrip('.') or 'JSON'}: {error}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{str(path)!r} is not valid {kind or 'JSON'}: {reason}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{str(path)!r} must hold settings by name, not a {type(values).__name__}")
-    for name in values:
-        if name not in TrainConfig.model_fields:
-            raise ValueError(f"{str(path)!r}: {_unknown(name)}")
     return values
+
+
+@functools.cache
+def _tell_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _first_reason(error: ValidationError) -> str:

@@ -35,6 +35,7 @@ from vpo_agent.runs.interrupts import Interrupts
 from vpo_agent.runs.progress import Progress
 from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
 from vpo_envs import VectorTextEnv
+from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import Scorer
 
 MAX_BAD_STEPS = 3
@@ -62,6 +63,9 @@ class Trainer:
     """
 
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
+        if not isinstance(config, TrainConfig):
+            raise TypeError(f"Trainer takes a TrainConfig, got a {type(config).__name__}: use make_config")
+        import_modules(config.imports)
         check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
         check_backend(config.backend)
         self.config = config

@@ -43,3 +43,5 @@ from .tasks.tools import ToolsOutcome as ToolsOutcome
 from .tasks.tools import ToolsTask as ToolsTask
 from .text import answer_tags as answer_tags
 from .vector import TextVectorEnv as TextVectorEnv
+
+__version__: str

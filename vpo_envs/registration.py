@@ -1,11 +1,26 @@
-"""Registers the environments with Gymnasium under the namespace ``vpo``."""
+"""Registers the environments with Gymnasium, and makes them by id, also those of other modules."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+if TYPE_CHECKING:
+    from vpo_envs.core import VectorTextEnv
+
+    AnyTextEnv = VectorTextEnv[Any, Any, Any]
 
 
-def register_env(env_id: str, entry_point: str, *, vectorized: bool = True, **kwargs: object) -> None:
+def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
     """Register a vector-reward environment with Gymnasium; registering an id again replaces it.
 
     Gymnasium's passive checker warns at every vector reward, so it is switched off; ``max_episode_steps`` stays unset,
@@ -14,15 +29,13 @@ def register_env(env_id: str, entry_point: str, *, vectorized: bool = True, **kw
     Args:
         env_id: Such as ``"vpo/Maze-v0"``.
         entry_point: ``"module:Class"``; a string, so that the spec survives JSON.
-        vectorized: Whether ``gym.make_vec`` takes :class:`~vpo_envs.vector.TextVectorEnv` for it, which is for text
-            environments alone.
         **kwargs: Default arguments of the constructor, JSON values.
     """
     gym.registry.pop(env_id, None)
     gym.register(
         id=env_id,
         entry_point=entry_point,
-        vector_entry_point=f"vpo_envs.vector:{entry_point.replace(':', '.')}" if vectorized else None,
+        vector_entry_point=f"vpo_envs.vector:{entry_point.replace(':', '.')}",
         disable_env_checker=True,
         kwargs=dict(kwargs),
     )
@@ -31,8 +44,132 @@ def register_env(env_id: str, entry_point: str, *, vectorized: bool = True, **kw
 def register_envs() -> None:
     """Register every environment of the suite."""
     register_env("vpo/Maze-v0", "vpo_envs.tasks.maze.env:MazeEnv")
-    register_env("vpo/MazeSteps-v0", "vpo_envs.tasks.maze.steps:MazeStepsEnv", vectorized=False)
+    register_env("vpo/MazeSteps-v0", "vpo_envs.tasks.maze.steps:MazeStepsEnv")
     register_env("vpo/Tools-v0", "vpo_envs.tasks.tools.env:ToolsEnv")
     register_env("vpo/MuSiQue-v0", "vpo_envs.tasks.musique.env:MuSiQueEnv")
     register_env("vpo/EUREQA-v0", "vpo_envs.tasks.eureqa.env:EUREQAEnv")
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
+
+
+def env_ids() -> list[str]:
+    """Return the ids in the namespace ``vpo``, in alphabetical order."""
+    return sorted((env_id for env_id in gym.registry if env_id.startswith("vpo/")), key=str.lower)
+
+
+def text_env_ids() -> list[str]:
+    """Return the ids in the namespace ``vpo`` whose environments are answered in text."""
+    from vpo_envs.core import VectorTextEnv  # loads pydantic, which an import of the package should not
+
+    return [env_id for env_id in env_ids() if issubclass(env_type(env_id), VectorTextEnv)]
+
+
+def env_type(env_id: str) -> type[Any]:
+    """Return the class behind an id; ``object`` if the entry point is a function.
+
+    Args:
+        env_id: An id, or ``MODULE:ID`` to import the module or ``.py`` file that registers it first.
+
+    Raises:
+        ValueError: The id is unknown, or the module cannot be imported.
+    """
+    module, _, bare_id = env_id.rpartition(":")
+    try:
+        import_modules([module] if module else [])
+        entry_point = gym.spec(bare_id).entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    except (gym.error.Error, ImportError, AttributeError, ValueError) as error:
+        near = get_close_matches(bare_id.lower(), map(str.lower, text_env_ids()), n=1)
+        meant = "".join(f"did you mean {known}? " for known in text_env_ids() if known.lower() in near)
+        why = f"{error}; " if module else ""
+        raise ValueError(
+            f"unknown environment {env_id!r}: {why}{meant}choose one of {', '.join(text_env_ids())}, or name the "
+            "module that registers your own, as MODULE:ID or with --import MODULE"
+        ) from None
+    return creator if isinstance(creator, type) else object
+
+
+def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
+    """Make a text environment.
+
+    Args:
+        env_id: An id, or ``MODULE:ID`` to import the module or ``.py`` file that registers it first.
+        **kwargs: Arguments of the environment.
+
+    Raises:
+        ValueError: An unknown id, an environment that is not answered in text, or unknown or bad arguments.
+    """
+    from vpo_envs.core import VectorTextEnv
+
+    made_of = env_type(env_id)
+    if not issubclass(made_of, VectorTextEnv):
+        raise ValueError(
+            f"{env_id} is a {made_of.__name__}, not a text environment: choose one of {', '.join(text_env_ids())}"
+        )
+    taken = inspect.signature(made_of).parameters
+    unknown = [name for name in kwargs if name not in taken]
+    if unknown and all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
+        raise ValueError(f"{env_id} takes no argument {unknown[0]!r}: it takes {', '.join(taken)}")
+    if not isinstance(kwargs.get("num_answers", 1), int):
+        raise ValueError(f"num_answers must be a whole number, got {kwargs['num_answers']!r}")
+    try:
+        env = gym.make(env_id.rpartition(":")[2], **kwargs).unwrapped
+    except (ValueError, TypeError, AttributeError, gym.error.Error, ImportError) as error:
+        reason = " ".join(str(error).split()).partition(" was raised from the environment creator")[0]
+        raise ValueError(f"{env_id} cannot be made: {reason}") from None
+    assert isinstance(env, VectorTextEnv)
+    return env
+
+
+def import_modules(modules: Iterable[str]) -> None:
+    """Import modules that register environments, by name or as the path of a ``.py`` file.
+
+    Raises:
+        ValueError: One cannot be imported.
+    """
+    for module in modules:
+        try:
+            if module.endswith(".py"):
+                _import_file(Path(module).expanduser().resolve())
+            else:
+                _find_modules_in(Path.cwd())
+                importlib.import_module(module)
+        # Code of a user's own may raise anything, or end the process where it is a script.
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"cannot import {module!r}: {type(error).__name__}: {error}") from error
+
+
+def registering_module(env_id: str) -> str | None:
+    """Return what :func:`import_modules` takes to register an environment again; ``None`` for those of the suite."""
+    entry_point = gym.spec(env_id.rpartition(":")[2]).entry_point
+    name = entry_point.partition(":")[0] if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    if name.partition(".")[0] == "vpo_envs":
+        return None
+    module = sys.modules.get(name)
+    if module is not None and name == "__main__" and module.__spec__ is not None:
+        return module.__spec__.name  # python -m package.module
+    file = getattr(module, "__file__", None)
+    # A module outside a package may have been found beside a script, where another process does not look.
+    return name if not file or getattr(module, "__package__", None) else str(Path(file).resolve())
+
+
+def _import_file(path: Path) -> None:
+    if any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
+        return
+    # Under its own name where that is free, so that worker processes can import it as well.
+    _find_modules_in(path.parent)
+    taken = path.stem in sys.modules or getattr(importlib.util.find_spec(path.stem), "origin", None) != str(path)
+    name = f"imported_{abs(hash(path))}_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+def _find_modules_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))

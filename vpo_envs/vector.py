@@ -238,9 +238,17 @@ def merge_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
     return merged
 
 
-def __getattr__(name: str) -> Callable[..., TextVectorEnv]:
-    """The maker that a vector entry point ``"vpo_envs.vector:module.Class"`` names."""
+def __getattr__(name: str) -> Callable[..., VectorEnv[Any, Any, Any]]:
+    """Return the maker that a vector entry point ``"vpo_envs.vector:module.Class"`` names."""
     module, _, class_name = name.rpartition(".")
     if not module:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return partial(TextVectorEnv, getattr(import_module(module), class_name))
+    env_type = getattr(import_module(module), class_name)
+    return partial(TextVectorEnv if issubclass(env_type, VectorTextEnv) else _stepwise_copies, env_type)
+
+
+def _stepwise_copies(env_type: type[Any], *, num_envs: int = 1, **kwargs: Any) -> VectorEnv[Any, Any, Any]:
+    from mo_gymnasium.wrappers import vector  # brings pygame along
+
+    copies: VectorEnv[Any, Any, Any] = vector.MOSyncVectorEnv(iter([partial(env_type, **kwargs)] * num_envs))  # type: ignore[attr-defined,misc]  # no types
+    return copies

@@ -22,7 +22,7 @@ from vpo_agent.estimators import available_estimators
         ({"alpha": float("nan")}, r"alpha=nan is not possible"),
         ({"learning_rate": float("inf")}, r"learning_rate=inf is not possible"),
         ({"method": "ppo"}, r"no estimator is called 'ppo'; known are vpo"),
-        ({"method": "grpo", "num_answers": 3}, r"method grpo scores one answer a rollout, but num_answers is 3"),
+        ({"method": "grpo", "num_answers": 3}, r"method grpo scores one answer per rollout, but num_answers is 3"),
         ({"num_weights": 100}, r"num_weights must be a power of two for the sobol sampler, got 100"),
         ({"prompts_per_step": 4, "minibatch_prompts": 5}, r"minibatch_prompts is 5, but a step has only 4 prompts"),
         ({"lerning_rate": 1.0}, r"unknown setting 'lerning_rate': did you mean 'learning_rate'\?"),

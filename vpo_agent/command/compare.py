@@ -1,13 +1,15 @@
-"""``vpo compare``: runs set against each other on the same prompts."""
+"""``vpo compare``: runs side by side on the same prompts."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from vpo_envs.command.parser import add_import_option, at_least
 
 if TYPE_CHECKING:
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 
 def add_parser(commands: Commands) -> None:
@@ -15,25 +17,28 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "compare",
         help="compare finished runs, or saved pools, in one report",
-        description="Compare runs on the prompts that they were all evaluated on; runs that differ in their seed alone "
+        description="Compare runs on the prompts that they were all evaluated on; runs that differ only in their seed "
         "are one method. Writes report.html, which opens offline, tables and figures.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, vpo eval's, or a pool.npz")
-    parser.add_argument("--out", type=Path, default=Path("comparison"), help="where it goes (default: comparison)")
-    parser.add_argument("--labels", metavar="A,B,…", help="one for each run; equal ones are one method")
-    parser.add_argument("--baseline", default="vpo", metavar="LABEL", help="compared with (default: vpo, or the first)")
-    parser.add_argument("--k", type=int, help="largest k (default: all answers of the smallest pool)")
-    parser.add_argument("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
-    parser.add_argument("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, vpo eval's, or a pool.npz")
+    add("--out", type=Path, default=Path("comparison"), help="output folder (default: comparison)")
+    add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
+    add(
+        "--baseline",
+        default="vpo",
+        metavar="LABEL",
+        help="label to compare with (default: vpo, or the first)",
+    )
+    add("--k", type=at_least(1), help="largest k (default: all answers of the smallest pool)")
+    add("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
+    add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
+    add_import_option(parser)
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, typed: TextIO) -> None:
-    """Compare and report.
-
-    Raises:
-        ValueError: Runs that cannot be compared, or a bad option.
-    """
+def run(arguments: argparse.Namespace) -> None:
+    """Compare and report."""
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.compare_page import differences_table, facts, means_table
     from vpo_agent.report.page import markdown_table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
+
+from vpo_envs.command.parser import ENV_KWARGS_HELP, add_import_option, at_least, json_object
 
 if TYPE_CHECKING:
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 OF_SAMPLING = (
     "env",
@@ -33,53 +34,45 @@ def add_parser(commands: Commands) -> None:
         description="Sample a pool of answers on held-out tasks, or read a saved one, and write a folder with the "
         "pool, its numbers and figures.",
     )
-    parser.add_argument("target", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
-    parser.add_argument(
-        "--k", type=int, help="answers to each prompt, and the largest k shown (default 30; of a pool all)"
+    add = parser.add_argument
+    add("target", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
+    add(
+        "--k",
+        type=at_least(1),
+        help="answers per prompt, and the largest k shown (default: 30; of a saved pool, all)",
     )
-    parser.add_argument("--prompts", type=int, metavar="N", help="how many prompts (default 200)")
-    parser.add_argument("--env", metavar="ID", help="the environment to ask a model in, such as vpo/Maze-v0")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, over those of the run")
-    parser.add_argument("--split", choices=["train", "validation", "test"], help="of the prompts (default test)")
-    parser.add_argument("--checkpoint", metavar="STEP", help="a run's step, or initial (default: the newest)")
-    parser.add_argument("--temperature", type=float, metavar="T", help="of sampling (default: the run's, or 1)")
-    parser.add_argument("--num-answers", type=int, metavar="M", help="answers in a rollout (default: the run's, or 1)")
-    parser.add_argument(
-        "--max-new-tokens", type=int, metavar="N", help="longest response (default: the run's, or 1024)"
+    add("--prompts", type=at_least(2), metavar="N", help="number of prompts (default: 200)")
+    add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
+    add("--env-kwargs", type=json_object, metavar="JSON", help=f"{ENV_KWARGS_HELP}, over those of the run")
+    add("--split", choices=["train", "validation", "test"], help="split of the prompts (default: test)")
+    add("--checkpoint", metavar="STEP", help="step of a run's checkpoint, or initial (default: the newest)")
+    add("--temperature", type=float, metavar="T", help="sampling temperature (default: the run's, or 1)")
+    add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout (default: the run's, or 1)")
+    add(
+        "--max-new-tokens",
+        type=at_least(1),
+        metavar="N",
+        help="longest response (default: the run's, or 1024)",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="of sampling (default: the run's, or 0)")
-    parser.add_argument("--device", help="auto, cpu, cuda or cuda:0")
-    parser.add_argument(
-        "--sample-batch", type=int, metavar="N", help="most responses sampled at one time (default: the run's, or 1024)"
+    add("--seed", type=at_least(0), metavar="N", help="seed of the sampling (default: the run's, or 0)")
+    add("--device", help="auto, cpu, cuda or cuda:0")
+    add(
+        "--sample-batch",
+        type=at_least(1),
+        metavar="N",
+        help="responses sampled at the same time, at most (default: the run's, or 1024)",
     )
-    parser.add_argument("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
-    parser.add_argument("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
-    parser.add_argument(
-        "--examples", type=int, default=3, metavar="N", help="prompts whose answers are shown, default 3"
-    )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes")
+    add("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
+    add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
+    add("--examples", type=at_least(0), default=3, metavar="N", help="prompts whose answers are shown (default: 3)")
+    add("--out", type=Path, metavar="FOLDER", help="output folder")
+    add_import_option(parser)
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, typed: TextIO) -> None:
-    """Evaluate and report.
-
-    Raises:
-        ValueError: A bad target or option.
-    """
+def run(arguments: argparse.Namespace) -> None:
+    """Evaluate and report."""
     target = Path(arguments.target)
-    for name, least in (
-        ("k", 1),
-        ("prompts", 2),
-        ("num_answers", 1),
-        ("max_new_tokens", 1),
-        ("seed", 0),
-        ("examples", 0),
-        ("sample_batch", 1),
-    ):
-        value = getattr(arguments, name)
-        if value is not None and value < least:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
     if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
         raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
     if target.suffix == ".npz" or target.is_file():
@@ -98,20 +91,19 @@ def _saved(arguments: argparse.Namespace, path: Path) -> Any:
 
 
 def _sample_and_report(arguments: argparse.Namespace, target: Path) -> None:
+    from vpo_agent.config import is_run
     from vpo_agent.report.folder import check_folder
-    from vpo_agent.report.runs import is_run
     from vpo_agent.report.sampling import SamplingOptions, sample_model, sample_run
 
     given = {name: getattr(arguments, name) for name in (*OF_SAMPLING, "k", "pairs")}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    chosen["env_kwargs"] = _object(arguments.env_kwargs)
+    options = SamplingOptions(**{name: value for name, value in given.items() if value is not None})
     if arguments.out is not None:
         check_folder(arguments.out, "eval.json")
     if is_run(target):
-        pool = sample_run(target, SamplingOptions(**chosen))
+        pool = sample_run(target, options)
         out = target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
     else:
-        pool = sample_model(arguments.target, SamplingOptions(**chosen))
+        pool = sample_model(arguments.target, options)
         task = str(pool.source["env"]).rsplit("/", 1)[-1].split("-")[0].lower()
         out = Path("runs") / f"eval_{task}_{Path(arguments.target).name}"
     arguments.k = arguments.k or min(SamplingOptions.k, pool.rewards.shape[1] * pool.rewards.shape[2])
@@ -133,15 +125,3 @@ def _report(arguments: argparse.Namespace, pool: Any, out: Path) -> None:
     )
     print(text)
     print(f"{out}/ holds pool.npz, eval.json, eval.md and the figures")
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ValueError(f"--env-kwargs must be a JSON object, got {text!r}")
-    return value

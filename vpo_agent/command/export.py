@@ -1,19 +1,27 @@
-"""``vpo export``: what another trainer needs, as files."""
+"""``vpo export``: data sets for another trainer."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
+
+from vpo_envs.command.parser import (
+    ENV_KWARGS_HELP,
+    add_import_option,
+    at_least,
+    json_list,
+    json_object,
+    named_value,
+)
 
 if TYPE_CHECKING:
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
+    """Add ``vpo export``."""
     parser = commands.add_parser("export", help="write data sets for another trainer")
     trainers = parser.add_subparsers(required=True, metavar="TRAINER")
     verl = trainers.add_parser(
@@ -22,50 +30,53 @@ def add_parser(commands: Commands) -> None:
         description="Write train.parquet and validation.parquet in the schema of verl, and print the command that "
         "trains on them.",
     )
-    verl.add_argument("env", help="id of an environment, such as vpo/Maze-v0")
-    verl.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the files go")
-    verl.add_argument("--env-kwargs", metavar="JSON", default="{}", help="arguments of the environment")
-    verl.add_argument("--model", default="Qwen/Qwen3-4B", help="named in the command line, default Qwen/Qwen3-4B")
-    verl.add_argument("--method", default="vpo", help="a method that scores each rollout by itself, default vpo")
-    verl.add_argument("--method-options", metavar="JSON", default="{}", help="its options")
-    verl.add_argument("--num-answers", type=int, metavar="M", help="answers in a rollout; the method's usual number")
-    verl.add_argument("--train", type=int, default=4096, metavar="N", help="training prompts, default 4096")
-    verl.add_argument("--validation", type=int, default=128, metavar="N", help="validation prompts, default 128")
-    verl.add_argument("--rollouts", type=int, default=8, metavar="G", help="of each prompt, default 8")
-    verl.add_argument("--num-weights", type=int, default=128, metavar="K", help="weights of a prompt, default 128")
-    verl.add_argument("--weight-sampler", default="sobol", help="sobol or iid, default sobol")
-    verl.add_argument("--alpha", type=float, default=1.0, help="Dirichlet concentration, default 1")
-    verl.add_argument("--scalar-weights", metavar="JSON", help="fixed weights of the scalar reward, as a list")
-    verl.add_argument("--seed", type=int, default=0, help="keys the weights, default 0")
+    add = verl.add_argument
+    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="output folder")
+    add("--env-kwargs", type=json_object, metavar="JSON", default={}, help=ENV_KWARGS_HELP)
+    add("--model", default="Qwen/Qwen3-4B", help="model in the printed command, default Qwen/Qwen3-4B")
+    add("--method", default="vpo", help="a method that scores each rollout by itself, default vpo")
+    add(
+        "--method-option",
+        dest="method_options",
+        action="append",
+        default=[],
+        type=named_value,
+        metavar="NAME=VALUE",
+        help="an option of the method; may be repeated",
+    )
+    add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout; default: the method's usual number")
+    add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts, default 4096")
+    add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts, default 128")
+    add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts per prompt, default 8")
+    add("--num-weights", type=at_least(1), default=128, metavar="K", help="weight vectors per prompt, default 128")
+    add("--weight-sampler", default="sobol", help="sobol or iid, default sobol")
+    add("--alpha", type=float, default=1.0, help="Dirichlet concentration, default 1")
+    add("--scalar-weights", type=json_list, metavar="LIST", help="fixed weights of the scalar reward, such as 1,0,0,1")
+    add("--seed", type=at_least(0), default=0, help="seed of the weights, default 0")
+    add_import_option(verl)
     verl.set_defaults(run=run)
 
 
-def run(chosen: argparse.Namespace, typed: TextIO) -> None:
-    """Write the files and print the command line.
-
-    Raises:
-        ValueError: A bad option, or the files cannot be written.
-    """
+def run(chosen: argparse.Namespace) -> None:
+    """Write the files and print the command line."""
     from vpo_agent.adapters.verl import command_line, dataset_rows, settings_of_rows, write_parquet
-    from vpo_agent.config import DEFAULT_SET_SIZE
-    from vpo_agent.estimators import estimator
+    from vpo_agent.config import usual_answers
+    from vpo_envs.registration import env_type, registering_module
 
-    for name, least in (("train", 1), ("validation", 1), ("rollouts", 2)):
-        if getattr(chosen, name) < least:
-            raise ValueError(f"--{name} must be at least {least}, got {getattr(chosen, name)}")
-    usual = 1 if estimator(chosen.method).answers == "single" else DEFAULT_SET_SIZE
+    env_type(chosen.env)
+    # verl scores in processes of its own, which must import what registers the environment.
+    module = None if ":" in chosen.env else registering_module(chosen.env)
     settings = settings_of_rows(
-        chosen.env,
-        env_kwargs=_json("--env-kwargs", chosen.env_kwargs, dict),
-        num_answers=usual if chosen.num_answers is None else chosen.num_answers,
+        chosen.env if module is None else f"{module}:{chosen.env}",
+        env_kwargs=chosen.env_kwargs,
+        num_answers=chosen.num_answers or usual_answers(chosen.method),
         method=chosen.method,
-        method_options=_json("--method-options", chosen.method_options, dict),
+        method_options=dict(chosen.method_options),
         num_weights=chosen.num_weights,
         alpha=chosen.alpha,
         weight_sampler=chosen.weight_sampler,
-        scalar_weights=None
-        if chosen.scalar_weights is None
-        else _json("--scalar-weights", chosen.scalar_weights, list),
+        scalar_weights=chosen.scalar_weights,
         seed=chosen.seed,
     )
     for split, count in (("train", chosen.train), ("validation", chosen.validation)):
@@ -73,13 +84,3 @@ def run(chosen: argparse.Namespace, typed: TextIO) -> None:
     print(f"{chosen.out}/ holds train.parquet ({chosen.train} prompts) and validation.parquet ({chosen.validation})\n")
     line = command_line(chosen.out, settings, model=chosen.model, rollouts=chosen.rollouts)
     print(" \\\n    ".join([f"{line[0]} {line[1]} {line[2]}", *map(shlex.quote, line[3:])]))
-
-
-def _json(option: str, text: str, kind: type) -> Any:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, kind):
-        raise ValueError(f"{option} must be a JSON {'object' if kind is dict else 'list'}, got {text!r}")
-    return value

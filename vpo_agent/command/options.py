@@ -5,13 +5,30 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig, make_config, read_config
+from vpo_agent.config import (
+    CONFIG_FILE,
+    DEFAULT_RUNS_DIR,
+    GROUPS,
+    Job,
+    TrainConfig,
+    make_config,
+    read_config,
+)
 from vpo_agent.errors import RunStopped
+from vpo_envs.command.parser import (
+    USER_ERRORS,
+    Parser,
+    add_import_option,
+    exit_status,
+    json_list,
+    json_object,
+    named_value,
+)
+from vpo_envs.registration import import_modules
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -21,88 +38,108 @@ def parse_job(
     *,
     description: str,
     presets: Mapping[str, Mapping[str, Any]],
-    default_preset: str,
+    default_preset: str | None = None,
     program: str | None = None,
 ) -> Job:
     """Read a training command line.
 
-    Later sources win: the defaults, the preset, ``--config FILE``, the options. With ``--resume`` and neither
-    ``--preset`` nor ``--config``, the resumed run's own ``config.json`` stands in their place.
+    Later sources win: the defaults, the preset, ``--config FILE``, the options. The default preset does not apply
+    where a file or an option names another environment than it. With ``--resume`` and neither ``--preset`` nor
+    ``--config``, the resumed run's own ``config.json`` replaces both.
 
     Args:
         argv: Arguments; those of the process where ``None``.
         description: Shown on top of ``--help``.
         presets: Settings by preset name.
-        default_preset: The preset where none is named.
+        default_preset: The preset where none is named; the first one where ``None``.
         program: How ``--help`` calls the command; the script's name where ``None``.
 
     Raises:
         ValueError: A bad setting, in one sentence.
     """
-    parser = _Parser(prog=program, description=description, formatter_class=_HelpFormatter, allow_abbrev=False)
-    preset_help = f"settings to start from: {', '.join(presets)} (default: {default_preset})"
-    parser.add_argument("--preset", default=None, metavar="NAME", help=preset_help)
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="settings from a .json or .toml file, over the preset's"
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with the run --name from its last checkpoint")
-    parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")
-    settings = parser.add_argument_group("settings")
-    shown = presets[default_preset]
-    options = []
-    for name, field in TrainConfig.model_fields.items():
-        default = shown.get(name, field.get_default(call_default_factory=True))
-        options.append("--" + name.replace("_", "-"))
-        # A switch may stand alone, or with true or false.
-        alone: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
-        settings.add_argument(
-            options[-1],
-            metavar="VALUE",
-            default=None,
-            help=f"{field.description} (default:{_NO_BREAK}{_shown(default)})".replace("%", "%%"),
-            **alone,
-        )
+    usual = presets[default_preset or next(iter(presets))]
+    parser = _make_parser(program, description, presets, usual)
     known, unknown = parser.parse_known_args(argv)
     if unknown:
+        options = [option for action in parser._actions for option in action.option_strings]
         near = difflib.get_close_matches(unknown[0].split("=")[0], options, n=1)
         hint = f"did you mean {near[0]}?" if near else "see --help for all of them"
         raise ValueError(f"unknown argument {unknown[0]!r}: {hint}")
-    arguments = vars(known)
-    preset, config_file = arguments.pop("preset"), arguments.pop("config")
-    resume, overwrite = arguments.pop("resume"), arguments.pop("overwrite")
+    given = {name: value for name, value in vars(known).items() if value not in (None, [])}
+    preset, config_file = given.pop("preset", None), given.pop("config", None)
+    resume, overwrite = given.pop("resume"), given.pop("overwrite")
     if resume and overwrite:
         raise ValueError("--resume and --overwrite exclude each other: give one of them")
     if preset is not None and preset not in presets:
         raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(presets)}")
-    given = {name: _value(name, text) for name, text in arguments.items() if text is not None}
+    given = {name: None if _is_none(name, value) else value for name, value in given.items()}
     if resume and preset is None and config_file is None and given.get("name") is not None:
-        runs = given.get("runs_dir", shown.get("runs_dir", DEFAULT_RUNS_DIR))
-        config_file = Path(runs) / given["name"] / "config.json"
+        config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE
         if not config_file.is_file():
             raise ValueError(f"there is no run to resume in {str(config_file.parent)!r}")
-    values: dict[str, Any] = dict(presets[preset or default_preset])
-    if config_file is not None:
-        values.update(read_config(config_file))
-    values.update(given)
+    in_file = read_config(config_file) if config_file is not None else {}
+    base = presets[preset] if preset is not None else usual
+    if preset is None and {**base, **in_file, **given}.get("env") != base.get("env"):
+        base = {}
+    options_of_method = dict(given.pop("method_options", []))
+    values = _layered(_layered(base, in_file), given)
+    if options_of_method:
+        values["method_options"] = {**values.get("method_options", {}), **options_of_method}
+    if "imports" in given:
+        values["imports"] = [*in_file.get("imports", []), *given["imports"]]
+    # Modules may register an estimator as well, which the settings are checked against.
+    import_modules(given.get("imports", []))
     return Job(make_config(values), resume, overwrite)
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call ``main``, and turn what a user can do something about into one line on standard error.
+    """Call ``main`` and exit; what a user can do something about is one line on standard error.
 
     The exit status is 2 for a bad setting, 1 for a run that diverged or lacked room, 130 for Ctrl-C.
     """
-    try:
-        main()
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except RunStopped as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise SystemExit(130) from None
+    status = exit_status(main, (*USER_ERRORS, RunStopped))
+    if status:
+        raise SystemExit(status)
+
+
+def _make_parser(
+    program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]
+) -> Parser:
+    parser = Parser(prog=program, description=description, formatter_class=_HelpFormatter, allow_abbrev=False)
+    default_name = next(name for name, preset in presets.items() if preset is usual)
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        help=f"settings to start from: {', '.join(presets)} (default:{_NO_BREAK}{default_name}, unless --env or "
+        "--config names another environment)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML, TOML or JSON settings, over the preset's")
+    parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
+    parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")
+    for group, fields in GROUPS.items():
+        section = parser.add_argument_group(f"{group}: {fields.__doc__}")
+        for name, field in fields.model_fields.items():
+            if name == "imports":
+                add_import_option(section)
+                continue
+            default = usual.get(name, field.get_default(call_default_factory=True))
+            help_text = f"{field.description} (default:{_NO_BREAK}{_shown(default)})".replace("%", "%%")
+            option, annotation = "--" + name.replace("_", "-"), str(field.annotation)
+            if name == "method_options":
+                section.add_argument(
+                    "--method-option",
+                    dest=name,
+                    action="append",
+                    type=named_value,
+                    metavar="NAME=VALUE",
+                    help=help_text.replace("options of", "an option of").replace(", by name", "; may be repeated"),
+                )
+            elif field.annotation is bool:  # A switch may stand alone, or with true or false.
+                section.add_argument(option, nargs="?", const="true", metavar="VALUE", help=help_text)
+            else:
+                kind = json_object if "dict" in annotation else _list_or_none if "list" in annotation else str
+                section.add_argument(option, type=kind, metavar="VALUE", help=help_text)
+    return parser
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -112,26 +149,25 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return [line.replace(_NO_BREAK, " ") for line in super()._split_lines(text, width)]
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports errors as the settings do, without half a hundred lines of usage before them."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see --help")
+def _list_or_none(text: str) -> Any:
+    return text if text.lower() == "none" else json_list(text)
 
 
-def _value(name: str, text: str) -> Any:
-    """The value that an option's text stands for; pydantic does the rest."""
-    annotation = str(TrainConfig.model_fields[name].annotation)
-    if "None" in annotation and text.lower() == "none":
-        return None
-    if "dict" not in annotation and "list" not in annotation:
-        return text
-    if "list" in annotation and not text.lstrip().startswith("["):
-        text = f"[{text}]"
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"--{name.replace('_', '-')} takes JSON, got {text!r}: {error}") from None
+def _is_none(name: str, value: Any) -> bool:
+    optional = "None" in str(TrainConfig.model_fields[name].annotation)
+    return optional and isinstance(value, str) and value.lower() == "none"
+
+
+def _layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``changes`` over it; settings that depend on a changed one follow it."""
+    values = {**base, **changes}
+    if changes.get("method", base.get("method")) != base.get("method") and "method_options" not in changes:
+        values.pop("method_options", None)
+    prompts, minibatch = str(changes.get("prompts_per_step", "")), base.get("minibatch_prompts")
+    if minibatch and "minibatch_prompts" not in changes and prompts.isdecimal():
+        share = int(minibatch) / int(base.get("prompts_per_step", prompts))
+        values["minibatch_prompts"] = max(1, round(int(prompts) * share))
+    return values
 
 
 def _shown(default: Any) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from vpo_envs.command.parser import add_import_option
 
 if TYPE_CHECKING:
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 
 def add_parser(commands: Commands) -> None:
@@ -16,26 +18,22 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "push",
         help="publish the policy of a run on the Hugging Face Hub",
-        description="Upload the model of a run's checkpoint with a card that states what it was trained on, how, with "
-        "what result, and how to load it. Optimizer state and paths of this machine stay here.",
+        description="Upload the model of a run's checkpoint with a card that says what it was trained on, how, with "
+        "what result, and how to load it. Optimizer state and paths of this machine are left out.",
     )
-    parser.add_argument("folder", type=Path, metavar="run", help="the run's folder, such as runs/NAME")
-    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="where on the Hub; made if it is not there")
-    parser.add_argument("--private", action="store_true", help="a new repository is yours alone")
-    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="default: the newest")
-    parser.add_argument(
-        "--license", metavar="ID", help="such as apache-2.0; the card leaves it open where it is not given"
-    )
-    parser.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed, and push nothing")
+    add = parser.add_argument
+    add("folder", type=Path, metavar="run", help="the run's folder, such as runs/NAME")
+    add("--repo", required=True, metavar="OWNER/NAME", help="repository on the Hub, created if missing")
+    add("--private", action="store_true", help="create the repository as a private one")
+    add("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint; default: the newest")
+    add("--license", metavar="ID", help="licence of the card, such as apache-2.0; open by default")
+    add("--dry-run", type=Path, metavar="FOLDER", help="only write what would be pushed")
+    add_import_option(parser)
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, typed: TextIO) -> None:
-    """Push, or write the folder.
-
-    Raises:
-        ValueError: No such run or checkpoint, a bad name, or the Hub refuses or cannot be reached.
-    """
+def run(arguments: argparse.Namespace) -> None:
+    """Push, or write the folder."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported, but by a table that mypy does not read
 

@@ -3,61 +3,57 @@
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
+
+from vpo_agent.command.presets import MAZE
+from vpo_envs.command.parser import ENV_KWARGS_HELP, add_import_option, at_least, json_object
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 METHODS = ("best-of-n", "evolve")
-_TINY = {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded", "prompt_style": "compact"}, "max_new_tokens": 100}
+_TINY = {name: MAZE["embedded"][name] for name in ("env", "env_kwargs", "max_new_tokens")}
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
+    """Add ``vpo search``."""
     parser = commands.add_parser(
         "search",
         help="search for good answers with one or several policies",
-        description="Searches the same instances with each policy, with equally many answers. An instance is solved by "
-        "a scalar reward within 0.02 of the optimum on its exact front. The folder --out is resumed where it stopped.",
+        description="Search the same instances with each policy, with equally many answers. An instance is solved by "
+        "a scalar reward within 0.02 of the optimum on its exact front. An interrupted search in --out is continued.",
     )
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="run folders, models' folders or names, tiny-maze")
-    parser.add_argument("--method", default="evolve", help=f"{', '.join(METHODS)}; default evolve")
-    parser.add_argument(
-        "--prompts", type=int, metavar="N", help="search the first N instances of the split, default 20"
-    )
-    parser.add_argument("--indices", metavar="I,J,...", help="search these instances instead")
-    parser.add_argument(
+    add = parser.add_argument
+    add("targets", nargs="*", metavar="TARGET", help="run folders, models' folders or names, tiny-maze")
+    add("--method", default="evolve", choices=METHODS, help="default evolve")
+    add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
+    add("--indices", metavar="I,J,...", help="search these instances instead")
+    add(
         "--hard", nargs="+", type=Path, metavar="POOL", help="search the instances that best@30 of no saved pool solves"
     )
-    parser.add_argument("--iterations", type=int, default=200, help="answers sampled per instance, default 200")
-    parser.add_argument("--seed", type=int, default=0, help="default 0")
-    parser.add_argument("--out", type=Path, help="folder of the search; default searches/METHOD-seedS")
-    parser.add_argument("--variation", default="prefix", choices=("prefix", "rewrite"), help="default prefix")
-    parser.add_argument("--start", type=int, default=30, help="of evolve: answers sampled first, default 30")
-    parser.add_argument("--offspring", type=int, default=5, help="of evolve: children between selections, default 5")
-    parser.add_argument("--split", default="test", choices=("validation", "test"), help="default test")
-    parser.add_argument("--env", help="for a model that is no run: id of the environment")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="its arguments, as a JSON object")
-    parser.add_argument("--num-answers", type=int, help="answers per response of a model that is no run, default 1")
-    parser.add_argument("--temperature", type=float, default=1.0, help="default 1")
-    parser.add_argument("--max-new-tokens", type=int, help="longest response; default: the run's, else 1024")
-    parser.add_argument("--checkpoint", type=int, metavar="STEP", help="of each run; default: its newest")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
+    add("--iterations", type=int, default=200, help="answers sampled per instance, default 200")
+    add("--seed", type=int, default=0, help="default 0")
+    add("--out", type=Path, help="output folder; default searches/METHOD-seedS")
+    add("--variation", default="prefix", choices=("prefix", "rewrite"), help="default prefix")
+    add("--start", type=int, default=30, help="evolve: answers sampled first, default 30")
+    add("--offspring", type=int, default=5, help="evolve: children between selections, default 5")
+    add("--split", default="test", choices=("validation", "test"), help="default test")
+    add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
+    add("--env-kwargs", type=json_object, metavar="JSON", help=ENV_KWARGS_HELP)
+    add("--num-answers", type=at_least(1), help="answers per response, for a model that is not a run; default 1")
+    add("--temperature", type=float, default=1.0, help="default 1")
+    add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
+    add("--checkpoint", type=int, metavar="STEP", help="step of each run's checkpoint; default: the newest")
+    add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
+    add_import_option(parser)
     parser.set_defaults(run=run)
 
 
-def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
-    """Search and report.
-
-    Raises:
-        ValueError: A bad option, or a run or model that does not exist.
-    """
-    if chosen.method not in METHODS:
-        raise ValueError(f"unknown method {chosen.method!r}: choose one of {', '.join(METHODS)}")
+def run(chosen: argparse.Namespace) -> None:
+    """Search and report."""
     if not chosen.targets:
         raise ValueError("give the policies to search with, such as runs/NAME or tiny-maze")
     from vpo_agent.search.runner import per_instance, run_search, summary
@@ -71,7 +67,7 @@ def run(chosen: argparse.Namespace, stdin: TextIO) -> None:
 
 
 def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
-    """The job and the policies that the command line asks for."""
+    """Return the job and the policies that the command line asks for."""
     from vpo_agent.runs.targets import find_model, load_policy, target_name
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
@@ -109,12 +105,11 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
 
 
 def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
-    """Environment, answers per response and longest response of a target."""
-    from vpo_agent.config import make_config, read_config
+    """Return the environment, answers per response and length limit of a target."""
+    from vpo_agent.config import is_run, read_run_config
 
-    config_file = Path(target).expanduser() / "config.json"
-    if (config_file.parent / "checkpoints").is_dir() and config_file.is_file():
-        config = make_config(read_config(config_file), str(config_file))
+    if is_run(Path(target).expanduser()):
+        config = read_run_config(Path(target).expanduser())
         return {
             "env": config.env,
             "env_kwargs": config.env_kwargs,
@@ -126,17 +121,12 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
         raise ValueError(f"{target!r} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")
     settings = dict(_TINY) if tiny else {"env": chosen.env, "env_kwargs": {}, "max_new_tokens": 1024}
     if chosen.env_kwargs is not None:
-        try:
-            settings["env_kwargs"] = json.loads(chosen.env_kwargs)
-        except ValueError:
-            settings["env_kwargs"] = None
-        if not isinstance(settings["env_kwargs"], dict):
-            raise ValueError(f"--env-kwargs must be a JSON object, got {chosen.env_kwargs!r}")
-    return {**settings, "num_answers": 1 if chosen.num_answers is None else chosen.num_answers}
+        settings["env_kwargs"] = chosen.env_kwargs
+    return {**settings, "num_answers": chosen.num_answers or 1}
 
 
 def _indices(chosen: argparse.Namespace) -> list[int]:
-    """Which instances to search."""
+    """Return the instances to search."""
     given = [name for name in ("prompts", "indices", "hard") if getattr(chosen, name) is not None]
     if len(given) > 1:
         raise ValueError(f"--{given[0]} and --{given[1]} exclude each other: give one of them")
@@ -152,8 +142,5 @@ def _indices(chosen: argparse.Namespace) -> list[int]:
         try:
             return [int(index) for index in chosen.indices.split(",")]
         except ValueError:
-            raise ValueError(f"--indices takes whole numbers apart by commas, got {chosen.indices!r}") from None
-    prompts = 20 if chosen.prompts is None else chosen.prompts
-    if prompts < 1:
-        raise ValueError(f"--prompts must be at least 1, got {prompts}")
-    return list(range(prompts))
+            raise ValueError(f"--indices takes whole numbers separated by commas, got {chosen.indices!r}") from None
+    return list(range(chosen.prompts or 20))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from vpo_envs.command.parser import add_import_option, at_least
 
 if TYPE_CHECKING:
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 
 def add_parser(commands: Commands) -> None:
@@ -16,32 +18,32 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "study",
         help="compare methods over seeds, from one file",
-        description="Make every run that a study file states and that is not finished, then write the report. "
-        "Stopped at any time, the same command goes on.",
+        description="Do every run of a study file that is not finished yet, then write the report. Interrupted at any "
+        "time, the same command continues.",
     )
-    parser.add_argument("file", type=Path, help="such as studies/maze.toml")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where the study's folder goes")
-    parser.add_argument("--seeds", type=int, nargs="+", metavar="N", help="in place of the file's, for every arm")
-    parser.add_argument("--arms", nargs="+", metavar="LABEL", help="only these arms")
-    parser.add_argument(
-        "--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time, default one a core"
+    add = parser.add_argument
+    add("file", type=Path, help="such as studies/maze.toml")
+    add("--runs-dir", type=Path, default=Path("runs"), help="folder that gets the study's folder, default runs")
+    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, not the file's")
+    add("--arms", nargs="+", metavar="LABEL", help="arms to run, not all of the file's")
+    add(
+        "--processes",
+        type=at_least(1),
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="runs at the same time, default one per core; they share the cores unless OMP_NUM_THREADS is set",
     )
-    parser.add_argument("--report-only", action="store_true", help="make no run, report on the finished ones")
+    add("--report-only", action="store_true", help="report on the finished runs without doing others")
+    add_import_option(parser)
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, typed: TextIO) -> None:
-    """Run the study and report.
-
-    Raises:
-        ValueError: A bad file or option, or runs that failed.
-    """
+def run(arguments: argparse.Namespace) -> None:
+    """Run the study and report."""
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of
 
-    if arguments.processes < 1:
-        raise ValueError(f"--processes must be at least 1, got {arguments.processes}")
     study = read_study(arguments.file)
-    runs = runs_of(study, arguments.runs_dir, seeds=arguments.seeds, labels=arguments.arms)
+    runs = runs_of(study, arguments.runs_dir, seeds=arguments.seeds, labels=arguments.arms, imports=arguments.imports)
     check_finished(runs)
     failed = [] if arguments.report_only else run_study(runs, processes=arguments.processes)
     finished = [one for one in runs if one.finished]

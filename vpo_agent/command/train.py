@@ -1,40 +1,53 @@
-"""``vpo train``: a training run from settings alone."""
+"""``vpo train`` and the example scripts: a training run from settings alone."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, TextIO
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vpo_agent.command import presets
 
 if TYPE_CHECKING:
-    from vpo_envs.command import Commands
+    from vpo_envs.command.parser import Commands
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 
-Settings come from --config FILE and from the options. The example scripts do the same with presets for one task."""
+With no options this trains the bundled tiny model on the maze, on the CPU in minutes. Settings come from --preset,
+--config FILE and the options, later ones winning."""
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``vpo train``; its options are the settings of a run, which are only read where it is called."""
+    """Add ``vpo train``; its options are the settings of a run, which are read only when it is called."""
     parser = commands.add_parser("train", help="train a policy on an environment", add_help=False, prefix_chars="\0")
     parser.add_argument("options", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace, typed: TextIO) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Train and report."""
+    train(arguments.options, DESCRIPTION, presets.ALL, "vpo train")
+
+
+def train_script(description: str, choices: presets.Presets) -> None:
+    """Be a whole training script: read the command line, train, report, and exit.
+
+    Args:
+        description: Shown on top of ``--help``.
+        choices: The presets of the script, the default one first.
+    """
+    from vpo_agent.command.options import run as run_script
+
+    run_script(partial(train, None, description, choices))
+
+
+def train(argv: list[str] | None, description: str, choices: presets.Presets, program: str | None = None) -> None:
+    """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
     from vpo_agent.libraries import check_libraries
 
-    # Before the imports that fail in their own words where a library is too old.
+    # Before the imports that fail with messages of their own where a library is too old.
     check_libraries()
     from vpo_agent.command.job import train_and_report
     from vpo_agent.command.options import parse_job
 
-    train_and_report(
-        parse_job(
-            arguments.options,
-            description=DESCRIPTION,
-            presets={"defaults": {}},
-            default_preset="defaults",
-            program="vpo train",
-        )
-    )
+    train_and_report(parse_job(argv, description=description, presets=choices, program=program))

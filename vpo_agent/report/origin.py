@@ -7,7 +7,7 @@ from typing import Any
 
 from vpo_agent.pareto.pool import Pool
 from vpo_envs import VectorTextEnv
-from vpo_envs.command.show import CommandError, make_text_env
+from vpo_envs.registration import make_text_env
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 
@@ -32,7 +32,7 @@ def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
     m = pool.rewards.shape[2]
     try:
         env = make_text_env(env_id, **kwargs, num_answers=m)
-    except CommandError as error:
+    except ValueError as error:
         return None, str(error)
     check_fits(pool, env, name, env_id)
     return env, ""

@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.config import TrainConfig, make_config, read_config
+from vpo_agent.config import TrainConfig, is_run, read_run_config
 from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.report.model_card import CardFacts, model_card
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
-from vpo_agent.runs.targets import find_model, is_run
+from vpo_agent.runs.targets import find_model
 
-OF_THIS_MACHINE = {"device", "name", "runs_dir", "tracker"}
+OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir", "tracker"}
 """Settings that say nothing about the policy."""
 NOT_PUBLISHED = ("README.md", "training_args.bin")
 """What PEFT and TRL write beside a model: a card of theirs, and a pickle with paths of this machine."""
@@ -37,13 +37,13 @@ def prepare_folder(
     Raises:
         ValueError: No run, no such checkpoint, a damaged one, or a target that is in use.
     """
-    if not is_run(str(run)) or not (run / "config.json").is_file():
+    if not is_run(run):
         raise ValueError(f"{str(run)!r} is not the folder of a run: give one such as runs/NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{str(target)!r} is there already: give a folder that is empty or new")
     source = Path(find_model(str(run), checkpoint))
     check_checkpoint(source)
-    config = make_config(read_config(run / "config.json"), str(run / "config.json"))
+    config = read_run_config(run)
     on_hub = _may_be_on_hub(config.model)
     merge = bool(config.lora_rank) and not on_hub
     target.mkdir(parents=True, exist_ok=True)

@@ -10,39 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from vpo_agent.config import NOT_OF_THE_METHOD, RETIRED, flat_settings, is_run
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
 
-NOT_OF_THE_METHOD = {
-    "checkpoint_every",
-    "device",
-    "backend",
-    "env",
-    "env_kwargs",
-    "eval_answers",
-    "eval_every",
-    "eval_every_prompts",
-    "eval_prompts",
-    "eval_split",
-    "eval_temperature",
-    "gpu_memory_utilization",
-    "gradient_checkpointing",
-    "keep_checkpoints",
-    "max_new_tokens",
-    "microbatch_prompts",
-    "name",
-    "run",
-    "runs_dir",
-    "sample_batch",
-    "scorer_pool",
-    "scorer_workers",
-    "seed",
-    "split",
-    "tasks",
-    "temperature",
-}
-"""How a run was stored, sped up or evaluated. Runs that differ in no other setting are seeds of one method."""
+OF_THE_EVALUATION = frozenset({"max_new_tokens", "run", "split", "tasks", "temperature"})
+"""What a pool says of itself that no training run depends on."""
 OPTION = "option "
 
 
@@ -71,15 +45,6 @@ class Run:
         return str(method) if method else None
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run; a saved model has a ``config.json`` as well, of another kind."""
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(settings, dict) and "env" in settings and "model" in settings
-
-
 def read_run(path: Path) -> Run:
     """Read a run's folder, an evaluation's folder, or a saved pool.
 
@@ -90,7 +55,8 @@ def read_run(path: Path) -> Run:
         path = path / "pool.npz"
     if not path.is_dir():
         pool = Pool.load(path)
-        return Run(str(path), pool, pool.source, ())
+        said = {name: value for name, value in pool.source.items() if name not in OF_THE_EVALUATION}
+        return Run(str(path), pool, said, ())
     if not is_run(path):
         raise ValueError(f"{str(path)!r} is no run and no evaluation: give the folders of runs, or pool files")
     file = path / "pool_after.npz"
@@ -99,7 +65,7 @@ def read_run(path: Path) -> Run:
             f"the run {str(path)!r} has no pool_after.npz, so it is not finished: resume it, or evaluate it with "
             "vpo eval and give the folder that this writes"
         )
-    settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    settings = flat_settings(json.loads((path / "config.json").read_text(encoding="utf-8")))
     pool = Pool.load(file)
     if not pool.source:
         # A pool from before it said so; the run's settings know.
@@ -231,7 +197,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if name == "method_options":
             out.update({OPTION + inner: one for inner, one in (value or {}).items()})
-        elif name not in NOT_OF_THE_METHOD:
+        elif name not in NOT_OF_THE_METHOD and name not in RETIRED:
             out[name] = value
     return out
 

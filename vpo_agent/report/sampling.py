@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.config import TrainConfig, make_config, read_config
+from vpo_agent.config import TrainConfig, read_run_config
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
@@ -51,7 +51,7 @@ def sample_run(folder: Path, options: SamplingOptions) -> Pool:
     """
     if options.env is not None:
         raise ValueError(f"{str(folder)!r} is a run and knows its environment: leave --env out, or give its checkpoint")
-    config = make_config(read_config(folder / "config.json"), str(folder / "config.json"))
+    config = read_run_config(folder)
     model, step = find_checkpoint(folder, config, options.checkpoint)
     origin = {
         "run": folder.resolve().name,

@@ -9,17 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-import vpo_envs  # noqa: F401 - registers the environments
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.policy.samples import Sampler, Samples, concatenate_samples
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status, Task, VectorTextEnv
+from vpo_envs.registration import make_text_env as make_text_env
 from vpo_envs.scoring.scorers import Scorer
 
 
@@ -41,31 +40,6 @@ class Rollouts:
     def valid(self) -> NDArray[np.bool_]:
         """Which rollouts have a score at all: no answer's scorer failed. Shape (P, G)."""
         return np.asarray((self.status != Status.INVALID).all(axis=-1))
-
-
-def make_text_env(env_id: str, **kwargs: Any) -> VectorTextEnv[Any, Any, Any]:
-    """The bare environment behind ``env_id``.
-
-    Raises:
-        ValueError: Unknown id, unknown or bad arguments, or an environment that is not a text environment.
-    """
-    try:
-        env = gym.make(env_id, **kwargs).unwrapped
-    except gym.error.Error as error:
-        known = ", ".join(sorted(name for name in gym.registry if name.startswith("vpo/")))
-        raise ValueError(
-            f"unknown environment {env_id!r}: {str(error).rstrip('.')}. The suite has {known}; "
-            "an environment of your own must be registered first"
-        ) from None
-    except ImportError as error:
-        raise ValueError(f"unknown environment {env_id!r}: {error}") from None
-    except TypeError as error:
-        raise ValueError(f"bad arguments for {env_id}: {error}") from None
-    if not isinstance(env, VectorTextEnv):
-        raise ValueError(
-            f"{env_id} is a {type(env).__name__}, not a text environment: a language model needs a VectorTextEnv"
-        )
-    return env
 
 
 def collect(

@@ -18,33 +18,15 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from vpo_agent.config import TrainConfig, read_config
+from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, flat_settings, read_config
 from vpo_agent.errors import DiskFull
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
 from vpo_agent.runs.trackers import Tracker, check_tracker, open_tracker
+from vpo_envs.registration import registering_module
 
-MAY_CHANGE_ON_RESUME = {
-    "checkpoint_every",
-    "device",
-    "eval_every",
-    "gpu_memory_utilization",
-    "gradient_checkpointing",
-    "keep_checkpoints",
-    "microbatch_prompts",
-    "name",
-    "runs_dir",
-    "sample_batch",
-    "scorer_pool",
-    "scorer_workers",
-    "steps",
-    "tracker",
-}
-"""Settings that a resumed run may change without becoming another run."""
-
-CONFIG = "config.json"
-_NO_RUN_YET = {LOCK_FILE, f".{CONFIG}.writing"}
-"""What a process leaves that was killed before its run had a config."""
+_NO_RUN_YET = {LOCK_FILE, f".{CONFIG_FILE}.writing"}
+"""Files of a process that was killed before its run had a config."""
 _FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up", errno.EFBIG: "a file grew too large"}
 
 
@@ -77,7 +59,7 @@ class RunFolder:
             task = config.env.rsplit("/", 1)[-1].split("-")[0].lower()
             name = f"{task}-{config.method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = cls(config.runs_dir / name, config, overwrite=overwrite)
-        saved = folder.path / CONFIG
+        saved = folder.path / CONFIG_FILE
         if saved.is_file():
             folder._take_lock()
         if resume:
@@ -106,7 +88,8 @@ class RunFolder:
             if self._overwrite:
                 self._delete_all_but_config()
             # First of all files: a folder with other files and without it would be taken for no run.
-            write_text_atomically(self.path / CONFIG, self.config.model_dump_json(indent=2) + "\n")
+            settings = _with_its_module(self.config).grouped()
+            write_text_atomically(self.path / CONFIG_FILE, json.dumps(settings, indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
                 print(
@@ -162,13 +145,10 @@ class RunFolder:
         Raises:
             ValueError: One differs that may not change on the way.
         """
-        now = json.loads(self.config.model_dump_json())
-        # A setting that came into being after the run was made had its default in effect.
-        before = {**json.loads(TrainConfig().model_dump_json()), **saved}
-        for name, value in now.items():
-            if name not in MAY_CHANGE_ON_RESUME and before[name] != value:
+        for name, before, now in changed_settings(saved, self.config):
+            if name not in MAY_CHANGE_ON_RESUME:
                 raise ValueError(
-                    f"{what} has {name}={before[name]!r}, not {value!r}: "
+                    f"{what} has {name}={before!r}, not {now!r}: "
                     "resume it with its own settings, or start another --name"
                 )
 
@@ -178,7 +158,7 @@ class RunFolder:
             raise ValueError(f"{str(self.path)!r} is a file, not a folder: choose another --name")
         if not self.path.exists() or {path.name for path in self.path.iterdir()} <= _NO_RUN_YET:
             return
-        if not (self.path / CONFIG).is_file():
+        if not (self.path / CONFIG_FILE).is_file():
             raise ValueError(
                 f"{str(self.path)!r} is not the folder of a run, so it is not touched: choose another --name"
             )
@@ -197,7 +177,7 @@ class RunFolder:
     def _delete_all_but_config(self) -> None:
         """Delete the run; its config is replaced afterwards, so that the folder is that of a run at any moment."""
         for path in self.path.iterdir():
-            if path.name in (CONFIG, LOCK_FILE):
+            if path.name in (CONFIG_FILE, LOCK_FILE):
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -262,6 +242,22 @@ class MetricsWriter:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the rows of a run's ``metrics.jsonl``."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tuple[str, Any, Any]]:
+    """Return the name, the saved and the present value of each setting that differs, as JSON values.
+
+    A setting that is missing in ``saved``, being newer than it, had its default.
+    """
+    before = {**TrainConfig().model_dump(mode="json"), **flat_settings(saved)}
+    now = config.model_dump(mode="json")
+    return [(name, before[name], value) for name, value in now.items() if before[name] != value]
+
+
+def _with_its_module(config: TrainConfig) -> TrainConfig:
+    """Return the settings with the module that registered the environment, so that other processes can do the same."""
+    module = None if config.imports or ":" in config.env else registering_module(config.env)
+    return config if module is None else config.model_copy(update={"imports": [module]})
 
 
 def is_timing(name: str) -> bool:

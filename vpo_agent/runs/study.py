@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.runs.run_folder import MAY_CHANGE_ON_RESUME
+from vpo_agent.runs.run_folder import changed_settings
 
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 
@@ -93,7 +93,12 @@ def read_study(path: Path) -> Study:
 
 
 def runs_of(
-    study: Study, runs_dir: Path, *, seeds: Sequence[int] | None = None, labels: Sequence[str] | None = None
+    study: Study,
+    runs_dir: Path,
+    *,
+    seeds: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    imports: Sequence[str] = (),
 ) -> list[StudyRun]:
     """The runs of a study, seed by seed, so that a study that is cut short has compared all arms on some seeds.
 
@@ -102,6 +107,7 @@ def runs_of(
         runs_dir: Where its folder is.
         seeds: In place of the seeds that the file states, for every arm.
         labels: Only these arms.
+        imports: Modules that register environments, over those of the settings.
 
     Raises:
         ValueError: An unknown label, or settings that a run does not take.
@@ -115,11 +121,12 @@ def runs_of(
         if labels and arm.label not in labels:
             continue
         for seed in seeds or arm.seeds or study.seeds:
-            settings = {**study.settings, **arm.settings}
+            settings = {**flat_settings(study.settings), **flat_settings(arm.settings)}
             for name in DECIDED_BY_THE_STUDY:
                 if name in settings:
                     raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
             decided = {"seed": seed, "name": f"{arm.label}-seed{seed}", "runs_dir": runs_dir / study.name}
+            decided["imports"] = [*settings.get("imports", []), *imports]
             config = make_config({**settings, **decided}, f"arm {arm.label!r}")
             found.append(StudyRun(arm.label, seed, config))
     order = {label: place for place, label in enumerate(known)}
@@ -133,17 +140,13 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
         ValueError: One has others.
     """
     for run in runs:
-        path = run.folder / "config.json"
+        path = run.folder / CONFIG_FILE
         if not path.is_file():
             continue
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        now = json.loads(run.config.model_dump_json())
-        for name, value in now.items():
-            # A setting that came into being after the run was made had its default in effect.
-            before = saved.get(name, TrainConfig.model_fields[name].get_default(call_default_factory=True))
-            if name not in MAY_CHANGE_ON_RESUME - {"steps"} and before != value:
+        for name, before, now in changed_settings(read_config(path), run.config):
+            if name not in INCIDENTAL:
                 raise ValueError(
-                    f"the run in {str(run.folder)!r} has {name}={before!r}, but the study states {value!r}: "
+                    f"the run in {str(run.folder)!r} has {name}={before!r}, but the study states {now!r}: "
                     "delete the folder, or give the arm another label"
                 )
 
@@ -160,7 +163,7 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
     """
     waiting = [run for run in runs if not run.finished]
     threads = max(1, (os.cpu_count() or 1) // processes)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     active: list[tuple[StudyRun, subprocess.Popen[bytes]]] = []
     failed: list[StudyRun] = []
     done = len(runs) - len(waiting)
@@ -193,8 +196,8 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
 def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     run.folder.parent.mkdir(parents=True, exist_ok=True)
     settings = run.folder.parent / f"{run.folder.name}.json"
-    write_text_atomically(settings, run.config.model_dump_json(indent=2) + "\n")
-    resume = ["--resume"] if (run.folder / "config.json").is_file() else []
+    write_text_atomically(settings, json.dumps(run.config.grouped(), indent=2) + "\n")
+    resume = ["--resume"] if (run.folder / CONFIG_FILE).is_file() else []
     command = [sys.executable, "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
     with _log(run).open("ab") as log:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from envs_data.models import BUNDLED_MODELS, bundled_model_path
+from vpo_agent.config import is_run
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import checkpoints
 
@@ -33,7 +34,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
         ValueError: The run or checkpoint is not there.
     """
     folder = Path(target).expanduser()
-    if is_run(target):
+    if is_run(folder):
         return str(_checkpoint_of(folder, checkpoint))
     if checkpoint is not None:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
@@ -49,11 +50,6 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
         raise ValueError(f"{target!r} holds neither a run (no checkpoints/) nor a model (no config.json)")
     return str(folder) if folder.exists() else target
-
-
-def is_run(target: str) -> bool:
-    """Whether the target is the folder of a run."""
-    return (Path(target).expanduser() / "checkpoints").is_dir()
 
 
 def target_name(target: str) -> str:

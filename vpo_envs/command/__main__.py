@@ -1,4 +1,4 @@
-"""``python -m vpo_envs.command`` is ``vpo``."""
+"""``python -m vpo_envs.command`` is ``vpo`` with the commands of the environments alone."""
 
 import sys
 

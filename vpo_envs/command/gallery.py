@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 
-from vpo_envs.command.show import cut, env_ids, env_type, good_example, make_text_env, show_vector, text_env_ids
+from vpo_envs.command.show import cut, good_example, show_vector
+from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
 
 EXAMPLES = 3
 HEADING = """\
@@ -18,13 +19,13 @@ Made by `python -m vpo_envs.command.gallery > docs/gallery.md`; a test makes it 
 
 
 def gallery() -> str:
-    """The whole page, in Markdown; a function of the environments alone."""
+    """Return the whole page, in Markdown."""
     in_text = text_env_ids()
     return "\n".join([HEADING, *(section(env_id, env_id in in_text) for env_id in env_ids())])
 
 
 def section(env_id: str, in_text: bool) -> str:
-    """The part about one environment: the docstring of its class, and examples where it answers in text."""
+    """Return the section of one environment: the docstring of its class, and examples if it takes text."""
     described = page(inspect.getdoc(env_type(env_id)) or "")
     lines = [f"## {env_id}", "", described, ""]
     if not in_text:
@@ -41,7 +42,7 @@ def section(env_id: str, in_text: bool) -> str:
 
 
 def page(docstring: str) -> str:
-    """A docstring of an environment as Markdown one level further down, its arguments as a list."""
+    """Return the docstring of an environment as Markdown, one heading level down, with its arguments as a list."""
     text, _, arguments = docstring.partition("\nArgs:\n")
     text = re.sub(r"^## ", "### ", text.rstrip(), flags=re.MULTILINE).replace("``", "`")
     if not arguments:
@@ -52,7 +53,7 @@ def page(docstring: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """``text`` as a block of Markdown, in a fence that is longer than any inside."""
+    """Return ``text`` as a Markdown block, in a fence that is longer than any inside."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"

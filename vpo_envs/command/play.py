@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from vpo_envs.command.show import AnyTextEnv, CommandError, make_text_env, show_vector, unparsable_reason
-from vpo_envs.core import UnknownFront, VectorTextEnv
+from vpo_envs.command.show import show_vector, unparsable_reason
+from vpo_envs.core import UnknownFront
+from vpo_envs.registration import env_type, make_text_env
+from vpo_envs.scoring.scorers import AnyEnv
 from vpo_envs.text import answer_tags, split_answers
 
 FRONT_POINTS = 20
-"""How many points of a front are printed."""
+"""Number of points of a front that are printed."""
 
 
 def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any], typed: TextIO) -> None:
@@ -18,18 +20,19 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any], typed: TextI
 
     Args:
         env_id: Such as ``"vpo/Maze-v0"``.
-        seed: Which task; a random one where ``None``.
+        seed: Which task; ``None``: a random one.
         env_kwargs: Arguments of the environment.
         typed: Where the answers are read from.
 
     Raises:
-        CommandError: An id or arguments that do not work.
+        ValueError: A bad id or bad arguments.
     """
-    env = make_text_env(env_id, **env_kwargs)
+    drawn = "ansi" in getattr(env_type(env_id), "metadata", {}).get("render_modes", ())
+    env = make_text_env(env_id, **{**({"render_mode": "ansi"} if drawn else {}), **env_kwargs})
     try:
         prompt, _ = env.reset(seed=seed)
-    except (ValueError, RuntimeError) as error:
-        raise CommandError(f"{env_id} cannot start: {error}") from None
+    except RuntimeError as error:
+        raise ValueError(f"{env_id} cannot start: {error}") from None
     print(f"{prompt}\n")
     answers: list[str | None] = []
     for response in _responses(env, typed):
@@ -40,12 +43,12 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any], typed: TextI
             reason = f" ({unparsable_reason(env, answers[i] or '')})" if status == "unparsable" else ""
             print(f"answer {i + 1}: {status}{reason}: {show_vector(env, env.current_task, vector)}")
     _show_front(env)
-    if type(env).render is not VectorTextEnv.render and env.render_mode == "ansi":
+    if drawn and env.render_mode == "ansi":
         print(f"\n{env.render()}")
 
 
-def _responses(env: AnyTextEnv, typed: TextIO) -> Iterator[str]:
-    """The actions of one episode: a response with all answers, or one for each answer."""
+def _responses(env: AnyEnv, typed: TextIO) -> Iterator[str]:
+    """Yield the actions of one episode: a response with all answers, or one for each answer."""
     tags = answer_tags(env.num_answers)
     response = ""
     for position, (opening, closing) in enumerate(tags):
@@ -65,10 +68,7 @@ def _responses(env: AnyTextEnv, typed: TextIO) -> Iterator[str]:
 
 
 def read_block(typed: TextIO, tags: tuple[tuple[str, str], ...]) -> str:
-    """Read lines up to an empty one or the end.
-
-    Inside a fence of backticks, or a tag that is not closed yet, empty lines belong to the answer.
-    """
+    """Read lines up to an empty line or the end; within a code fence or an open tag, empty lines count as text."""
     lines: list[str] = []
     for line in typed:
         if not line.strip():
@@ -80,7 +80,7 @@ def read_block(typed: TextIO, tags: tuple[tuple[str, str], ...]) -> str:
     return "\n".join(lines)
 
 
-def _show_front(env: AnyTextEnv) -> None:
+def _show_front(env: AnyEnv) -> None:
     try:
         front = env.front(env.current_task)
     except UnknownFront as error:

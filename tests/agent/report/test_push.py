@@ -129,7 +129,7 @@ def test_what_cannot_be_pushed_is_said_in_one_line(
     run = make_run()
     assert main(["push", *(str(run) if argument == "RUN" else argument for argument in arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("vpo: ")
+    assert line.startswith("error: ")
     assert message in line
 
 
@@ -232,6 +232,6 @@ def test_a_wrong_token_is_one_line(make_run: Callable[..., Path], hub: Any, tmp_
     done = push(make_run(), hub.server_address[1], "wrong", tmp_path / "home")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("vpo: cannot push to 'someone/letters' (")
+    assert line.startswith("error: cannot push to 'someone/letters' (")
     assert "401" in line
     assert "hf auth login" in line

@@ -38,7 +38,7 @@ def test_opening_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_run_leaves_its_config_and_metrics(tmp_path: Path) -> None:
     folder = finished(tmp_path)
-    assert json.loads((folder.path / "config.json").read_text()) == json.loads(config(tmp_path).model_dump_json())
+    assert json.loads((folder.path / "config.json").read_text()) == config(tmp_path).grouped()
     rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     assert rows[0] == {"kind": "train", "step": 1, "loss": 0.5}
     assert len(rows) == 6
@@ -61,7 +61,7 @@ def test_overwriting_deletes_the_run_only_when_the_new_one_starts(tmp_path: Path
     assert len(old.metrics.read_text().splitlines()) == 6
     folder.start(0)
     assert folder.metrics.read_text() == ""
-    assert json.loads((folder.path / "config.json").read_text())["seed"] == 5
+    assert json.loads((folder.path / "config.json").read_text())["run"]["seed"] == 5
     assert not (folder.path / "tensorboard").exists()
 
 
@@ -164,7 +164,7 @@ def test_rows_after_one_that_a_power_failure_tore_are_dropped(tmp_path: Path) ->
 def test_a_setting_that_is_newer_than_the_run_had_its_default(tmp_path: Path) -> None:
     folder = finished(tmp_path)
     saved = json.loads((folder.path / "config.json").read_text())
-    del saved["adam_beta2"]
+    del saved["optimisation"]["adam_beta2"]
     (folder.path / "config.json").write_text(json.dumps(saved))
     opened(tmp_path, resume=True)
     with pytest.raises(ValueError, match=r"has adam_beta2=0.999, not 0.9"):

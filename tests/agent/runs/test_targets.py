@@ -12,6 +12,9 @@ from envs_data import bundled_model_path
 from vpo_agent.runs.targets import find_model, load_policy, target_name
 
 
+CONFIG = '{"run": {"env": "vpo/Maze-v0", "model": "tiny-maze"}}'
+
+
 @pytest.fixture
 def run(bpe_model: Path, tmp_path: Path) -> Path:
     """A run folder with two checkpoints of which the newer is the model, and an unfinished one."""
@@ -20,7 +23,7 @@ def run(bpe_model: Path, tmp_path: Path) -> Path:
         shutil.copytree(bpe_model, folder / "checkpoints" / step)
         (folder / "checkpoints" / step / "state.json").write_text("{}")
     (folder / "checkpoints" / ".writing_step_000150").mkdir()
-    (folder / "config.json").write_text("{}")
+    (folder / "config.json").write_text(CONFIG)
     return folder
 
 
@@ -71,12 +74,14 @@ def test_what_is_not_there_is_said(
 
 def test_a_run_without_a_checkpoint_is_said(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text(CONFIG)
     with pytest.raises(ValueError, match="has no checkpoint yet"):
         find_model(str(tmp_path))
 
 
 def test_a_run_inside_trl_stands_for_its_model(bpe_model: Path, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text(CONFIG)
     shutil.copytree(bpe_model, tmp_path / "model")
     # As long as its step is not written, the model may be half written.
     with pytest.raises(ValueError, match="has no checkpoint yet"):

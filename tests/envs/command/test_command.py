@@ -14,7 +14,8 @@ from paths import ROOT
 import vpo_envs
 from vpo_envs.command import main
 from vpo_envs.command.play import read_block
-from vpo_envs.command.show import cut, show_objectives, text_env_ids
+from vpo_envs.command.show import cut, show_objectives
+from vpo_envs.registration import text_env_ids
 from vpo_envs.text import answer_tags
 
 VECTOR = re.compile(r"^(ok|unparsable \(.+\)): (.+)$", flags=re.MULTILINE)
@@ -142,7 +143,8 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["envs", "Tools-v0"], "unknown environment 'Tools-v0': did you mean vpo/Tools-v0? choose one of"),
         (["envs", "Labyrinth"], "unknown environment"),
         (["envs", "a b:c/d"], "unknown environment"),
-        (["envs", "vpo/MazeSteps-v0"], "does not answer in text"),
+        (["play", "vpo/MazeSteps-v0"], "vpo/MazeSteps-v0 is a MazeStepsEnv, not a text environment: choose one of"),
+        (["envs", "vpo/MazeSteps-v0", "--env-kwargs", '{"size": 9}'], "cannot be made"),
         (["envs", "vpo/Maze-v0", "--index", "-1"], "index"),
         (["envs", "--env-kwargs", '{"mode": "paper"}'], "needs the id"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "{"], "must be a JSON object"),

@@ -6,8 +6,8 @@ import pytest
 from paths import ROOT
 
 from vpo_envs.command import gallery
-from vpo_envs.command.show import env_ids, text_env_ids
 from vpo_envs.core import AnswerTimeout, ScorerFailure
+from vpo_envs.registration import env_ids, text_env_ids
 
 PAGE = ROOT / "docs" / "gallery.md"
 TEXT = PAGE.read_text(encoding="utf-8")

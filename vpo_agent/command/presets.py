@@ -1,0 +1,110 @@
+"""Settings to start from, for each task: the examples offer those of one task, ``vpo train`` all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Presets = dict[str, dict[str, Any]]
+"""Settings by the name of the preset; the first is the default."""
+
+_PAPER = {
+    "steps": 200,
+    "prompts_per_step": 128,
+    "minibatch_prompts": 64,
+    "num_weights": 100,
+    "weight_sampler": "iid",
+    "learning_rate": 1e-6,
+    "kl_coef": 1e-3,
+    "eval_temperature": 0.7,
+    "eval_every": 25,
+    "microbatch_prompts": 2,
+}
+_SMOKE = {
+    "model": "tiny-maze",
+    "steps": 2,
+    "prompts_per_step": 2,
+    "rollouts_per_prompt": 2,
+    "max_new_tokens": 16,
+    "eval_prompts": 2,
+}
+_SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16}
+_CONFLICT = {"env_kwargs": {"mode": "conflict"}}
+
+MAZE: Presets = {
+    "embedded": {
+        "env": "vpo/Maze-v0",
+        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "model": "tiny-maze",
+        "steps": 300,
+        "prompts_per_step": 16,
+        "rollouts_per_prompt": 8,
+        "max_new_tokens": 100,
+        "learning_rate": 1e-4,
+        "warmup_steps": 10,
+        "kl_coef": 0.0,
+        "eval_every": 50,
+        "eval_prompts": 200,
+    },
+    "conflict": {
+        "env": "vpo/Maze-v0",
+        "env_kwargs": {"preset": "conflict"},
+        "model": "Qwen/Qwen3-0.6B",
+        **_SMALLER,
+        "steps": 200,
+        "max_new_tokens": 512,
+        "eval_temperature": 0.7,
+        "eval_every": 25,
+    },
+    "paper": {**_PAPER, "env": "vpo/Maze-v0", "env_kwargs": {"preset": "paper"}, "model": "Qwen/Qwen3-4B"},
+}
+
+_CODE = {
+    **_PAPER,
+    "env": "vpo/Code-v0",
+    "model": "Qwen/Qwen2.5-Coder-7B-Instruct",
+    "max_new_tokens": 4096,
+    "microbatch_prompts": 1,
+}
+CODE: Presets = {
+    "paper": _CODE,
+    "builtin": {**_CODE, **_SMALLER, "max_new_tokens": 2048},
+    "conflict": {**_CODE, **_CONFLICT, "prompts_per_step": 16, "minibatch_prompts": 8},
+    "smoke": {**_SMOKE, "env": "vpo/Code-v0", "env_kwargs": {"difficulty": "easy"}},
+}
+
+_EUREQA = {**_PAPER, "env": "vpo/EUREQA-v0", "model": "Qwen/Qwen3-8B", "max_new_tokens": 2048}
+EUREQA: Presets = {
+    "paper": _EUREQA,
+    "conflict": {**_EUREQA, **_CONFLICT},
+    "smoke": {
+        **_SMOKE,
+        "env": "vpo/EUREQA-v0",
+        "env_kwargs": {"difficulty": {"dead_ends": 0, "misfits": 0, "strangers": 0}},
+    },
+}
+
+_MUSIQUE = {**_PAPER, "env": "vpo/MuSiQue-v0", "model": "Qwen/Qwen3-1.7B", "max_new_tokens": 1024}
+MUSIQUE: Presets = {
+    "paper": _MUSIQUE,
+    "conflict": {**_MUSIQUE, **_CONFLICT},
+    "smoke": {
+        **_SMOKE,
+        "env": "vpo/MuSiQue-v0",
+        "env_kwargs": {"difficulty": {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}},
+    },
+}
+
+_TOOLS = {
+    "env": "vpo/Tools-v0",
+    "model": "Qwen/Qwen3-1.7B",
+    **_SMALLER,
+    "steps": 200,
+    "max_new_tokens": 1024,
+    "eval_temperature": 0.7,
+    "eval_every": 25,
+    "microbatch_prompts": 2,
+}
+TOOLS: Presets = {"builtin": _TOOLS, "conflict": {**_TOOLS, **_CONFLICT}, "paper": {**_TOOLS, **_PAPER}}
+
+_TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
+ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}

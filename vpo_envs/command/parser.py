@@ -1,0 +1,137 @@
+"""What every command of ``vpo`` shares: arguments with checked values, one-line errors, exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from vpo_envs.core import AnswerTimeout, ScorerFailure
+from vpo_envs.registration import import_modules
+
+Commands: TypeAlias = "argparse._SubParsersAction[Any]"
+
+USER_ERRORS: tuple[type[Exception], ...] = (ValueError, ScorerFailure, AnswerTimeout)
+"""Errors whose message says what the user can do; any other is a bug and keeps its traceback."""
+ENV_KWARGS_HELP = 'arguments of the environment as a JSON object, such as \'{"mode": "conflict"}\''
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises :class:`ValueError` in one sentence, without pages of usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the error that ``argparse`` found."""
+        raise ValueError(f"{message.removeprefix('argument ').replace(': must', ' must', 1)}; see --help")
+
+
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return an argument type: whole numbers from ``least``, and up to ``most`` if that is given."""
+
+    def whole_number(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
+        if number < least or (most is not None and number > most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"must be {bounds}, got {number}")
+        return number
+
+    return whole_number
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object; an argument type."""
+    value = _json(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"must be a JSON object, got {text!r}")
+    return value
+
+
+def json_list(text: str) -> list[Any]:
+    """Read a JSON list, whose brackets may be left out; an argument type."""
+    value = _json(text if text.lstrip().startswith("[") else f"[{text}]")
+    if not isinstance(value, list):
+        raise argparse.ArgumentTypeError(f"must be a JSON list, got {text!r}")
+    return value
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``, where the value is JSON or else plain text; an argument type."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, such as beta=8, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def add_import_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--import``, which names the modules of a user's own environments."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module or .py file that registers an environment of your own; may be repeated",
+    )
+
+
+def run_command(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, errors: tuple[type[Exception], ...] = USER_ERRORS
+) -> int:
+    """Parse ``argv`` and call the chosen command's ``run(arguments)``.
+
+    Args:
+        parser: Knows the commands.
+        argv: Arguments; those of the process where ``None``.
+        errors: As for :func:`exit_status`.
+
+    Returns:
+        The exit status.
+    """
+
+    def command() -> None:
+        chosen = parser.parse_args(argv)
+        import_modules(getattr(chosen, "imports", []))
+        chosen.run(chosen)
+
+    return exit_status(command, errors)
+
+
+def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...] = USER_ERRORS) -> int:
+    """Call a command, and turn ``errors`` into one line on standard error.
+
+    Returns:
+        The exit status: 0; 2 where what was asked for cannot be done; 1 for another of ``errors``, such as a run that
+        diverged; 130 after Ctrl-C.
+    """
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # A terminal that lacks a character shows a question mark in its place.
+            reconfigure(errors="replace")
+    try:
+        command()
+        sys.stdout.flush()
+    except errors as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, USER_ERRORS) else 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough; Python's own flush at the end must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
