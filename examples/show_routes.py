@@ -1,6 +1,6 @@
 """Draw the routes of a trained run on the first few validation mazes, one response each, as one picture.
 
-    python examples/show_routes.py runs/NAME --out routes.png
+python examples/show_routes.py runs/NAME --out routes.png
 """
 
 from __future__ import annotations

@@ -109,8 +109,6 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
     unknown = [name for name in kwargs if name not in taken]
     if unknown and all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
         raise ValueError(f"{env_id} takes no argument {unknown[0]!r}: it takes {', '.join(taken)}")
-    if not isinstance(kwargs.get("num_answers", 1), int):
-        raise ValueError(f"num_answers must be a whole number, got {kwargs['num_answers']!r}")
     try:
         env = gym.make(env_id.rpartition(":")[2], **kwargs).unwrapped
     except (ValueError, TypeError, AttributeError, gym.error.Error, ImportError) as error:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from vpo_agent.config import TrainConfig, make_config, read_config
+from vpo_agent.config import (
+    GROUPS,
+    INCIDENTAL,
+    MAY_CHANGE_ON_RESUME,
+    TrainConfig,
+    make_config,
+    read_config,
+    read_run_config,
+)
 from vpo_agent.estimators import available_estimators
 
 
@@ -38,6 +46,7 @@ from vpo_agent.estimators import available_estimators
         ({"microbatch_prompts": "some"}, r"microbatch_prompts='some' is not possible: give a number of prompts"),
         ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is not possible: .*'none', 'threads', 'processes' or 'ray'"),
         ({"scorer_workers": 0}, r"scorer_workers=0 is not possible"),
+        ({"num_answers": 500, "max_new_tokens": 100}, r"500 answers do not fit into a response of max_new_tokens=100"),
     ],
 )
 def test_bad_settings_are_named_with_a_way_out(settings: dict[str, Any], message: str) -> None:
@@ -91,9 +100,66 @@ def test_a_config_can_be_toml(tmp_path: Path) -> None:
     assert (config.steps, config.scalar_weights, config.env_kwargs) == (7, [0.5, 0.5], {"preset": "conflict"})
 
 
+GROUPED = {"run": {"steps": 7}, "optimisation": {"learning_rate": 1e-4}, "method": {"method": "grpo"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mine.json", json.dumps(GROUPED)),
+        ("mine.toml", '[run]\nsteps = 7\n[optimisation]\nlearning_rate = 1e-4\n[method]\nmethod = "grpo"\n'),
+        ("mine.yaml", "run:\n  steps: 7\noptimisation:\n  learning_rate: 1e-4\nmethod:\n  method: grpo\n"),
+        ("mine.yml", "steps: 7\nlearning_rate: 1e-4\nmethod: grpo\n"),
+        ("mine.json", '{"steps": 7, "learning_rate": 1e-4, "method": "grpo"}'),
+    ],
+)
+def test_a_file_may_be_grouped_or_flat_in_three_formats(
+    tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    config = make_config(read_config(tmp_path / name))
+    assert config == make_config(GROUPED)
+    assert (config.steps, config.learning_rate, config.method) == (7, 1e-4, "grpo")
+    assert not capsys.readouterr().err
+
+
+def test_numbers_of_yaml_are_numbers_wherever_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("method_options: {beta: 1e-1, credit: own, k: 3}\n")
+    assert read_config(tmp_path / "mine.yaml") == {"method_options": {"beta": 0.1, "credit": "own", "k": 3}}
+
+
+def test_every_setting_is_in_one_group_and_a_saved_config_has_them_all() -> None:
+    config = make_config({"name": "x", "scalar_weights": [1, 0]})
+    saved = config.grouped()
+    assert list(saved) == list(GROUPS)
+    names = [name for group in saved.values() for name in group]
+    assert sorted(names) == sorted(TrainConfig.model_fields)
+    assert make_config(json.loads(json.dumps(saved))) == config
+
+
+def test_the_config_of_an_earlier_version_is_read_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config({"steps": 7})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config.model_dump(mode="json"), "cuda_graphs": False}))
+    assert read_run_config(tmp_path) == make_config(read_config(path)) == config
+    assert capsys.readouterr().err == (
+        f"{path} has the format of an earlier version; settings that no longer exist are ignored: cuda_graphs\n"
+    )
+
+
+def test_what_cannot_change_results_may_change_on_resume() -> None:
+    assert {"tracker", "device", "name", "runs_dir", "scorer_pool", "checkpoint_every", "imports"} <= INCIDENTAL
+    assert {"steps"} == MAY_CHANGE_ON_RESUME - INCIDENTAL
+    assert not MAY_CHANGE_ON_RESUME & {"learning_rate", "method", "seed", "dtype", "num_answers", "eval_prompts"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("bad.yaml", "steps: [", r"is not valid yaml"),
+        ("bad.yaml", "run: {step: 3}", r"unknown setting 'step': did you mean 'steps'"),
         ("bad.json", json.dumps({"step": 3}), r"bad.json': unknown setting 'step': did you mean 'steps'\?"),
         ("bad.json", "[1, 2]", r"must hold settings by name, not a list"),
         ("bad.json", "{", r"is not valid json"),

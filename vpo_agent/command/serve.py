@@ -43,7 +43,7 @@ def run(chosen: argparse.Namespace) -> None:
         print(f"serving {server.model} ({policy.device}) on {server.base_url}; Ctrl-C stops it", flush=True)
         if not _is_loopback(chosen.host):
             print(
-                f"warning: --host {chosen.host} lets any machine that reaches this one use the model, without a password",
+                f"warning: --host {chosen.host} lets any machine that reaches this one use the model",
                 file=sys.stderr,
                 flush=True,
             )

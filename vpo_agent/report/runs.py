@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from vpo_agent.config import NOT_OF_THE_METHOD, RETIRED, flat_settings, is_run
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
@@ -51,6 +50,8 @@ def read_run(path: Path) -> Run:
     Raises:
         ValueError: It is none of these, or the run is not finished.
     """
+    from vpo_agent.config import flat_settings, is_run  # loads torch, which the report on one pool does not need
+
     if path.is_dir() and (path / "eval.json").is_file():
         path = path / "pool.npz"
     if not path.is_dir():
@@ -193,6 +194,8 @@ def differing_settings(runs: Sequence[Run]) -> list[str]:
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the method, its options one by one."""
+    from vpo_agent.config import NOT_OF_THE_METHOD, RETIRED
+
     out: dict[str, Any] = {}
     for name, value in settings.items():
         if name == "method_options":

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.presets import ALL, MAZE
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
 
@@ -46,7 +47,8 @@ def without_blanks(text: str) -> str:
 @pytest.mark.parametrize("name", TrainConfig.model_fields)
 def test_help_shows_the_setting_with_its_meaning_and_default(help_text: str, name: str) -> None:
     field = TrainConfig.model_fields[name]
-    line = next(line for line in help_text.splitlines() if line.split()[:1] == [OPTIONS.get(name, "--" + name.replace("_", "-"))])
+    option = OPTIONS.get(name, "--" + name.replace("_", "-"))
+    line = next(line for line in help_text.splitlines() if line.split()[:1] == [option])
     if name in OPTIONS:
         assert "may be repeated" in line
         return
@@ -72,6 +74,8 @@ def test_help_shows_what_is_no_setting(help_text: str) -> None:
         ("--scalar-weights", "[1, 2]", "scalar_weights", [1.0, 2.0]),
         ("--scalar-weights", "None", "scalar_weights", None),
         ("--env-kwargs", '{"preset": "paper", "data_seed": 3}', "env_kwargs", {"preset": "paper", "data_seed": 3}),
+        ("--method-option", "beta=8", "method_options", {"beta": 8}),
+        ("--method-option", "credit=own", "method_options", {"credit": "own"}),
         ("--gradient-checkpointing", "true", "gradient_checkpointing", True),
         ("--gradient-checkpointing", "False", "gradient_checkpointing", False),
         ("--runs-dir", "/somewhere/else", "runs_dir", Path("/somewhere/else")),
@@ -97,6 +101,8 @@ def test_a_switch_may_stand_alone() -> None:
         (["--steps", "few"], r"steps='few' is not possible"),
         (["--env-kwargs", "preset=paper"], r"--env-kwargs must be a JSON object, got 'preset=paper'"),
         (["--scalar-weights", "one,two"], r"--scalar-weights must be a JSON list, got 'one,two'"),
+        (["--method-option", "beta"], r"--method-option must be NAME=VALUE, such as beta=8, got 'beta'"),
+        (["--import", "no_such_module"], r"cannot import 'no_such_module': ModuleNotFoundError"),
         (["--gradient-checkpointing", "perhaps"], r"gradient_checkpointing='perhaps' is not possible"),
         (["--resume", "--overwrite"], r"exclude each other"),
         (["--resume", "--name", "gone"], r"there is no run to resume in 'runs/gone'"),
@@ -139,6 +145,61 @@ def test_resuming_takes_the_settings_of_the_run(tmp_path: Path) -> None:
     again = parse("--resume", "--runs-dir", str(tmp_path), "--name", "mine", "--steps", "600")
     assert again.resume
     assert again.config == first.config.model_copy(update={"steps": 600})
+
+
+def test_help_shows_the_groups(help_text: str) -> None:
+    for group in ("run", "method", "sampling", "optimisation", "evaluation", "hardware"):
+        assert f"\n{group}: " in help_text
+
+
+def test_method_options_are_added_up_and_belong_to_their_method(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: vpo_credit\nmethod_options: {credit: own}\n")
+    more = parse("--config", str(file), "--method-option", "coefficient=0.5", "--method-option", "credit=prefix")
+    assert more.config.method_options == {"credit": "prefix", "coefficient": 0.5}
+    assert parse("--config", str(file), "--method", "vpo").config.method_options == {}
+
+
+def test_the_minibatch_follows_the_batch_unless_it_is_set() -> None:
+    presets = {"paper": {"prompts_per_step": 128, "minibatch_prompts": 64}}
+
+    def minibatch(*argv: str) -> int | None:
+        return parse_job(list(argv), description="", presets=presets).config.minibatch_prompts
+
+    assert minibatch() == 64
+    assert minibatch("--prompts-per-step", "32") == 16
+    assert minibatch("--prompts-per-step", "1") == 1
+    assert minibatch("--prompts-per-step", "32", "--minibatch-prompts", "4") == 4
+    with pytest.raises(ValueError, match="minibatch_prompts is 64, but a step has only 2 prompts"):
+        minibatch("--prompts-per-step", "2", "--minibatch-prompts", "64")
+
+
+def test_the_default_preset_is_left_out_for_another_environment() -> None:
+    presets = {"maze": {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded"}, "steps": 5}}
+
+    def job(*argv: str) -> TrainConfig:
+        return parse_job(list(argv), description="", presets=presets).config
+
+    assert job("--env", "vpo/Maze-v0").steps == 5
+    assert job("--env", "vpo/Tools-v0") == make_config({"env": "vpo/Tools-v0"})
+    assert job("--env", "own/Maze-v0", "--preset", "maze").env_kwargs == {"preset": "embedded"}
+
+
+def test_the_bare_command_trains_what_make_maze_trains() -> None:
+    bare = parse_job([], description="", presets=ALL).config
+    assert bare == make_config(MAZE["embedded"])
+
+
+def test_modules_are_imported_before_the_settings_are_checked_and_remembered(tmp_path: Path) -> None:
+    module = tmp_path / "own_estimator.py"
+    module.write_text(
+        "from vpo_agent.estimators import Advantages, register_estimator\n"
+        "@register_estimator('own_method', answers='set')\n"
+        "def own(groups):\n    'Nothing.'\n    return Advantages(groups.rewards, groups.rewards)\n"
+    )
+    config = parse("--import", str(module), "--method", "own_method").config
+    assert config.imports == [str(module)]
+    assert config.answers_per_rollout == 3
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 
 from vpo_agent.command import main
-from vpo_agent.runs.study import check_finished, read_study, runs_of
+from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of
 
 TINY = """
 name = "tiny"
@@ -81,6 +84,26 @@ def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys
     assert [path.stat().st_mtime_ns for path in results] == finished
 
 
+@pytest.mark.parametrize(("given", "threads"), [("7", "7"), (None, "2")])
+def test_a_number_of_threads_that_the_user_sets_wins(
+    given: str | None, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    seen = []
+
+    def started(command: list[str], *, env: dict[str, str], **streams: object) -> subprocess.Popen[bytes]:
+        seen.append(env["OMP_NUM_THREADS"])
+        return popen([sys.executable, "-c", ""])
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", started)
+    run_study(runs_of(read_study(write(tmp_path)), tmp_path, seeds=[0], labels=["grpo"]), processes=2)
+    assert seen == [threads]
+
+
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, TINY.replace("steps = 1\n", 'steps = 1\nmodel = "no/such/model"\n'))
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
@@ -93,7 +116,7 @@ def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.C
 def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_path: Path) -> None:
     runs = runs_of(read_study(write(tmp_path)), tmp_path)
     runs[0].folder.mkdir(parents=True)
-    made = json.loads(runs[0].config.model_dump_json()) | {"learning_rate": 0.5}
+    made = runs[0].config.model_copy(update={"learning_rate": 0.5}).grouped()
     (runs[0].folder / "config.json").write_text(json.dumps(made), encoding="utf-8")
     with pytest.raises(ValueError, match=r"has learning_rate=0\.5, but the study states 1e-06"):
         check_finished(runs)

@@ -11,7 +11,6 @@ import torch
 from envs_data import bundled_model_path
 from vpo_agent.runs.targets import find_model, load_policy, target_name
 
-
 CONFIG = '{"run": {"env": "vpo/Maze-v0", "model": "tiny-maze"}}'
 
 

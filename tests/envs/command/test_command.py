@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from paths import ROOT
 
@@ -67,6 +69,40 @@ def test_the_good_answer_earns_more_than_the_poor_one(
     assert good_status == "ok"
     values = [[float(entry.split()[-1]) for entry in vector.split(", ")] for vector in (good, poor)]
     assert sum(values[0]) > sum(values[1])
+
+
+OWN = """
+import vpo_envs
+class Own(vpo_envs.MazeEnv):
+    objectives = vpo_envs.MazeEnv.objectives[:2]
+vpo_envs.register_env("own/Maze-v0", f"{__name__}:Own")
+"""
+
+
+@pytest.mark.parametrize("named", ["{folder}/own_maze_{how}.py:own/Maze-v0", "own_maze_{how}:own/Maze-v0", "--import"])
+def test_an_environment_of_ones_own_is_shown_and_played(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    gym.registry.pop("own/Maze-v0", None)
+    how = str(abs(hash(named)))
+    (tmp_path / f"own_maze_{how}.py").write_text(OWN)
+    env_id = named.format(folder=tmp_path, how=how)
+    name = ["own/Maze-v0", "--import", f"own_maze_{how}.py"] if named == "--import" else [env_id]
+    assert main(["envs", *name]) == 0
+    assert "completion 1, gold" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("DOWN\n"))
+    assert main(["play", *name, "--seed", "3"]) == 0
+    assert "answer 1: ok: completion 0, gold 0\n" in capsys.readouterr().out
+
+
+def test_an_environment_of_single_moves_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "vpo/MazeSteps-v0", "--index", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "action: Discrete(4)" in out
+    assert "reward: a vector of completion, gold, diamond, avoid_lava" in out
+    assert "S start, E exit" in out
 
 
 def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +188,7 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes preset"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown maze preset 'huge'"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"data_seed": "x"}'], "cannot be made"),
-        (["play", "vpo/Maze-v0", "--env-kwargs", '{"num_answers": 1.5}'], "whole number"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"num_answers": 1.5}'], "integer of at least 1"),
         (["play", "vpo/Maze-v0", "--num-answers", "0"], "at least 1"),
         (["play", "vpo/Maze-v0", "--seed", "-1"], "at least 0"),
         (["play", "vpo/MuSiQue-v0", "--env-kwargs", '{"source": "no/such.jsonl"}'], "cannot be made"),
