@@ -53,6 +53,16 @@ class StrictMaze(MazeEnv):
         return super().parse(text)
 
 
+class PricedMaze(MazeEnv):
+    """Its objectives are made by the constructor: gold is worth ``price`` of what it was."""
+
+    def __init__(self, price: float, **kwargs: Any) -> None:
+        dear = MazeEnv.objectives[1]
+        cheap = dear._replace(score=lambda outcome: price * dear.score(outcome))
+        self.objectives = (MazeEnv.objectives[0], cheap, *MazeEnv.objectives[2:])
+        super().__init__(**kwargs)
+
+
 class SigningMaze(MazeEnv):
     """Each process that scores leaves a file with its number in ``folder``."""
 

@@ -20,7 +20,7 @@ from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.estimators.losses import Aggregation, KLEstimator
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.registration import import_modules
-from vpo_envs.scoring.scorers import Pool
+from vpo_envs.scoring.scorers import ScorerPool
 
 Backend = Literal["native", "continuous", "vllm"]
 
@@ -153,7 +153,7 @@ class Hardware(_Group):
     gpu_memory_utilization: Incidental[float] = Field(
         0.5, gt=0, le=1, description="share of the GPU's memory that vllm takes while it samples"
     )
-    scorer_pool: Incidental[Pool] = Field(
+    scorer_pool: Incidental[ScorerPool] = Field(
         "none", description="where answers are scored: none (in this process), threads, processes or ray"
     )
     scorer_workers: Incidental[int | None] = Field(

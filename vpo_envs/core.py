@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -176,6 +176,15 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """Fixed weights w* of the scalar reward that scalar methods train on; ``None`` means equal weights."""
     names_tags: bool = True
     """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
+
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    """Arguments of the constructor, with which a worker process can make this environment again."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Record the arguments of the constructor."""
+        env = super().__new__(cls)
+        env.made_with = args, kwargs
+        return env
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give a new environment the namespace of its name, and refuse one that another class has."""

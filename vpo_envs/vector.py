@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vpo_envs.core import VectorTextEnv
-from vpo_envs.scoring.scorers import AnyEnv, Pool, Scored, Scorer, ScoringJob
+from vpo_envs.scoring.scorers import AnyEnv, Scored, Scorer, ScorerPool, ScoringJob
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 PER_ENV_OPTIONS = ("index", "task")
@@ -49,7 +49,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         env_type: type[AnyEnv],
         *,
         num_envs: int = 1,
-        scorer_pool: Pool = "none",
+        scorer_pool: ScorerPool = "none",
         scorer_workers: int | None = None,
         **kwargs: Any,
     ) -> None:

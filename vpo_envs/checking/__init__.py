@@ -1,1 +1,1 @@
-"""Checks of the environment contract, and how far an environment's objectives conflict."""
+"""Check the contract of an environment, and report how far its objectives conflict."""

@@ -1,4 +1,4 @@
-"""Checks that a text environment keeps its contract, for anyone's environment."""
+"""Check that a text environment, built-in or not, keeps its contract."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["CheckFailed", "CheckReport", "check_vector_env"]
 
 
 class CheckReport(NamedTuple):
-    """What was checked, and what was found besides."""
+    """The result of checking an environment."""
 
     env: str
     passed: tuple[str, ...]
-    """The checks that were made."""
+    """The checks that passed."""
     skipped: tuple[str, ...]
-    """The checks that could not be made, each with the reason."""
+    """The checks that do not apply, each with the reason."""
     echo: float
-    """The highest single score that the prompt itself earns, sent back as a response or as an answer."""
+    """The highest single score that the prompt itself earns when sent back as a response or as an answer."""
     conflict: ConflictReport | None
-    """How far the objectives conflict; ``None`` where there are neither fronts nor demonstrations."""
+    """How far the objectives conflict; ``None`` if there are neither fronts nor demonstrations."""
 
     def __str__(self) -> str:
         lines = [f"{self.env}: {len(self.passed)} checks passed", *(f"  ok    {name}" for name in self.passed)]
@@ -38,11 +38,11 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
     """Check that a text environment keeps the contract of :class:`~vpo_envs.core.VectorTextEnv`.
 
     Args:
-        env: The environment, or wrappers around it, as ``gym.make`` gives it. Its episode is lost.
-        instances: Tasks on which the checks are made, at least 1.
+        env: The environment, wrapped or not. Its current episode is lost.
+        instances: Number of tasks to check, at least 1.
 
     Returns:
-        What was checked and skipped, what an echo of the prompt earns, and how far the objectives conflict.
+        The checks that passed and those skipped, what an echo of the prompt earns, and how far the objectives conflict.
 
     Raises:
         TypeError: Not a text environment.
@@ -58,7 +58,7 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
     passed, skipped = [], []
     for title, check in CHECKS.items():
         try:
-            check(env, text_env, instances)
+            check(text_env, instances)
             passed.append(title)
         except CannotCheck as reason:
             skipped.append(f"{title}: {reason}")

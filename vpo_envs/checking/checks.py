@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
+from numpy.typing import NDArray
 
 from vpo_envs.core import SPLITS, RewardBatch, Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.text import answer_tags, format_answers
@@ -20,43 +21,13 @@ AnyEnv = VectorTextEnv[Any, Any, Any]
 TOLERANCE = 1e-6
 SPLIT_INSTANCES = 32
 """Instances of each split that are compared with those of the others."""
+RIVALS = 32
+"""Answers per instance that are compared with its front."""
 HOSTILE = (
-    *(
-        "",
-        " ",
-        "\n",
-        "\0",
-        "a",
-        "0",
-        "-1",
-        "1e999",
-        "NaN",
-        "null",
-        "[]",
-        "{}",
-        "[[[[",
-        '{"a":',
-        "<",
-        "</",
-        "<>",
-        "%s",
-        "{0}",
-    ),
-    *("<answer>", "</answer>", "<answer_1>", "<think>", "</think>", "<tool_call></tool_call>", "<support>²</support>"),
-    *(
-        "\ud800",
-        "\udfff\ud800",
-        "\u202eabc",
-        "\ufeff",
-        "e\u0301",
-        "²³",
-        "٣",
-        "上下左右",
-        "🙂" * 50,
-        "İ",
-        "ß",
-        "\x1b[31m",
-    ),
+    *("", " ", "\n", "\0", "a", "0", "-1", "1e999", "NaN", "null", "[]", "{}", "[[[[", '{"a":', "<", "</", "<>"),
+    *("%s", "{0}", "<answer>", "</answer>", "<answer_1>", "<think>", "</think>", "<tool_call></tool_call>"),
+    *("<support>²</support>", "\ud800", "\udfff\ud800", "\u202eabc", "\ufeff", "e\u0301", "²³", "٣", "上下左右"),
+    *("🙂" * 50, "İ", "ß", "\x1b[31m"),
 )
 HUGE = tuple(
     piece * (200_000 // len(piece)) for piece in ("a", "a ", "\0", "🙂", "<", "[", "<answer_1>", "1,", '{"a":')
@@ -68,109 +39,132 @@ class CheckFailed(Exception):
 
 
 class CannotCheck(Exception):
-    """A check cannot be made, for this reason."""
+    """A check does not apply, for this reason."""
 
 
-def _statements(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
-    names = text_env.objective_names
-    _expect(len(names) > 0, "there are no objectives")
+def _statements(env: AnyEnv, instances: int) -> None:
+    names = env.objective_names
     _expect(all(isinstance(name, str) and name for name in names), f"an objective has no name: {names}")
     _expect(len(set(names)) == len(names), f"two objectives have one name: {names}")
-    _expect(isinstance(text_env.namespace, int) and text_env.namespace >= 0, "namespace is no number from 0 on")
-    _expect(issubclass(text_env.task_type, Task), f"task_type {text_env.task_type!r} is no Task")
-    _expect(
-        text_env.reward_space.shape == (len(names),),
-        f"reward_space {text_env.reward_space} is not of shape ({len(names)},)",
-    )
-    for task in _tasks(text_env, instances):
-        active = text_env.active(task)
+    _expect(issubclass(env.task_type, Task), f"task_type {env.task_type!r} is not a Task")
+    _expect(env.reward_space.shape == (len(names),), f"reward_space {env.reward_space} is not of shape ({len(names)},)")
+    for task in _tasks(env, instances):
+        active = env.active(task)
         _expect(active.shape == (len(names),) and active.dtype == np.bool_, f"active is {active!r}, not d booleans")
         _expect(bool(active.any()), "no objective is active")
-        weights = text_env.fixed_weights(task)
+        weights = env.fixed_weights(task)
         _expect(bool((weights >= 0).all()) and abs(weights.sum() - 1) < TOLERANCE, f"fixed_weights is {weights}")
 
 
-def _tasks_are_data(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
-    twin = copy.deepcopy(text_env)
-    for index, task in enumerate(_tasks(text_env, instances)):
-        _expect(isinstance(task, text_env.task_type), f"task({index}) is a {type(task).__name__}")
+def _tasks_are_data(env: AnyEnv, instances: int) -> None:
+    twin = copy.deepcopy(env)
+    for index, task in enumerate(_tasks(env, instances)):
+        _expect(isinstance(task, env.task_type), f"task({index}) is a {type(task).__name__}")
         _expect(bool(task.model_config.get("frozen")), f"{type(task).__name__} is not frozen")
         again = type(task).model_validate_json(task.model_dump_json())
         _expect(again == task, f"task({index}) does not survive a round trip through JSON")
         _expect(again.content_hash() == task.content_hash(), f"task({index}) has another content hash after JSON")
         _expect(twin.task(index) == task, f"task({index}) of a copy of the environment is another task")
-        text_env.reset(options={"task": text_env.reset(options={"index": index})[1]["task"]})
-        _expect(text_env.current_task == task, f"info['task'] of index {index} does not give the task again")
+        env.reset(options={"task": env.reset(options={"index": index})[1]["task"]})
+        _expect(env.current_task == task, f"info['task'] of index {index} does not give the task again")
 
 
-def _splits_are_disjoint(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
-    if getattr(text_env, "rows", ()):
-        raise CannotCheck("rows of a data set are one split by themselves")
+def _splits_are_disjoint(env: AnyEnv, instances: int) -> None:
+    if getattr(env, "rows", ()):
+        raise CannotCheck("the tasks are rows of a data set")
     seen: dict[str, str] = {}
     for split in SPLITS:
-        twin = copy.copy(text_env)
+        twin = copy.copy(env)
         twin.split = split
         for index in range(SPLIT_INSTANCES):
-            content = twin.task(index).content_hash()
-            other = seen.setdefault(content, split)
+            other = seen.setdefault(twin.task(index).content_hash(), split)
             _expect(other == split, f"task({index}) of split {split} is also in split {other}")
 
 
-def _prompts(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
-    for index, task in enumerate(_tasks(text_env, instances)):
+def _prompts(env: AnyEnv, instances: int) -> None:
+    for index, task in enumerate(_tasks(env, instances)):
         for m in (1, 2, 5):
-            prompt = text_env.prompt(task, m)
-            _expect(isinstance(prompt, str) and prompt != "", f"the prompt of task({index}) is no text")
-            _expect(prompt == text_env.prompt(task, m), f"the prompt of task({index}) differs from call to call")
+            prompt = env.prompt(task, m)
+            name = f"the prompt of task({index}) for {m} answer{'s' * (m > 1)}"
+            _expect(isinstance(prompt, str) and prompt != "", f"{name} is not a text, or empty")
+            _expect(prompt == env.prompt(task, m), f"{name} differs from call to call")
+            lacking = [tag for pair in answer_tags(m) for tag in pair if tag not in prompt]
+            _expect(
+                not (env.names_tags and lacking),
+                f"{name} does not name {lacking}: name each tag, or set names_tags = False if the model knows them",
+            )
             unwanted = [opening for n in (1, 6) if n != m for opening, _ in answer_tags(n)[m if n > 1 else 0 :]]
             found = [tag for tag in unwanted if tag in prompt]
-            _expect(not found, f"the prompt of task({index}) for {m} answers speaks of {found}")
+            _expect(not found, f"{name} names {found}")
 
 
-def _gold(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
+def _front(env: AnyEnv, instances: int) -> None:
     known = 0
-    for index, task in enumerate(_tasks(text_env, instances)):
+    for index, task in enumerate(_tasks(env, instances)):
         try:
-            front = text_env.front(task)
+            front = env.front(task)
         except UnknownFront:
             continue
         known += 1
         _expect(len(front) > 0, f"the front of task({index}) is empty")
         vectors = np.array([point.vector for point in front])
-        batch = _score(text_env, [task] * len(front), [format_answers([point.answer]) for point in front], 1)
+        batch = _score(env, [task] * len(front), [format_answers([point.answer]) for point in front], 1)
         for point, reward, status in zip(front, batch.rewards[:, 0], batch.status[:, 0], strict=True):
             _expect(status == Status.OK, f"a front answer of task({index}) is {Status(status).name.lower()}")
             _expect(
                 np.allclose(reward, point.vector, atol=TOLERANCE),
                 f"a front answer of task({index}) scores {reward.tolist()}, but {list(point.vector)} is declared",
             )
-        for answer, vector in _demonstrations(text_env, task, index):
+        rivals = _rivals(env, task, index, [point.answer for point in front])
+        for answer, vector in _vectors(env, task, rivals):
             _expect(
                 bool((vectors >= vector - TOLERANCE).all(axis=1).any()),
-                f"a demonstration of task({index}) scores {vector.tolist()}, beyond the front: {answer!r:.80}",
+                f"the front of task({index}) is not complete: {answer!r:.80} scores {vector.tolist()}, which no point "
+                "of the front matches or beats",
             )
     if not known:
-        raise CannotCheck("the environment knows no exact front")
+        raise CannotCheck("the environment has no exact front")
 
 
-def _demonstrations_score(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
-    found = [demo for i, task in enumerate(_tasks(text_env, instances)) for demo in _demonstrations(text_env, task, i)]
+def _rivals(env: AnyEnv, task: Any, index: int, front: list[str]) -> list[str]:
+    """Return answers that may lie beyond a front: demonstrations, and answers changed or joined from two."""
+    source = random.Random(index)
+    demonstrations = _demonstrations(env, task, index, RIVALS)
+    known = list(dict.fromkeys([*demonstrations, *front]))
+    rivals = [_mutated(source, source.choice(known), [""]) for _ in range(RIVALS // 2)]
+    for _ in range(RIVALS // 2):
+        first, second = source.choice(known), source.choice(known)
+        rivals.append(first[: source.randint(0, len(first))] + second[source.randint(0, len(second)) :])
+    return list(dict.fromkeys([*demonstrations, *rivals]))
+
+
+def _demonstrations_score(env: AnyEnv, instances: int) -> None:
+    found = 0
+    earned = False
+    for index, task in enumerate(_tasks(env, instances)):
+        answers = _demonstrations(env, task, index)
+        batch = _score(env, [task] * len(answers), [format_answers([answer]) for answer in answers], 1)
+        for answer, status in zip(answers, batch.status[:, 0], strict=True):
+            name = Status(status).name.lower()
+            _expect(status == Status.OK, f"a demonstration of task({index}) is {name}: {answer!r:.80}")
+        found += len(answers)
+        earned |= bool(batch.rewards.any())
     if not found:
         raise CannotCheck("the environment has no demonstrations")
-    _expect(any(vector.any() for _, vector in found), "no demonstration scores anything")
+    _expect(earned, "no demonstration scores above 0")
 
 
-def _bounds(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
-    tasks = _tasks(text_env, instances)
+def _bounds(env: AnyEnv, instances: int) -> None:
+    tasks = _tasks(env, instances)
     source = random.Random(0)
     for index, task in enumerate(tasks):
         texts = list(HOSTILE if index else (*HOSTILE, *HUGE))
-        texts += [_mutated(source, answer) for answer, _ in _demonstrations(text_env, task, index) for _ in range(8)]
+        texts += [_mutated(source, answer) for answer in _demonstrations(env, task, index) for _ in range(8)]
         responses = texts + [format_answers([text, text, source.choice(HOSTILE)]) for text in texts]
         for m in (1, 3):
             for response in responses:
                 try:
-                    _score(text_env, [task], [response], m)
+                    _score(env, [task], [response], m)
                 except CheckFailed:
                     raise
                 except Exception as error:
@@ -178,42 +172,42 @@ def _bounds(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
                     raise CheckFailed(message) from error
 
 
-def _determinism(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
+def _determinism(env: AnyEnv, instances: int) -> None:
     source = random.Random(1)
     tasks, responses = [], []
-    for index, task in enumerate(_tasks(text_env, instances)):
-        answers = [answer for answer, _ in _demonstrations(text_env, task, index)]
+    for index, task in enumerate(_tasks(env, instances)):
+        answers = _demonstrations(env, task, index)
         for text in [*answers, *(_mutated(source, answer) for answer in answers), *source.sample(HOSTILE, 3)]:
             tasks.append(task)
             responses.append(format_answers([text, "another"]))
-    first = _score(text_env, tasks, responses, 2)
-    backwards = _score(text_env, tasks[::-1], responses[::-1], 2)
+    first = _score(env, tasks, responses, 2)
+    backwards = _score(env, tasks[::-1], responses[::-1], 2)
     for kind, again in (
-        ("a second time", _score(text_env, tasks, responses, 2)),
-        ("by a copy of the environment", _score(copy.deepcopy(text_env), tasks, responses, 2)),
+        ("a second time", _score(env, tasks, responses, 2)),
+        ("by a copy of the environment", _score(copy.deepcopy(env), tasks, responses, 2)),
         ("in reverse order", RewardBatch(backwards.rewards[::-1], backwards.status[::-1])),
     ):
         same = (first.rewards == again.rewards).all(axis=(1, 2)) & (first.status == again.status).all(axis=1)
         if not same.all():
-            raise CheckFailed(f"scored {kind}, the response {responses[int(np.argmin(same))]!r:.80} scores otherwise")
+            raise CheckFailed(f"scored {kind}, the response {responses[int(np.argmin(same))]!r:.80} scores differently")
 
 
-def _episodes(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
+def _episodes(env: AnyEnv, instances: int) -> None:
     for index in range(instances):
-        observation, info = text_env.reset(options={"index": index})
-        task, m = text_env.current_task, text_env.num_answers
-        _expect(observation in text_env.observation_space, f"the prompt of task({index}) is not in observation_space")
+        observation, info = env.reset(options={"index": index})
+        task, m = env.current_task, env.num_answers
+        _expect(observation in env.observation_space, f"the prompt of task({index}) is not in observation_space")
         missing = {"objectives", "active_objectives", "split", "index", "task"} - set(info)
         _expect(not missing, f"info of reset lacks {sorted(missing)}")
-        answers = [answer for answer, _ in _demonstrations(text_env, task, index)] or ["an answer"]
+        answers = _demonstrations(env, task, index) or ["an answer"]
         response = format_answers([answers[i % len(answers)] for i in range(m)])
-        expected = _score(text_env, [task], [response], m).rewards[0]
-        total = np.zeros(text_env.reward_dim)
+        expected = _score(env, [task], [response], m).rewards[0]
+        total = np.zeros(env.reward_dim)
         terminated = False
         while not terminated:
-            observation, reward, terminated, truncated, info = text_env.step(response)
-            _expect(reward in text_env.reward_space, f"the reward {reward} is not in reward_space")
-            _expect(observation in text_env.observation_space, "an observation is not in observation_space")
+            observation, reward, terminated, truncated, info = env.step(response)
+            _expect(reward in env.reward_space, f"the reward {reward} is not in reward_space")
+            _expect(observation in env.observation_space, "an observation is not in observation_space")
             _expect(not truncated, "an episode is truncated")
             total += reward
         _expect(
@@ -222,16 +216,16 @@ def _episodes(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
         )
 
 
-def _nothing_is_shared(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
+def _nothing_is_shared(env: AnyEnv, instances: int) -> None:
     def episode(scribbling: bool) -> list[Any]:
-        returned: list[Any] = [text_env.reset(options={"index": 0})]
-        answers = [answer for answer, _ in _demonstrations(text_env, text_env.current_task, 0)] or ["an answer"]
-        response = format_answers([answers[i % len(answers)] for i in range(text_env.num_answers)])
+        returned: list[Any] = [env.reset(options={"index": 0})]
+        answers = _demonstrations(env, env.current_task, 0) or ["an answer"]
+        response = format_answers([answers[i % len(answers)] for i in range(env.num_answers)])
         kept = [copy.deepcopy(returned[-1])]
         while len(returned) == 1 or not kept[-1][2]:
             if scribbling:
                 _scribble(returned[-1])
-            returned.append(text_env.step(response))
+            returned.append(env.step(response))
             kept.append(copy.deepcopy(returned[-1]))
         if scribbling:
             _scribble(returned[-1])
@@ -243,21 +237,21 @@ def _nothing_is_shared(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int)
         _expect(same, "writing into what reset and step return changes what they return later")
 
 
-def _spec(env: gym.Env[Any, Any], text_env: AnyEnv, instances: int) -> None:
+def _spec(env: AnyEnv, instances: int) -> None:
     if env.spec is None:
         raise CannotCheck("the environment was not made by gym.make")
     again = gym.make(EnvSpec.from_json(env.spec.to_json())).unwrapped
-    _expect(type(again) is type(text_env), f"the spec makes a {type(again).__name__} after a round trip through JSON")
-    first, second = text_env.reset(seed=5), again.reset(seed=5)
+    _expect(type(again) is type(env), f"the spec makes a {type(again).__name__} after a round trip through JSON")
+    first, second = env.reset(seed=5), again.reset(seed=5)
     _expect(data_equivalence(first, second, exact=True), "after a round trip of the spec reset(seed=5) differs")
 
 
-CHECKS: dict[str, Callable[[gym.Env[Any, Any], AnyEnv, int], None]] = {
+CHECKS: dict[str, Callable[[AnyEnv, int], None]] = {
     "objectives, weights and spaces": _statements,
     "tasks are frozen data, the same each time, and survive JSON": _tasks_are_data,
     "splits share no instance": _splits_are_disjoint,
     "prompts name the wanted tags": _prompts,
-    "answers of the front reach their vectors": _gold,
+    "fronts are complete and their answers reach their vectors": _front,
     "demonstrations can be read and score": _demonstrations_score,
     "scores stay in bounds under empty, huge, Unicode and hostile text": _bounds,
     "scores are the same each time": _determinism,
@@ -265,10 +259,10 @@ CHECKS: dict[str, Callable[[gym.Env[Any, Any], AnyEnv, int], None]] = {
     "no mutable object is shared between calls": _nothing_is_shared,
     "the spec survives JSON": _spec,
 }
-"""The checks, by the name that a failure goes under."""
+"""The checks, by the name that a report gives them."""
 
 
-# Inside --------------------------------------------------------------------------------------------------------------
+# Helpers -------------------------------------------------------------------------------------------------------------
 
 
 def _expect(condition: bool, message: str) -> None:
@@ -281,49 +275,46 @@ def _tasks(env: AnyEnv, instances: int) -> list[Any]:
 
 
 def _score(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int) -> RewardBatch:
-    """``score_batch``, with shape, bounds and statuses checked."""
-    batch = env.score_batch(tasks, responses, m)
+    """Return ``score_batch`` of some responses after checking its shapes, bounds and statuses."""
+    rewards, statuses = batch = env.score_batch(tasks, responses, m)
     shape = (len(tasks), m, env.reward_dim)
-    _expect(batch.rewards.shape == shape, f"score_batch gives rewards of shape {batch.rewards.shape}, not {shape}")
-    _expect(batch.rewards.dtype == np.float32, f"score_batch gives rewards of {batch.rewards.dtype}, not float32")
+    _expect(rewards.shape == shape, f"score_batch gives rewards of shape {rewards.shape}, not {shape}")
+    _expect(rewards.dtype == np.float32, f"score_batch gives rewards of {rewards.dtype}, not float32")
+    _expect(statuses.shape == shape[:2], f"score_batch gives statuses of shape {statuses.shape}, not {shape[:2]}")
+    for response, scores in zip(responses, rewards, strict=True):
+        within = bool(((scores >= 0) & (scores <= 1)).all())
+        _expect(within, f"the response {response!r:.80} scores {scores.tolist()}, which is not in [0, 1]")
     _expect(
-        batch.status.shape == shape[:2], f"score_batch gives statuses of shape {batch.status.shape}, not {shape[:2]}"
+        not (rewards.any(axis=2) & (statuses != Status.OK)).any(), "an answer whose status is not ok scores above 0"
     )
-    outside = ~((batch.rewards >= 0) & (batch.rewards <= 1)).all(axis=(1, 2))
-    if outside.any():
-        i = int(np.argmax(outside))
-        raise CheckFailed(
-            f"the response {responses[i]!r:.80} scores {batch.rewards[i].tolist()}, which is not in [0, 1]"
-        )
-    scored = batch.rewards.any(axis=2) & (batch.status != Status.OK)
-    _expect(not scored.any(), "an answer whose status is not ok scores above 0")
     return batch
 
 
-def _demonstrations(env: AnyEnv, task: Any, index: int) -> list[tuple[str, Any]]:
-    """Some demonstrations and their vectors; none where the environment has none."""
+def _demonstrations(env: AnyEnv, task: Any, index: int, count: int = 2) -> list[str]:
+    """Return some demonstrations; none if the environment has none."""
     try:
-        answers = env.demonstrations(task, np.random.default_rng(index), 2)
+        answers = env.demonstrations(task, np.random.default_rng(index), count)
     except NotImplementedError:
         return []
-    _expect(len(answers) == 2, f"asked for 2 demonstrations of task({index}), got {len(answers)}")
-    batch = _score(env, [task] * 2, [format_answers([answer]) for answer in answers], 1)
-    for answer, status in zip(answers, batch.status[:, 0], strict=True):
-        _expect(
-            status == Status.OK, f"a demonstration of task({index}) is {Status(status).name.lower()}: {answer!r:.80}"
-        )
+    _expect(len(answers) == count, f"asked for {count} demonstrations of task({index}), got {len(answers)}")
+    return answers
+
+
+def _vectors(env: AnyEnv, task: Any, answers: Sequence[str]) -> list[tuple[str, NDArray[np.float32]]]:
+    """Return answers with their reward vectors, shape (d,)."""
+    batch = _score(env, [task] * len(answers), [format_answers([answer]) for answer in answers], 1)
     return list(zip(answers, batch.rewards[:, 0], strict=True))
 
 
-def _mutated(source: random.Random, text: str) -> str:
-    """The text with a piece taken out, doubled, or replaced by something hostile."""
+def _mutated(source: random.Random, text: str, pieces: Sequence[str] = HOSTILE) -> str:
+    """Return the text with a part taken out, doubled, or replaced by one of ``pieces``."""
     start, end = sorted(source.choices(range(len(text) + 1), k=2))
-    piece = source.choice(["", text[start:end] * 2, source.choice(HOSTILE)])
+    piece = source.choice(["", text[start:end] * 2, source.choice(pieces)])
     return text[:start] + piece + text[end:]
 
 
 def _scribble(data: Any) -> None:
-    """Write into everything that can be written to."""
+    """Overwrite everything in ``data`` that can be written to."""
     if isinstance(data, dict):
         for value in list(data.values()):
             _scribble(value)

@@ -9,32 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.core import Status, UnknownFront, VectorTextEnv
-from vpo_envs.pareto import best_set_utility, non_dominated, set_utility, spread_weights
+from vpo_envs.pareto import best_set_utility, needs_a_set, non_dominated, set_utility, spread_weights
 from vpo_envs.text import format_answers
 
-SET_SIZE = 3
-MARGIN = 0.05
-"""From this gain in expected utility on a set of three is said to pay."""
-ALL_SETS = 30
-"""Up to so many points all sets of three are tried; beyond, the set grows point by point."""
 DEMONSTRATIONS = 16
-"""Answers per instance where the front is not known."""
+"""Answers per instance if the front is unknown."""
 
 
 class ConflictReport(NamedTuple):
-    """What a front looks like, on average over the sampled instances."""
+    """The shape of the fronts, on average over the sampled instances."""
 
     objectives: tuple[str, ...]
     instances: int
     exact: bool
-    """Whether the points are the exact fronts; else they are the best of some demonstrations."""
+    """Whether the points are exact fronts; otherwise they are the best of some demonstrations."""
     correlation: NDArray[np.float64]
-    """Correlation of the objectives over the points of a front, (d, d), after subtracting each front's mean; NaN where
-    an objective does not vary. Below 0: what helps one hurts the other."""
+    """Correlation of the objectives over the points of a front, (d, d), after subtracting each front's mean; NaN if an
+    objective does not vary. Below 0, what helps one objective hurts the other."""
     points: float
-    """Points of the front."""
+    """Number of points of the front."""
     all_ones: float
-    """Share of the instances where one answer gets everything."""
+    """Share of the instances where one answer scores 1 on every objective."""
     best_single: float
     """Expected utility of the best single answer, E_w[w·r] with w uniform on the simplex of active objectives."""
     best_set: float
@@ -42,17 +37,16 @@ class ConflictReport(NamedTuple):
     whole_front: float
     """Expected utility of the whole front."""
     needs_a_set: float
-    """Share of the instances where no answer gets everything, the front has at least three points, and the best set of
-    three beats the best single answer by 0.05."""
+    """Share of the instances that :func:`~vpo_envs.pareto.needs_a_set` certifies."""
 
     @property
     def gain(self) -> float:
-        """What a set of three is worth beyond a single answer."""
+        """Gain in expected utility of a set of three over a single answer."""
         return self.best_set - self.best_single
 
     def __str__(self) -> str:
         width = max(map(len, self.objectives))
-        kind = "exact fronts" if self.exact else "best demonstrations (the exact front is not known)"
+        kind = "exact fronts" if self.exact else "best demonstrations (the exact front is unknown)"
         lines = [
             f"{self.instances} instances, {kind}: {self.points:.1f} points, {self.all_ones:.0%} with an answer for all",
             f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
@@ -62,17 +56,6 @@ class ConflictReport(NamedTuple):
         for name, row in zip(self.objectives, self.correlation, strict=True):
             lines.append(f"  {name:<{width}}  " + " ".join("    –" if np.isnan(x) else f"{x:+.2f}" for x in row))
         return "\n".join(lines)
-
-
-class _Shape(NamedTuple):
-    points: int
-    all_ones: bool
-    single: float
-    three: float
-    whole: float
-
-    def needs_a_set(self) -> bool:
-        return not self.all_ones and self.points >= SET_SIZE and self.three - self.single >= MARGIN
 
 
 def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictReport:
@@ -93,7 +76,7 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
     if instances < 1:
         raise ValueError(f"instances must be at least 1, got {instances}")
     exact = True
-    shapes: list[_Shape] = []
+    shapes: list[tuple[float, ...]] = []
     deviations: list[NDArray[np.float64]] = []
     for index in range(instances):
         task = text_env.task(index)
@@ -105,7 +88,7 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
         active = text_env.active(task)
         shapes.append(_shape(vectors[:, active]))
         deviations.append(np.where(active, vectors - vectors.mean(axis=0), np.nan))
-    points, all_ones, single, three, whole = np.array(shapes, dtype=np.float64).mean(axis=0)
+    points, all_ones, single, three, whole, needed = np.array(shapes, dtype=np.float64).mean(axis=0)
     return ConflictReport(
         objectives=text_env.objective_names,
         instances=instances,
@@ -116,18 +99,18 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
         best_single=float(single),
         best_set=float(three),
         whole_front=float(whole),
-        needs_a_set=float(np.mean([shape.needs_a_set() for shape in shapes])),
+        needs_a_set=float(needed),
     )
 
 
 def _demonstrated(
     env: VectorTextEnv[Any, Any, Any], task: Any, index: int, unknown: UnknownFront
 ) -> NDArray[np.float64]:
-    """The best vectors among some demonstrations, shape (n, d), n at least 1."""
+    """Return the best vectors among some demonstrations, shape (n, d), n at least 1."""
     try:
         answers = env.demonstrations(task, np.random.default_rng(index), DEMONSTRATIONS)
     except NotImplementedError:
-        raise UnknownFront(f"{unknown}; and it has no demonstrations to take its place") from None
+        raise UnknownFront(f"{unknown}; and there are no demonstrations to use instead") from None
     batch = env.score_batch([task], [format_answers(answers)], len(answers))
     vectors = batch.rewards[0][batch.status[0] == Status.OK].astype(np.float64)
     if len(vectors) == 0:
@@ -135,22 +118,16 @@ def _demonstrated(
     return np.asarray(vectors[non_dominated(vectors)])
 
 
-def _shape(points: NDArray[np.float64]) -> _Shape:
-    """Size and utilities of one front, (n, active objectives)."""
+def _shape(points: NDArray[np.float64]) -> tuple[float, ...]:
+    """Return size, full marks, utilities of one, three and all points, and the need for a set, of a front (n, d)."""
     weights = spread_weights(points.shape[1])
-    single = best_set_utility(points, 1, weights)
-    if len(points) <= ALL_SETS:
-        three = best_set_utility(points, SET_SIZE, weights)
-    else:
-        chosen: list[int] = []
-        for _ in range(SET_SIZE):
-            chosen.append(max(range(len(points)), key=lambda i: set_utility(points[[*chosen, i]], weights)))
-        three = set_utility(points[chosen], weights)
-    return _Shape(len(points), bool((points == 1.0).all(axis=1).any()), single, three, set_utility(points, weights))
+    single, three = (best_set_utility(points, size, weights) for size in (1, 3))
+    full_marks = bool((points == 1.0).all(axis=1).any())
+    return len(points), full_marks, single, three, set_utility(points, weights), needs_a_set(points)
 
 
 def _correlation(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Correlation of columns (n, d) with mean zero, over the rows where both are there."""
+    """Return the correlation of columns (n, d) with mean zero, over the rows where both are present."""
     d = deviations.shape[1]
     result = np.full((d, d), np.nan)
     for i in range(d):

@@ -1,4 +1,4 @@
-"""Running code that a model wrote, confined as well as the machine allows; the verdict is computed outside."""
+"""Run code that a model wrote, confined as well as the machine allows. Verdicts are computed outside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class ProgramRun(NamedTuple):
-    """What became of a program."""
+    """The results of a program."""
 
     runs: tuple[RunResult, ...]
     """One for each input."""
@@ -40,12 +40,12 @@ class ProgramRun(NamedTuple):
 
 
 class Sandbox:
-    """Runs programs, each in a fresh sandbox of the best tier that the machine holds; safe to use from many threads.
+    """Runs programs, each in a fresh sandbox of the best tier that works on this machine; safe to share by threads.
 
     Args:
-        tier: ``"auto"``, or one tier to insist on.
-        allow_unsafe: Permit tier D, which confines nothing but resources.
-        limits: Of each test.
+        tier: ``"auto"``, or one particular tier.
+        allow_unsafe: Permit tier D, which limits resources and nothing else.
+        limits: Limits of each test.
 
     Raises:
         ValueError: Unknown tier, or D without ``allow_unsafe``.
@@ -59,10 +59,10 @@ class Sandbox:
 
     @property
     def tier(self) -> Tier:
-        """The tier in use; the first look runs the preflight.
+        """The tier in use; the first access runs the preflight.
 
         Raises:
-            SandboxUnavailable: None can be set up.
+            SandboxUnavailable: No tier can be set up.
         """
         return choose_tier(self.wanted, allow_unsafe=self.allow_unsafe)
 
@@ -70,7 +70,7 @@ class Sandbox:
         """Run a program on each of its inputs.
 
         Raises:
-            SandboxUnavailable: No sandbox could be set up, which says nothing about the program.
+            SandboxUnavailable: No sandbox could be set up, or the host failed; this says nothing about the program.
         """
         tier = self.tier
         return ProgramRun(tuple(run_program(program, tier, self.limits)), tier)

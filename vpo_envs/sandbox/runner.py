@@ -1,4 +1,4 @@
-"""Runs one candidate in one fresh sandbox, from outside: the parent's end of the pipes, the clock and the caps."""
+"""Run one candidate in one fresh sandbox, from outside: the parent's end of the pipes, the clock and the caps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from vpo_envs.sandbox.interpreters import SandboxUnavailable
-from vpo_envs.sandbox.tiers import Limits, Tier, start_plan
+from vpo_envs.sandbox.tiers import HOLDS, Limits, Tier, start_plan
 
 START_SECONDS = 20.0
-"""Longest that a sandbox may take to set itself up."""
+"""Time limit for setting up a sandbox."""
 GRACE_SECONDS = 5.0
-"""How much later than its own clock a test may be reported."""
+"""How long after its time limit the result of a test may arrive."""
 
 Kind = Literal["stdin", "call", "expression"]
 Ending = Literal["exited", "timed_out", "output_limit", "died"]
@@ -42,7 +42,7 @@ class Program(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """What became of one test. Everything here is a claim of the code that ran, but for ``ending``."""
+    """The result of one test. All but ``ending`` is a claim of the code that ran."""
 
     ending: Ending
     code: int
@@ -51,7 +51,7 @@ class RunResult(NamedTuple):
     result: bytes
     """The value of the call or expression, in the encoding that :mod:`vpo_envs.sandbox.values` reads."""
     stderr: bytes
-    """The end of it, for people."""
+    """The end of standard error, for people."""
 
 
 class Died(Exception):
@@ -59,12 +59,16 @@ class Died(Exception):
 
 
 class SetupFailed(SandboxUnavailable):
-    """One sandbox did not come up."""
+    """One sandbox could not be started."""
+
+
+class HostFailed(SandboxUnavailable):
+    """A sandbox that code cannot end was ended by the host, for example because it ran out of memory."""
 
 
 @functools.cache
 def inside_code() -> str:
-    """The text that runs inside: ``confine.py`` and ``zygote.py`` as one."""
+    """Return the program that runs inside: ``confine.py`` and ``zygote.py`` as one text."""
     lines = ["from __future__ import annotations"]
     for name in ("confine.py", "zygote.py"):
         text = Path(__file__).with_name(name).read_text(encoding="utf-8")
@@ -73,14 +77,14 @@ def inside_code() -> str:
 
 
 class _Process:
-    """A started sandbox: frames in and out, always against a deadline."""
+    """A started sandbox, which frames are sent to and received from, always with a deadline."""
 
     def __init__(self, tier: Tier, limits: Limits) -> None:
         start = start_plan(tier, limits, inside_code())
         self.layered = tier in (Tier.A, Tier.B)
         self.buffer = bytearray()
         self.errors = bytearray()
-        # A frame is at most the output cap, but the cap is checked here and not left to the other side.
+        # The other side caps its output as well, but it is not trusted.
         self.largest = limits.output_bytes + 4096
         try:
             self.process = subprocess.Popen(
@@ -136,11 +140,11 @@ class _Process:
             self.selector.unregister(self.input)
 
     def receive(self, deadline: float) -> bytes:
-        """The next frame.
+        """Return the next frame.
 
         Raises:
-            Died: There is none to come.
-            TimeoutError: It did not come in time.
+            Died: The sandbox ended, or sent no frame.
+            TimeoutError: The frame did not arrive in time.
         """
         while True:
             if len(self.buffer) >= 4:
@@ -174,13 +178,13 @@ class _Process:
                 raise Died("it ended early")
 
     def close(self, *, finished: bool = False) -> None:
-        """Wait for the end of everything of this sandbox, and kill what does not end by itself.
+        """Wait until every process of this sandbox has ended, and kill those that do not end by themselves.
 
         Bubblewrap, and the outer process of tier B, only wait for the first process of the sandbox's namespace. That
-        one is killed first, so that it is waited for where it belongs and leaves nothing behind.
+        process is killed first, so that its own parent reaps it and no zombie remains.
 
         Args:
-            finished: The last test has ended, so that the sandbox is about to end by itself.
+            finished: The last test has ended, so the sandbox is about to end by itself.
         """
         if not (finished and self._ended()):
             for inner in self._inner():
@@ -198,7 +202,7 @@ class _Process:
             self.input.close()
 
     def _ended(self) -> bool:
-        """Whether the process ends within a second."""
+        """Return whether the process ends within a second."""
         if self.process.poll() is not None:
             return True
         try:
@@ -207,7 +211,7 @@ class _Process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1.0)
             return self.process.returncode is not None
-        # Popen's own wait looks now and then, in steps that grow; this one wakes at once.
+        # Popen.wait polls at growing intervals; a pidfd wakes at once.
         end = select.poll()
         end.register(handle, select.POLLIN)
         end.poll(1000)
@@ -215,44 +219,46 @@ class _Process:
         return self.process.poll() is not None
 
     def _inner(self) -> list[int]:
-        """Children of the process that was started: the first of the namespace, or in tier D what a test left."""
+        """Return the children of the started process: the first of the namespace, or what a test left in tier D."""
         pid = self.process.pid
         try:
-            # Its end was not waited for yet, so this is still its number, and these are still its children.
+            # The process has not been reaped, so its number cannot belong to another one.
             return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         except OSError:
             return []
 
 
 def run_program(program: Program, tier: Tier, limits: Limits) -> list[RunResult]:
-    """Run ``program`` on each of its inputs, in a fresh sandbox and a process of its own for each.
+    """Run ``program`` on each of its inputs, in a fresh sandbox with a process of its own for each.
 
-    Should a sandbox die in the midst of a test, which no code can bring about in tiers A to C, that test is tried once
-    more in a new one and then counts as ended by the code; the tests after it run in a new sandbox as well.
+    If a sandbox dies or stops answering during a test, the test runs once more in a new one, and the tests after it in
+    that one too. Code cannot cause either where a tier keeps it from signalling other processes, so there a second
+    failure is the host's. In tier D it counts as the end of the test.
 
     Returns:
-        One run for each input, in order.
+        One result for each input, in order.
 
     Raises:
-        SandboxUnavailable: A sandbox could not be set up; this says nothing about the program.
+        SandboxUnavailable: A sandbox could not be set up, or the host failed; this says nothing about the program.
     """
     runs: list[RunResult] = []
-    deaths_here = 0
+    failed_on = -1
     while len(runs) < len(program.inputs):
-        before = len(runs)
         try:
             _run_rest(program, tier, limits, runs)
         except (Died, TimeoutError) as error:
-            deaths_here = deaths_here + 1 if len(runs) == before else 1
-            if deaths_here == 2 or isinstance(error, TimeoutError):
-                ending: Ending = "timed_out" if isinstance(error, TimeoutError) else "died"
-                runs.append(RunResult(ending, -signal.SIGKILL, b"", b"", str(error).encode()))
-                deaths_here = 0
+            if failed_on < len(runs) and not (isinstance(error, TimeoutError) and tier is Tier.D):
+                failed_on = len(runs)
+                continue
+            if "signals" in HOLDS[tier]:
+                raise HostFailed(f"tier {tier}: a sandbox failed twice on test {len(runs) + 1}: {error}") from None
+            ending: Ending = "timed_out" if isinstance(error, TimeoutError) else "died"
+            runs.append(RunResult(ending, -signal.SIGKILL, b"", b"", str(error).encode()))
     return runs
 
 
 def _run_rest(program: Program, tier: Tier, limits: Limits, runs: list[RunResult]) -> None:
-    """Run the tests that ``runs`` does not hold yet, and add to it as they end."""
+    """Run the tests without a result in ``runs``, and append their results."""
     process = _Process(tier, limits)
     finished = False
     try:

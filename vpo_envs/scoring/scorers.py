@@ -1,8 +1,9 @@
-"""Where answers are scored: in this thread, in a pool of threads or of processes, or in Ray, on several hosts."""
+"""Score answers in this thread, in a pool of threads or processes, or in Ray on several hosts."""
 
 from __future__ import annotations
 
 import copy
+import io
 import multiprocessing
 import os
 import pickle
@@ -15,16 +16,16 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
-from vpo_envs.core import RewardBatch, Status, VectorTextEnv
+from vpo_envs.core import Objective, RewardBatch, Status, VectorTextEnv
 from vpo_envs.scoring.ray_pool import RayExecutor, load_ray
 
-Pool = Literal["none", "threads", "processes", "ray"]
+ScorerPool = Literal["none", "threads", "processes", "ray"]
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 T = TypeVar("T")
 
 CHUNKS_PER_WORKER = 4
-"""A batch is cut into so many parts for each worker, so that one with slow answers does not hold up all others."""
+"""Parts per worker that a batch is cut into, so that one part with slow answers does not hold up the others."""
 
 
 class ScoringJob(NamedTuple):
@@ -33,30 +34,30 @@ class ScoringJob(NamedTuple):
     task: Any
     answers: list[str | None]
     seen: set[Any]
-    """Answers that came before, as for ``score_answers``."""
+    """Answers given before, as for ``score_answers``."""
 
 
 class Scored(NamedTuple):
-    """What became of a job."""
+    """The scores of a job."""
 
     vectors: list[tuple[float, ...]]
     statuses: list[Status]
     outcomes: list[Any]
     seen: set[Any]
-    """The answers that came before, with the new ones."""
+    """The answers given before and the new ones."""
 
 
 class Scorer:
-    """Scores with an environment's own methods, at one time if there is a pool; the scores are the same.
+    """Scores with an environment's own methods, in parallel if there is a pool; the scores are the same.
 
-    A pool starts with the first answers, stays until :meth:`close`, and starts again if there are more. As a context
-    manager it is closed at the end.
+    A pool starts with the first answers and lives until :meth:`close`, after which new answers start another. As a
+    context manager the scorer closes its pool at the end; an inner ``with`` on the same scorer leaves it open.
 
     Args:
-        env: The environment, of which each worker has a copy; threads share it.
-        pool: ``"none"``, ``"threads"`` (for scorers that wait, as for a subprocess or a server), ``"processes"`` (for
-            scorers that compute) or ``"ray"`` (for more of them than one host has room for).
-        workers: Size of the pool; Python's own choice where ``None``, and in Ray one for each processor.
+        env: The environment. Each worker process has a copy of it; threads share it.
+        pool: ``"none"``, ``"threads"`` (for scorers that wait for a subprocess or a server), ``"processes"`` (for
+            scorers that compute) or ``"ray"`` (for more of them than one host can hold).
+        workers: Size of the pool; ``None`` leaves it to Python, and in Ray means one for each processor.
         others: More environments that the same workers score with, such as those of other splits.
 
     Raises:
@@ -64,13 +65,13 @@ class Scorer:
     """
 
     def __init__(
-        self, env: AnyEnv, pool: Pool = "none", workers: int | None = None, *, others: Sequence[AnyEnv] = ()
+        self, env: AnyEnv, pool: ScorerPool = "none", workers: int | None = None, *, others: Sequence[AnyEnv] = ()
     ) -> None:
-        if pool not in get_args(Pool):
-            raise ValueError(f"unknown scorer_pool {pool!r}: choose one of {', '.join(get_args(Pool))}")
+        if pool not in get_args(ScorerPool):
+            raise ValueError(f"unknown scorer_pool {pool!r}: choose one of {', '.join(get_args(ScorerPool))}")
         if workers is not None and workers < 1:
             raise ValueError(f"scorer_workers must be at least 1, got {workers}")
-        self.pool: Pool = pool
+        self.pool: ScorerPool = pool
         self._envs = [env, *others]
         self._workers = workers
         self._copies = _pickled(self._envs, pool)
@@ -78,18 +79,18 @@ class Scorer:
         self._entered = 0
 
     def score_batch(self, tasks: Sequence[Any], responses: Sequence[str], env: AnyEnv | None = None) -> RewardBatch:
-        """Score responses as ``env.score_batch`` does, in parts side by side.
+        """Score responses as ``env.score_batch`` does, in parts that run in parallel.
 
-        A response whose worker died is ``Status.INVALID``, which is no score; those that were lost with it are scored
-        again. An error that the environment raises comes through.
+        A response whose worker died is ``Status.INVALID``, which is not a score; responses lost with it are scored
+        again. Errors that the environment raises are raised here.
 
         Args:
             tasks: n instances, one per response.
             responses: n whole responses.
-            env: Which of the environments; the first where ``None``.
+            env: Which of the environments; the first if ``None``.
 
         Raises:
-            ValueError: Not as many tasks as responses, or workers that do not start.
+            ValueError: The numbers of tasks and responses differ, or workers do not start.
         """
         env = self._envs[0] if env is None else env
         if self.pool == "none" or len(tasks) != len(responses) or not tasks:
@@ -112,7 +113,7 @@ class Scorer:
         """Start scoring; without a pool it is done on return.
 
         Raises:
-            ValueError: Workers that do not start.
+            ValueError: Workers do not start.
         """
         if self.pool == "none":
             return [_finished(score(self._envs[0], job)) for job in jobs]
@@ -121,8 +122,8 @@ class Scorer:
     def collect(self, jobs: Sequence[ScoringJob], futures: Sequence[Future[Scored]]) -> list[Scored]:
         """Wait for the scores.
 
-        An answer whose worker died is ``Status.INVALID``, which is no score; so are answers that were lost with it.
-        The next jobs get new workers.
+        Answers whose worker died, and answers lost with it, are ``Status.INVALID``, which is not a score. The next jobs
+        get new workers.
         """
         found = [_unless_died(future) for future in futures]
         if None in found:
@@ -130,49 +131,49 @@ class Scorer:
         return [self._failed(job) if scored is None else scored for job, scored in zip(jobs, found, strict=True)]
 
     def close(self) -> None:
-        """Let go of the workers."""
+        """Stop the workers."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
 
     def __enter__(self) -> Scorer:
-        """The scorer itself; one inside another, the outermost closes it."""
+        """Return the scorer itself."""
         self._entered += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it, if this is the outermost."""
+        """Close the pool at the end of the outermost ``with``."""
         self._entered -= 1
         if not self._entered:
             self.close()
 
     def _submit(self, env: AnyEnv, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Have ``function(env, *arguments)`` called by a worker, with its copy of ``env``."""
+        """Have a worker call ``function(env, *arguments)`` with its copy of ``env``."""
         executor = self._ready()
         try:
             if self.pool == "threads":
                 return executor.submit(function, env, *arguments)
             return executor.submit(_in_worker, function, self._envs.index(env), *arguments)
-        except BrokenExecutor as error:  # a process died while others wait for their turn
+        except BrokenExecutor as error:  # a process died while other jobs wait for their turn
             failed: Future[T] = Future()
             failed.set_exception(error)
             return failed
 
     def _ready(self) -> Executor:
-        """The workers; they are started where there are none."""
+        """Return the workers, started if need be."""
         if self._executor is None:
             self._executor = self._make_executor()
             try:
-                # Else each answer would be taken for the one that its worker dies of.
-                self._executor.submit(_answer_the_roll).result()
+                # Otherwise the death of a worker at its start would be blamed on an answer.
+                self._executor.submit(int).result()
             except BrokenExecutor as error:
                 self.close()
                 reason = str(error).strip().rpartition("\n")[2]
                 raise ValueError(
-                    f"the workers of scorer_pool {self.pool!r} end as they start ({reason}): see that a new process "
-                    f"can import {type(self._envs[0]).__name__}, or choose scorer_pool 'threads'"
+                    f"the workers of scorer_pool {self.pool!r} end as they start ({reason}): make sure that a new "
+                    f"process can import {type(self._envs[0]).__name__}, or choose scorer_pool 'threads'"
                 ) from error
         return self._executor
 
@@ -189,7 +190,7 @@ class Scorer:
         return ProcessPoolExecutor(self._workers, context, initializer=_start_process, initargs=(self._copies,))
 
     def _renew(self) -> None:
-        """Have living workers from now on: one process that died takes its pool along, Ray replaces it alone."""
+        """Drop a pool with dead workers: one dead process breaks the whole pool, whereas Ray replaces it alone."""
         if self.pool == "processes":
             self.close()
 
@@ -209,7 +210,7 @@ class Scorer:
 
 
 def score(env: AnyEnv, job: ScoringJob) -> Scored:
-    """Score one job here and now."""
+    """Score one job in this thread."""
     seen = copy.copy(job.seen)
     vectors, statuses, outcomes = env.score_answers(job.task, job.answers, seen)
     return Scored(vectors, statuses, outcomes, seen)
@@ -219,19 +220,60 @@ def _score_batch(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str]) ->
     return env.score_batch(tasks, responses)
 
 
-def _pickled(envs: list[AnyEnv], pool: Pool) -> bytes:
-    """The copies that workers in other processes get; empty where there are none."""
+# Copies for workers --------------------------------------------------------------------------------------------------
+
+
+def _pickled(envs: list[AnyEnv], pool: ScorerPool) -> bytes:
+    """Return the copies for workers in other processes; empty if there are none."""
     if pool not in ("processes", "ray"):
         return b""
-    # Ray's pickle also copies what is defined in a script or a notebook, which another host cannot import.
-    dumps: Callable[[Any], bytes] = load_ray().cloudpickle.dumps if pool == "ray" else pickle.dumps
     try:
-        return dumps(envs)
+        if pool == "ray":
+            # Ray's pickle also copies what is defined in a script or a notebook, which another host cannot import.
+            copies: bytes = load_ray().cloudpickle.dumps(envs)
+            return copies
+        file = io.BytesIO()
+        _EnvPickler(file, envs).dump(envs)
+        return file.getvalue()
     except Exception as error:  # whatever the environment's own parts raise
         raise ValueError(
             f"{type(envs[0]).__name__} cannot be copied to the workers of scorer_pool {pool!r} ({error}): make it "
             "picklable, or choose scorer_pool 'threads'"
         ) from error
+
+
+class _EnvPickler(pickle.Pickler):
+    """Pickles environments; objectives that are lambdas are made again in the worker, by the constructor."""
+
+    def __init__(self, file: io.BytesIO, envs: Sequence[AnyEnv]) -> None:
+        super().__init__(file)
+        self._makers = {id(env.objectives): (type(env), *env.made_with) for env in envs if _must_be_made(env)}
+
+    def persistent_id(self, value: Any) -> Any:
+        return self._makers.get(id(value)) if type(value) is tuple else None
+
+
+class _EnvUnpickler(pickle.Unpickler):
+    def persistent_load(self, maker: Any) -> Any:
+        env_type, arguments, named = maker
+        return env_type(*arguments, **named).objectives
+
+
+def _must_be_made(env: AnyEnv) -> bool:
+    """Return whether the objectives are those of the constructor and cannot be pickled."""
+    if "objectives" not in vars(env):
+        return False
+    try:
+        pickle.dumps(env.objectives)
+    except Exception:  # pickle raises errors of several types
+        arguments, named = env.made_with
+        made = type(env)(*arguments, **named).objectives
+        return list(map(_identity, made)) == list(map(_identity, env.objectives))
+    return False
+
+
+def _identity(objective: Objective) -> tuple[object, ...]:
+    return objective.name, objective.description, getattr(objective.score, "__code__", objective.score)
 
 
 # In a worker ---------------------------------------------------------------------------------------------------------
@@ -240,19 +282,19 @@ _worker_envs: list[AnyEnv] = []
 
 
 def _start_worker(pickled_envs: bytes) -> None:
-    _worker_envs[:] = pickle.loads(pickled_envs)
+    _worker_envs[:] = _EnvUnpickler(io.BytesIO(pickled_envs)).load()
 
 
 def _start_process(pickled_envs: bytes) -> None:
-    # Ctrl-C reaches every process of a terminal; the one that started this one decides what comes of it. A handler,
-    # unlike SIG_IGN, is not handed down to what a scorer starts.
+    # Ctrl-C reaches every process of a terminal, but only the parent decides what to do about it. A handler, unlike
+    # SIG_IGN, is not inherited by the processes that a scorer starts.
     signal.signal(signal.SIGINT, lambda *_: None)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _start_worker(pickled_envs)
 
 
 def _end_with_parent() -> None:
-    """Leave no process behind where the one that started it was killed."""
+    """End this process when its parent has been killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # this is a worker
     parent.join()
@@ -263,15 +305,11 @@ def _in_worker(function: Callable[..., T], which: int, *arguments: Any) -> T:
     return function(_worker_envs[which], *arguments)
 
 
-def _answer_the_roll() -> None:
-    """What a worker does that is asked whether it is there."""
-
-
 # Futures -------------------------------------------------------------------------------------------------------------
 
 
 def _unless_died(future: Future[T]) -> T | None:
-    """What a worker found; ``None`` where it died."""
+    """Return the result of a worker; ``None`` if it died."""
     try:
         return future.result()
     except BrokenExecutor:

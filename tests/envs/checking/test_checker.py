@@ -10,12 +10,16 @@ import pytest
 
 from vpo_envs import (
     CheckFailed,
+    EUREQAEnv,
     MazeEnv,
+    MuSiQueEnv,
     Objective,
     Task,
+    ToolsEnv,
     UnknownFront,
     Unparsable,
     VectorTextEnv,
+    answer_tags,
     check_vector_env,
 )
 
@@ -50,7 +54,8 @@ class WordEnv(VectorTextEnv[WordTask, str, str]):
         return WordTask(word=split + "".join(map(chr, rng.integers(97, 123, size=12))))
 
     def prompt(self, task: WordTask, num_answers: int) -> str:
-        return f"Write {num_answers} words with the letters of {task.word}."
+        tags = " ".join(f"{opening}a word{closing}" for opening, closing in answer_tags(num_answers))
+        return f"Write {num_answers} words with the letters of {task.word}: {tags}"
 
     def parse(self, text: str) -> str:
         if not text.isalpha():
@@ -102,7 +107,7 @@ def test_what_is_unknown_is_skipped_with_the_reason() -> None:
 
     report = check_vector_env(Humble())
     assert [line.split(": ")[1] for line in report.skipped] == [
-        "the environment knows no exact front",
+        "the environment has no exact front",
         "the environment has no demonstrations",
         "the environment was not made by gym.make",
     ]
@@ -144,6 +149,16 @@ class WrongTags(WordEnv):
         return "Write <answer_1></answer_1><answer_2></answer_2><answer_3></answer_3>"
 
 
+class NoTags(WordEnv):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return "choose"
+
+
+class TooManyTags(WordEnv):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(task, 6) + super().prompt(task, num_answers)
+
+
 class WrongFront(WordEnv):
     def outcome_front(self, task: WordTask) -> list[tuple[str, str]]:
         return [(task.word[:2], task.word[:1])]
@@ -160,7 +175,7 @@ class Mumbling(WordEnv):
 
 
 class OutOfBounds(WordEnv):
-    objectives = (*WordEnv.objectives, Objective("letters", "Letters", lambda text: len(text) / 100))
+    objectives = (*WordEnv.objectives, Objective("letters", "Many letters", lambda text: 2.0 * (len(text) > 20)))
 
 
 class Fragile(WordEnv):
@@ -192,13 +207,15 @@ class Sharing(WordEnv):
         (Drifting, "of a copy of the environment is another task"),
         (Leaking, r"task\(0\) of split validation is also in split train"),
         (Moody, "differs from call to call"),
-        (WrongTags, r"for 1 answers speaks of \['<answer_2>'"),
+        (NoTags, r"for 1 answer does not name \['<answer>', '</answer>'\]: name each tag, or set names_tags = False"),
+        (TooManyTags, r"for 1 answer names \['<answer_2>'"),
+        (WrongTags, r"for 1 answer does not name \['<answer>'"),
         (WrongFront, r"a front answer of task\(0\) scores .* is declared"),
-        (ShortFront, "beyond the front"),
+        (ShortFront, "is not complete: "),
         (Mumbling, "a demonstration of .* is unparsable"),
         (OutOfBounds, r"which is not in \[0, 1\]"),
         (Fragile, "raises UnicodeEncodeError"),
-        (Forgetful, "scores otherwise|is declared"),
+        (Forgetful, "scores differently|is declared"),
         (Sharing, "writing into what reset and step return"),
     ],
 )
@@ -206,6 +223,27 @@ def test_a_broken_contract_is_named(env_type: type[WordEnv], message: str) -> No
     with pytest.raises(CheckFailed, match=message) as error:
         check_vector_env(env_type())
     assert str(error.value).startswith(f"{env_type.__name__}: ")
+
+
+@pytest.mark.parametrize("kept", [slice(3), slice(-3, None), slice(None, None, 4)], ids=str)
+@pytest.mark.parametrize(
+    ("env_type", "arguments"),
+    [
+        (MazeEnv, {"preset": "embedded"}),
+        (MazeEnv, {"preset": "conflict"}),
+        (EUREQAEnv, {"mode": "conflict"}),
+        (MuSiQueEnv, {"mode": "conflict"}),
+        (ToolsEnv, {"mode": "conflict"}),
+        (WordEnv, {}),
+    ],
+)
+def test_a_front_that_was_cut_is_found(env_type: Any, arguments: dict[str, Any], kept: slice) -> None:
+    class Cut(env_type):  # type: ignore[misc]  # any of them
+        def front(self, task: Any) -> Any:
+            return super().front(task)[kept]
+
+    with pytest.raises(CheckFailed, match=r"the front of task\(\d\) is not complete: .* scores .* which no point of"):
+        check_vector_env(Cut(**arguments))
 
 
 def test_what_cannot_be_checked_is_refused() -> None:

@@ -69,12 +69,12 @@ def test_demonstrations_stand_in_for_an_unknown_front() -> None:
     report = objective_conflict(Humble(), 2)
     assert not report.exact
     assert report.points == 8.0
-    assert "the exact front is not known" in str(report)
+    assert "the exact front is unknown" in str(report)
 
     class Silent(Humble):
         demonstrations = VectorTextEnv.demonstrations  # type: ignore[assignment]  # as if there were none
 
-    with pytest.raises(UnknownFront, match="too hard; and it has no demonstrations"):
+    with pytest.raises(UnknownFront, match="too hard; and there are no demonstrations"):
         objective_conflict(Silent(), 2)
 
 

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
+from processes import killing_children
 
 from vpo_envs.sandbox import (
     HOLDS,
@@ -37,6 +38,7 @@ from vpo_envs.sandbox import (
 )
 from vpo_envs.sandbox import interpreters as interpreters_module
 from vpo_envs.sandbox.preflight import canaries
+from vpo_envs.sandbox.runner import HostFailed
 from vpo_envs.sandbox.seccomp import MACHINES, candidate_filter
 from vpo_envs.sandbox.tiers import user_changer
 from vpo_envs.sandbox.zygote import plain
@@ -313,6 +315,19 @@ def test_no_descriptor_is_left_open(tier: Tier) -> None:
         call("def f():\n    return 1", tier=tier)
         call("def f():\n    while True: pass", tier=tier, limits=Limits(seconds=0.05))
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("each", [Tier.A, Tier.B, Tier.C])
+def test_a_failure_of_the_host_is_no_result_of_the_code(each: Tier) -> None:
+    need(each)
+    with killing_children(), pytest.raises(HostFailed, match=f"tier {each}: a sandbox failed twice on test 1"):
+        program("import time\ntime.sleep(30)", "", tier=each, limits=Limits(seconds=40.0))
+
+
+def test_code_that_ends_its_sandbox_is_scored_where_nothing_keeps_it_from_that() -> None:
+    need(Tier.D)
+    (run,) = program("import os\nos.kill(os.getppid(), 9)\nwhile True: pass", "", tier=Tier.D)
+    assert run.ending == "died"
 
 
 # --- setting up ---

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from paths import TESTS
 from processes import heed_interrupts
 
-from vpo_envs import CodeEnv, MazeEnv, RewardBatch, Status
+from vpo_envs import CodeEnv, EUREQAEnv, MazeEnv, RewardBatch, Status
 from vpo_envs.scoring.scorers import Scorer
 from vpo_envs.text import format_answers
 
@@ -136,6 +136,33 @@ def test_an_environment_that_cannot_be_copied_is_named() -> None:
     ):
         Scorer(env, "processes")
     Scorer(env, "threads")
+
+
+@pytest.mark.parametrize(
+    ("env_type", "arguments"),
+    [
+        (MazeEnv, {"preset": "embedded", "reward_shape": "convex_bonus"}),
+        (MazeEnv, {"preset": "embedded", "reward_shape": "aligned"}),
+        (EUREQAEnv, {"mode": "conflict"}),
+        (toy_mazes.PricedMaze, {"price": 0.25, "preset": "embedded"}),
+    ],
+)
+def test_objectives_that_cannot_be_pickled_are_made_again(env_type: Any, arguments: dict[str, Any]) -> None:
+    env, other = (env_type(num_answers=1, split=split, **arguments) for split in ("train", "test"))
+    task = env.task(0)
+    responses = [format_answers([point.answer]) for point in env.front(task)]
+    with Scorer(env, "processes", 1, others=[other]) as scorer:
+        for each in (env, other):
+            found = scorer.score_batch([task] * len(responses), responses, each)
+            assert_equal(found, each.score_batch([task] * len(responses), responses))
+            assert found.rewards.any()
+
+
+def test_objectives_that_the_constructor_does_not_give_are_refused() -> None:
+    env = MazeEnv(preset="embedded", reward_shape="convex_bonus")
+    env.objectives = tuple(objective._replace(score=lambda outcome: 0.5) for objective in env.objectives)
+    with pytest.raises(ValueError, match="cannot be copied to the workers"):
+        Scorer(env, "processes")
 
 
 def test_workers_that_do_not_start_are_an_error_and_no_score() -> None:

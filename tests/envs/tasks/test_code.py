@@ -25,6 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import REALDATA
+from processes import killing_children
 
 from envs_data.readers import BadRow
 from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status, UnknownFront, Unparsable
@@ -120,6 +121,11 @@ print(batch.status.tolist(), batch.rewards.sum())
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"[[{int(Status.INVALID)}]] 0.0"
     assert "no sandbox for model-written code can be set up here" in done.stderr
+
+
+def test_a_failure_of_the_host_makes_the_answer_invalid() -> None:
+    with killing_children():
+        assert scores(CodeEnv(time_limit=40.0), ADD, "import time\ntime.sleep(30)") == ([[0.0] * 4], ["INVALID"])
 
 
 def test_an_input_shared_by_tests_is_run_once(env: CodeEnv) -> None:
