@@ -15,39 +15,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-SHOWN = (
-    "completion",
-    "best@1",
-    "best@3",
-    "best@10",
-    "best@30",
-    "expected utility",
-    "regret",
-    "diversity",
-    "set diversity",
-)
 SCRIPT = Path(__file__).parents[1] / "examples" / "train_maze.py"
 
 
 def finished_run(method: str, seed: int, options: list[str]) -> Path:
-    """Run the job for one seed unless it is finished; the run's folder."""
+    """Run the job for one seed unless it is finished, and return the run's folder."""
     name = f"learning-{method}-seed{seed}"
     folder = Path("runs") / name
     if not (folder / "results.json").exists():
         again = ["--resume"] if (folder / "config.json").exists() else []
-        command = [
-            sys.executable,
-            str(SCRIPT),
-            "--method",
-            method,
-            "--seed",
-            str(seed),
-            "--name",
-            name,
-            *again,
-            *options,
-        ]
-        subprocess.run(command, check=True)
+        settings = ["--method", method, "--seed", str(seed), "--name", name]
+        subprocess.run([sys.executable, str(SCRIPT), *settings, *again, *options], check=True)
     return folder
 
 
@@ -57,14 +35,13 @@ def main() -> None:
     parser.add_argument("--method", default="vpo", help="estimator (default: vpo)")
     parser.add_argument("options", nargs="*", help="options of train_maze.py, after --")
     arguments = parser.parse_args()
-    rows: dict[str, list[str]] = {name: [] for name in SHOWN}
+    rows: dict[str, list[str]] = {}
     for seed in arguments.seeds:
         folder = finished_run(arguments.method, seed, arguments.options)
-        results = json.loads((folder / "results.json").read_text())
-        by_name = {row["measure"]: row for row in results["measures"]}
-        for name in SHOWN:
-            row = by_name[name]
-            rows[name].append(f"{row['before']:.3f} → {row['after']:.3f} [{row['low']:+.3f}, {row['high']:+.3f}]")
+        for row in json.loads((folder / "results.json").read_text())["measures"]:
+            if row.get("headline", True):
+                cell = f"{row['before']:.3f} → {row['after']:.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+                rows.setdefault(row["measure"], []).append(cell)
     print("\n| measure | " + " | ".join(f"seed {seed}" for seed in arguments.seeds) + " |")
     print("|---|" + "---|" * len(arguments.seeds))
     for name, cells in rows.items():

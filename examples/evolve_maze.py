@@ -1,9 +1,8 @@
-"""Search with the bundled tiny model on the maze: what does evolution find beyond best-of-n, with equally many answers?
+"""What does evolution find beyond best-of-n, with equally many answers from the bundled model on the maze?
 
     python examples/evolve_maze.py
 
-Nothing is downloaded, and it takes a minute or two on a CPU. With policies of your own, trained by
-examples/train_maze.py:
+Nothing is downloaded, and it takes a minute or two on a CPU. With your own policies, trained by examples/train_maze.py:
 
     python examples/evolve_maze.py runs/vpo runs/grpo --instances 50 --answers 200
 """
@@ -59,7 +58,7 @@ def main() -> None:
 
 
 def set_size(target: str) -> int:
-    """How many answers the policy writes in a response: a run says so; the bundled model writes three."""
+    """Return how many answers the policy writes in a response: the run states it, the bundled model writes three."""
     if not is_run(target):
         return 3
     path = Path(target) / "config.json"
@@ -67,7 +66,7 @@ def set_size(target: str) -> int:
 
 
 def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:
-    """What evolution found beyond best-of-n, instance by instance."""
+    """Say what evolution found beyond best-of-n, instance by instance."""
     gains = evolved.best()[:, -1] - sampled.best()[:, -1]
     lines = [
         f"{name}: evolution is ahead on {(gains > 1e-6).sum()} of {len(gains)} mazes, behind on "

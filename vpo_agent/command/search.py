@@ -63,7 +63,7 @@ def run(chosen: argparse.Namespace) -> None:
     results = run_search(job, targets, out, say=partial(print, flush=True))
     for name, result in results.items():
         print(f"\n{name}, {result.method}\n\n{per_instance(result)}")
-    print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl and .npz per policy")
+    print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")
 
 
 def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:

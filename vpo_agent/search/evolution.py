@@ -1,4 +1,4 @@
-"""Evolution of answers, many instances side by side, so that every call of the policy samples for all of them."""
+"""Evolution of answers; one call of the policy samples for all instances at the same time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from vpo_envs.text import answer_tags
 class Archive:
     """The answers of one instance that may become parents: one for each reward vector reached.
 
-    A parent is the best answer under weights drawn anew for each child: the task's fixed weights half of the time, else
-    uniform ones. So the search climbs the scalar reward and keeps stepping stones all along the front. A newer answer
-    takes the place of one with the same vector, which lets the search drift across plateaus.
+    A parent is the best answer under weights drawn for each child: half of the time the task's fixed weights, else
+    uniform ones. The search therefore climbs the scalar reward and keeps stepping stones along the front. A newer
+    answer replaces one with the same vector, which lets the search drift across plateaus.
     """
 
     def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
@@ -36,11 +36,11 @@ class Archive:
         return len(self._answers)
 
     def add(self, answer: Answer, reward: NDArray[np.float32]) -> None:
-        """Take in an answer with its reward vector, (d,)."""
+        """Add an answer with its reward vector, (d,)."""
         self._answers[tuple(float(value) for value in np.round(reward, 6))] = answer
 
     def parent(self, rng: np.random.Generator) -> tuple[Answer, NDArray[np.float64]]:
-        """Draw a parent, and give its reward vector, (d,)."""
+        """Draw a parent; return it with its reward vector, (d,)."""
         weights = self._weights
         if rng.random() < 0.5:
             draws = rng.exponential(size=len(weights)) * self._active
@@ -68,26 +68,26 @@ def evolve(
 ) -> SearchResult:
     """Search for the best scalar reward by varying the answers found so far.
 
-    The budget counts answers, of the start and of the search alike, so policies that write one answer a response and
-    those that write sets are searched with equally many. An instance that has reached its exact optimum samples no
-    more. What an instance finds does not depend on which other instances are searched beside it.
+    The budget counts answers, those of the start included, so it is equal for policies that write one answer per
+    response and for those that write sets. An instance that has reached its exact optimum samples no more. What an
+    instance finds does not depend on the other instances of the search.
 
     Args:
         env: The environment; its ``num_answers`` says how many answers a response holds.
         policy: The model.
-        indices: Which instances of the environment's split.
+        indices: Instances of the environment's split.
         budget: Answers to each.
         start: How many of them are sampled as whole responses first, as best-of-n does.
-        offspring: Children of an instance in one call of the policy, all from the same archive.
-        fresh: The share of children that keep nothing of a parent: an answer of the start is sampled anew, after the
-            answers that stood before it in its response.
+        offspring: Children of an instance per call of the policy, all from the same archive.
+        fresh: The share of children that keep nothing of a parent: an answer of the start is resampled, after the
+            answers before it in its response.
         variation: ``"prefix"``, for any causal model, or ``"rewrite"``, for one that follows instructions.
         seed: Keys the random streams.
         max_new_tokens: Longest response, in tokens.
-        temperature: Of the sampling.
+        temperature: Sampling temperature.
 
     Raises:
-        ValueError: A number out of range, an unknown variation, or an index outside the split.
+        ValueError: A number is out of range, the variation unknown, or an index outside the split.
     """
     check_budget(budget)
     if start < 1 or offspring < 1:
@@ -144,7 +144,7 @@ def _archive_start(env: Env, instance: Instance, archive: Archive, answers: Sequ
 
 
 def _count_up(rows: Sequence[int], instances: Sequence[Instance]) -> list[int]:
-    """The number of each row's answer in its instance's search."""
+    """Return the number of each row's answer in its instance's search."""
     ahead: dict[int, int] = {}
     numbers = []
     for i in rows:
@@ -154,7 +154,7 @@ def _count_up(rows: Sequence[int], instances: Sequence[Instance]) -> list[int]:
 
 
 def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:
-    """What the next child keeps, and which answer of its response it is."""
+    """Return the tokens that the next child keeps, and which answer of its response it is."""
     if rng.random() < fresh or not len(archive):
         if not starts:
             return [], 1
@@ -165,7 +165,7 @@ def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.ran
 
 
 def _ask(env: Env, instance: Instance, archive: Archive, fresh: float, rng: np.random.Generator) -> str:
-    """The prompt that the next child answers."""
+    """Return the prompt that the next child answers."""
     prompt = env.prompt(instance.task, 1)
     if rng.random() < fresh or not len(archive):
         return prompt

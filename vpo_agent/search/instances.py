@@ -1,4 +1,4 @@
-"""The instances of a search while it runs: their tasks, and the answers sampled so far."""
+"""An instance during a search: its task, and the answers sampled so far."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Env = VectorTextEnv[Any, Any, Any]
 
 
 class Instance:
-    """One instance, and a log with room for ``budget`` answers."""
+    """One instance with a log of up to ``budget`` answers."""
 
     def __init__(self, env: Env, index: int, budget: int) -> None:
-        """Make the task, and solve it for its exact front where the environment can."""
+        """Make the task, and compute its optimum if the environment can."""
         self.index = index
         self.task: Task = task_of(env, index)
         self.weights = env.fixed_weights(self.task)
@@ -36,12 +36,12 @@ class Instance:
 
     @property
     def room(self) -> int:
-        """How many more answers may be sampled."""
+        """Return how many more answers may be sampled."""
         return len(self.status) - self.sampled
 
     @property
     def done(self) -> bool:
-        """Whether the budget is spent, or nothing better exists."""
+        """Return whether the budget is spent or the optimum reached."""
         return self.room == 0 or (self.optimum is not None and self.best >= self.optimum - 1e-6)
 
     def add(self, text: str | None, reward: np.ndarray, status: int, tokens: int) -> None:
@@ -54,14 +54,14 @@ class Instance:
             self.best, self.best_answer = scalar, text
 
     def record(self) -> InstanceSearch:
-        """What was found."""
+        """Return what was found."""
         return InstanceSearch(
             self.index, self.weights, self.optimum, self.rewards, self.status, self.tokens, self.best_answer
         )
 
 
 def task_of(env: Env, index: int) -> Task:
-    """The instance ``index`` of the environment's split.
+    """Return the instance ``index`` of the environment's split.
 
     Raises:
         ValueError: The index is negative, or beyond the rows of a data set.
@@ -74,7 +74,7 @@ def task_of(env: Env, index: int) -> Task:
 
 
 def score(env: Env, tasks: Sequence[Task], texts: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Score answers one by one: in a search, a repetition of another answer is worth what the answer is.
+    """Score answers one by one, so that an answer that repeats another is worth the same.
 
     Returns:
         Reward vectors (n, d) and statuses (n,).
@@ -84,10 +84,6 @@ def score(env: Env, tasks: Sequence[Task], texts: Sequence[str | None]) -> tuple
 
 
 def check_budget(budget: int) -> None:
-    """Check a number of answers.
-
-    Raises:
-        ValueError: It is below 1.
-    """
+    """Raise a ValueError if a number of answers is below 1."""
     if budget < 1:
         raise ValueError(f"iterations must be at least 1, got {budget}: each is one answer sampled")

@@ -1,11 +1,11 @@
 """Two ways to vary a parent answer: finish a prefix of it, or ask for a better one.
 
-*Prefix resampling* keeps a random prefix of the parent answer and lets the policy finish it. It needs no instructions,
-so it works with any causal language model. Where a policy writes sets of answers, the prefix lies inside answer j, with
-the answers before it as they stood; sampling stops at the closing tag of answer j. So one variation is one new answer
-from every policy, however many answers it writes in a response.
+*Prefix resampling* lets the policy finish a random prefix of the parent answer. It needs no instructions, so it works
+with any causal language model. If a policy writes sets of answers, the prefix ends inside answer j, the answers before
+it stay unchanged, and sampling stops at the closing tag of answer j. One variation is therefore one new answer from
+every policy, however many answers it writes in a response.
 
-The *rewrite prompt* shows the parent with its reward vector and asks for a better answer, for models that follow
+The *rewrite prompt* shows the parent with its reward vector and asks for a better answer; it is for models that follow
 instructions.
 """
 
@@ -25,25 +25,22 @@ Variation = Literal["prefix", "rewrite"]
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer where it stands in a response."""
+    """One answer and its place in a response."""
 
     text: str
-    """What stands inside the tag."""
+    """The content of the tag."""
     response: tuple[int, ...]
     """Tokens of the response, through the closing tag of this answer."""
     position: int
     """Which answer of the response, 1 to m."""
     start: int
-    """The first token of what stands inside the tag."""
+    """Position of the first token inside the tag."""
     stop: int
-    """The token after the last one of it."""
+    """Position after the last token inside the tag."""
 
 
 def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> list[Answer | None]:
-    """The answers of a response with the places of their tokens; ``None`` where one is missing.
-
-    Which text is an answer is decided as the environments decide it, see :func:`vpo_envs.text.split_answers`.
-    """
+    """Find the answers of a response, as :func:`vpo_envs.text.split_answers` does; ``None`` for one that is missing."""
     text = _decode(tokenizer, response)
     found: list[Answer | None] = []
     for position, answer in enumerate(split_answers(text, num_answers), start=1):
@@ -53,7 +50,7 @@ def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> l
         opening, closing = answer_tags(num_answers)[position - 1]
         begins = text.rfind(opening, 0, text.rfind(closing)) + len(opening)
         start = _token_after(tokenizer, response, begins)
-        # Blanks at the end are no part of what is worth varying.
+        # Trailing blanks are not worth varying.
         stop = _token_after(tokenizer, response, begins + len(answer.rstrip()), start)
         closed = _token_after(tokenizer, response, begins + len(answer) + len(closing), stop)
         found.append(Answer(answer, tuple(response[:closed]), position, start, stop))
@@ -61,23 +58,23 @@ def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> l
 
 
 def random_prefix(answer: Answer, rng: np.random.Generator) -> list[int]:
-    """The response up to a random place inside ``answer``, so that at least its last token is sampled anew."""
+    """Return the response up to a random place inside ``answer``, so that at least its last token is resampled."""
     return list(answer.response[: int(rng.integers(answer.start, max(answer.start, answer.stop - 1) + 1))])
 
 
 def before(answer: Answer) -> list[int]:
-    """The response up to the opening tag of ``answer``, so that all of it is sampled anew."""
+    """Return the response through the opening tag of ``answer``, so that all of it is resampled."""
     return list(answer.response[: answer.start])
 
 
 def rewrite_prompt(
     prompt: str, answer: str, objectives: Sequence[str], reward: NDArray[Any], active: NDArray[np.bool_]
 ) -> str:
-    """Ask for an answer that is better than ``answer``.
+    """Return a prompt that asks for a better answer than ``answer``.
 
     Args:
         prompt: The environment's prompt for one answer.
-        answer: The parent, what stands inside its tag.
+        answer: The parent, the content of its tag.
         objectives: Names of the objectives, d of them.
         reward: The parent's reward vector, (d,).
         active: Which objectives count, (d,).
@@ -88,8 +85,8 @@ def rewrite_prompt(
     )
     return (
         f"{prompt}\n\nAn earlier answer was:\n\n{opening}{answer}{closing}\n\n"
-        f"It scored, each from 0 to 1:\n{scores}\n\n"
-        f"Change it so that it scores higher, above all where it is weak. Give the whole new answer inside "
+        f"It scored, on a scale from 0 to 1:\n{scores}\n\n"
+        f"Improve it, above all where its score is low. Give the complete new answer inside "
         f"{opening}…{closing}."
     )
 
@@ -99,7 +96,7 @@ def _decode(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 
 def _token_after(tokenizer: Any, response: Sequence[int], characters: int, low: int = 0) -> int:
-    """How many tokens hold the first ``characters`` characters of the response."""
+    """Return how many tokens hold the first ``characters`` characters of the response."""
     high = len(response)
     while low < high:
         middle = (low + high) // 2

@@ -30,7 +30,7 @@ from vpo_agent.search import (
 )
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.evolution import Archive
-from vpo_agent.search.records import NOT_SAMPLED
+from vpo_agent.search.records import NOT_SAMPLED, read_log
 from vpo_agent.search.runner import SearchTarget, per_instance
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs import Objective, Status
@@ -332,18 +332,16 @@ def test_an_answer_without_a_score_is_no_progress() -> None:
     assert one.best().tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
 
 
-def test_records_survive_both_files(tmp_path: Path) -> None:
-    one = record([1 / 3, 0.7])
-    again = InstanceSearch.from_json(one.to_json())
-    np.testing.assert_array_equal(one.rewards, again.rewards)
-    result = SearchResult("evolve (prefix)", ("a",), (one, record([0.1, 0.2], optimum=None, index=3)))
-    result.save(tmp_path / "search.npz")
-    loaded = SearchResult.load(tmp_path / "search.npz")
-    assert loaded.method == result.method
-    assert [row.to_json() for row in loaded.instances] == [row.to_json() for row in result.instances]
-    (tmp_path / "broken.npz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="cannot read the search"):
-        SearchResult.load(tmp_path / "broken.npz")
+def test_records_survive_their_file(tmp_path: Path) -> None:
+    one, other = record([1 / 3, 0.7]), record([0.1, 0.2], optimum=None, index=3)
+    path = tmp_path / "search.jsonl"
+    path.write_text(f"{one.to_json()}\n{other.to_json()}\n")
+    again = read_log(path)
+    np.testing.assert_array_equal(again[one.index].rewards, one.rewards)
+    assert [row.to_json() for row in again.values()] == [one.to_json(), other.to_json()]
+    path.write_text("no record\n")
+    with pytest.raises(ValueError, match=r"cannot read .*delete it to search again"):
+        read_log(path)
 
 
 def test_hard_instances_are_those_that_no_pool_solves() -> None:
@@ -383,7 +381,7 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
     for name in ("one", "three"):
         lines = (out / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
-        assert SearchResult.load(out / f"{name}.npz").best().shape == (3, 8)
+        assert [one.best().shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
     assert "| three | evolve (prefix) | 8 |" in (out / "results.md").read_text()
     with Image.open(out / "solved.png") as picture:
         assert picture.width > 1000
@@ -418,7 +416,7 @@ def test_the_table_shows_best_and_cost_against_the_budget() -> None:
 
 def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is not the folder of a search, so it is not touched"):
+    with pytest.raises(ValueError, match="is not the folder of a search, so it is left alone"):
         run_search(job_on_letters(), [SearchTarget("a", 1, lambda: letters)], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
