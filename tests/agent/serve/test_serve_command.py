@@ -41,7 +41,7 @@ def test_it_serves_until_it_is_told_to_end(bpe_model: Path, number: signal.Signa
             _, complaints = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
-    assert complaints == ""
+    assert complaints == ("stopped\n" if number == signal.SIGINT else "")
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGTERM)
 
 
@@ -75,6 +75,62 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+# Stands in for a machine with a GPU and vLLM: the executable prints what it is called with.
+ON_A_GPU = """
+import sys, torch
+torch.cuda.is_available = lambda: True
+torch.cuda.device_count = lambda: 4
+from vpo_agent.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def serve_on_a_gpu(folder: Path, *arguments: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
+    if installed:
+        (folder / "vllm").write_text('#!/bin/sh\nprintf "%s\\n" "gpu $CUDA_VISIBLE_DEVICES" "$@"\n')
+        (folder / "vllm").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    command = [sys.executable, "-c", ON_A_GPU, "serve", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+def test_on_a_gpu_vllm_serves_the_folder_of_the_policy(bpe_model: Path, tmp_path: Path) -> None:
+    done = serve_on_a_gpu(tmp_path, str(bpe_model), "--port", "0", "--rows", "9", "--device", "cuda:2")
+    assert (done.returncode, done.stderr) == (0, "")
+    said, gpu, *arguments = done.stdout.splitlines()
+    port = re.fullmatch(rf"serving {bpe_model.name} \(vLLM\) on http://127\.0\.0\.1:(\d+)/v1; Ctrl-C stops it", said)
+    assert port, said
+    assert gpu == "gpu 6"
+    assert arguments == [
+        *["serve", str(bpe_model), "--served-model-name", bpe_model.name, "default"],
+        *["--host", "127.0.0.1", "--port", port[1], "--max-num-seqs", "9", "--dtype", "bfloat16"],
+        *["--generation-config", "vllm", "--default-chat-template-kwargs", '{"enable_thinking": false}'],
+    ]
+
+
+def test_vllm_serves_adapters_over_their_base(bpe_model: Path, tmp_path: Path) -> None:
+    adapters = tmp_path / "adapters"
+    adapters.mkdir()
+    (adapters / "adapter_config.json").write_text(f'{{"r": 12, "base_model_name_or_path": "{bpe_model}"}}')
+    done = serve_on_a_gpu(tmp_path, str(adapters), "--served-name", "mine", "--dtype", "float32", "--engine", "vllm")
+    arguments = done.stdout.splitlines()[2:]
+    assert arguments[:8] == [
+        *["serve", str(bpe_model), "--enable-lora", "--max-lora-rank", "16"],
+        *["--lora-modules", f"mine={adapters}", f"default={adapters}"],
+    ]
+    assert arguments[arguments.index("--dtype") + 1] == "float32"
+
+
+def test_vllm_that_is_asked_for_in_vain_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = serve_on_a_gpu(tmp_path, "tiny-maze", "--engine", "vllm", "--port", "0", installed=False)
+    assert done.returncode == 2
+    assert "--engine vllm needs the command vllm on the PATH: pip install" in done.stderr
+    assert main(["serve", "tiny-maze", "--engine", "vllm", "--device", "cpu", "--port", "0"]) == 2
+    assert "--engine vllm needs a GPU: take --engine native" in capsys.readouterr().err
 
 
 def test_a_package_that_is_missing_is_named(
