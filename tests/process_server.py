@@ -1,7 +1,7 @@
 """Forks Python processes that have the heavy libraries loaded already: `python process_server.py SOCKET`.
 
-Each connection to the socket asks for one process, by a line of JSON and the three standard streams. It is told the
-process's id and then, when the process has ended, its exit status. The server ends when its standard input does.
+Each connection to the socket asks for one process, by JSON and the three standard streams. It is told the process's id
+and then, when the process has ended, its exit status. The server ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -22,17 +22,27 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+PRELOADED = (
+    "matplotlib.backends.backend_agg",
+    "matplotlib.pyplot",
+    "scipy.stats",
+    "torch.utils.tensorboard",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.qwen3.modeling_qwen3",
+)
+"""What takes seconds in a new process; most of it would otherwise be imported on first use."""
 
-def preload() -> None:
-    """Import what takes seconds in a new process, most of which is otherwise imported on first use."""
-    for name in ("matplotlib.backends.backend_agg", "matplotlib.pyplot", "scipy.stats", "torch.utils.tensorboard"):
-        importlib.import_module(name)
-    for name in ("AutoModelForCausalLM", "AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM"):
-        getattr(importlib.import_module("transformers"), name)
-    for package in ("vpo_agent", "vpo_envs"):
-        module = importlib.import_module(package)
-        for name in module.__all__:
-            getattr(module, name)
+
+def preload(*names: str) -> None:
+    """Import modules, and all that packages offer by name."""
+    for name in names:
+        module = importlib.import_module(name)
+        for public in getattr(module, "__all__", ()) if name.startswith("vpo_") else ():
+            getattr(module, public)
+    # A collection in a forked process would copy all pages that these objects are on.
+    gc.freeze()
 
 
 def forget_children(*_: object) -> None:
@@ -50,30 +60,43 @@ def next_request(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if listener not in ready:
             os._exit(0)
         connection, _ = listener.accept()
-        if os.fork():
-            connection.close()
-            continue
-        # This process waits for the one that was asked for, whose parent it is.
-        listener.close()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         message, streams, _, _ = socket.recv_fds(connection, 2**20, 3)
-        child = os.fork()
-        if not child:
-            connection.close()
-            return json.loads(message), streams
+        request = json.loads(message)
+        preload(*request.get("preload", ()))
+        if streams and not os.fork():
+            listener.close()
+            if fork_and_watch(connection, streams):
+                return request, streams
+        connection.close()
         for stream in streams:
             os.close(stream)
-        connection.sendall(b"%d\n" % child)
-        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        os._exit(0)
+
+
+def fork_and_watch(connection: socket.socket, streams: list[int]) -> bool:
+    """Fork; return in the new process, and in this one tell how it ends, or end it when nobody listens any more."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if not child:
+        connection.close()
+        return True
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(b"%d\n" % child)
+    ready, _, _ = select.select([connection, os.pidfd_open(child)], [], [])
+    if connection in ready:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(b"%d\n" % status)
+    os._exit(0)
 
 
 def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     """Run what ``python ARGUMENTS`` would run, and end as it would."""
-    for place, stream in enumerate(streams):
-        os.dup2(stream, place)
-        os.close(stream)
-    sys.stdout.reconfigure(write_through=True)
+    for place, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
+        os.dup2(streams[place], place)
+        os.close(streams[place])
+        setattr(sys, name, os.fdopen(place, mode, buffering=1, closefd=False))
     # Where the tests run in the background, Ctrl-C is ignored in all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request["cwd"])
@@ -101,6 +124,8 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
 
 def execute(first: str, *rest: str) -> None:
     """Run a script, ``-c CODE`` or ``-m MODULE`` with its options."""
+    if first == "-u":
+        first, *rest = rest
     if first in ("-c", "-m"):
         sys.path[0] = ""
         what, *options = rest
@@ -116,8 +141,7 @@ def execute(first: str, *rest: str) -> None:
 
 
 if __name__ == "__main__":
-    preload()
-    gc.freeze()
+    preload(*PRELOADED, "vpo_agent", "vpo_envs")
     with socket.socket(socket.AF_UNIX) as opened:
         opened.bind(sys.argv[1])
         opened.listen()

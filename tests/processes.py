@@ -53,6 +53,29 @@ def _server() -> str:
     return path
 
 
+def _connect() -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_server())
+    return connection
+
+
+@functools.cache
+def preload(*names: str) -> None:
+    """Import modules where processes are forked, so that none of them has to."""
+    with _connect() as connection:
+        connection.sendall(json.dumps({"preload": names}).encode())
+        connection.recv(1)
+
+
+@functools.cache
+def forked_python() -> str:
+    """Return a program to give for ``sys.executable`` to code that starts processes; it takes scripts, -c and -m."""
+    program = Path(_server()).with_name("python")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {TESTS}/forked_python.py {_server()} "$@"\n')
+    program.chmod(0o700)
+    return str(program)
+
+
 class PythonProcess:
     """A process that runs what ``python ARGUMENTS`` would run: a script, ``-c CODE`` or ``-m MODULE``, and its options.
 
@@ -67,8 +90,7 @@ class PythonProcess:
 
     def __init__(self, arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> None:
         self.returncode: int | None = None
-        self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(_server())
+        self._connection = _connect()
         request = {"arguments": list(arguments), "cwd": str(cwd), "env": {**os.environ, **OFFLINE, **(env or {})}}
         out, err = os.pipe(), os.pipe()
         streams = [os.open(os.devnull, os.O_RDONLY), out[1], err[1]]

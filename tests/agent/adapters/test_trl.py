@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 import torch
 import toys
 from paths import ROOT, TESTS
-from processes import PATIENCE, run_python
+from processes import forked_python, preload, run_python
 
 from vpo_agent.command import main
 from vpo_agent.config import make_config
@@ -40,7 +39,15 @@ from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, row_of, t
 from vpo_agent.config import Job
 
 WORKER = TESTS / "trl_worker.py"
+EXAMPLE = str(ROOT / "examples" / "train_trl.py")
 GROUP = 6
+
+
+def launch(processes: int, script: str, *options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script on several processes by torch's launcher."""
+    preload("datasets", "torch.distributed.run", "trl.trainer.grpo_trainer")
+    arguments = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), script, *options]
+    return run_python(arguments, cwd=cwd, env={"PYTHON_EXEC": forked_python()})
 
 
 def run_workers(model: Path, method: str, out: Path, *, processes: int, per_device: int) -> list[dict[str, Any]]:
@@ -48,11 +55,7 @@ def run_workers(model: Path, method: str, out: Path, *, processes: int, per_devi
     if processes == 1:
         trl_worker.train(str(model), method, out, per_device)
         return [json.loads((out / "rank0.json").read_text())]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    command = [sys.executable, *launch, str(WORKER), str(model), method, str(out), str(per_device)]
-    place = os.pathsep.join([str(ROOT), str(WORKER.parent), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": place}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = launch(processes, str(WORKER), str(model), method, str(out), str(per_device), cwd=out)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(processes)]
 
@@ -504,17 +507,9 @@ def test_accelerate_reads_the_setting_files(name: str, kind: str) -> None:
     assert sharding.get("fsdp_version", sharding.get("zero_stage")) in (2, 3)
 
 
-def run_example(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The example on two processes."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    command = [*launch, str(ROOT / "examples" / "train_trl.py"), *options]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
-
-
 def test_the_example_trains_on_two_processes(tmp_path: Path) -> None:
     short = ["--steps", "1", "--prompts-per-step", "3", "--rollouts-per-prompt", "2", "--name", "two"]
-    done = run_example(tmp_path, *short)
+    done = launch(2, EXAMPLE, *short, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(r"first step: set score 0\.\d+", done.stdout)
     rows = (tmp_path / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
@@ -524,7 +519,7 @@ def test_the_example_trains_on_two_processes(tmp_path: Path) -> None:
 def test_what_the_first_of_two_processes_refuses_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "runs" / "two").mkdir(parents=True)
     (tmp_path / "runs" / "two" / "config.json").write_text("{}")
-    done = run_example(tmp_path, "--name", "two")
+    done = launch(2, EXAMPLE, "--name", "two", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("already holds a run: give --resume to go on with it") == 1
     # What a process of its own prints stands behind its rank; the launcher tells how it ended.

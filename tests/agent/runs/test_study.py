@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from processes import forked_python
 
 from vpo_agent.command import main
 from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of
@@ -36,6 +37,12 @@ label = "grpo"
 seeds = [0]
 settings = { method = "grpo" }
 """
+
+
+@pytest.fixture(autouse=True)
+def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the runs forked from a process that has loaded torch."""
+    monkeypatch.setattr(sys, "executable", forked_python())
 
 
 def write(folder: Path, text: str = TINY) -> Path:
