@@ -133,20 +133,22 @@ class FrontPoint(NamedTuple):
 
 SOLVER_RELIES_ON = ("outcome_front", "evaluate", "evaluate_many", "feasible", "reward_vector")
 _namespaces: dict[int, str] = {}
-"""Qualified name of the class that each namespace belongs to."""
+"""Name and file of the class that each namespace belongs to."""
 
 
-def _qualified_name(cls: type) -> str:
-    """Return module and name of a class, the same whether its module is run as a script or imported."""
-    module = sys.modules.get(cls.__module__)
-    name = cls.__module__
-    if name in ("__main__", "__mp_main__") and module is not None:
-        spec = getattr(module, "__spec__", None)
-        name = spec.name if spec is not None else Path(getattr(module, "__file__", None) or name).stem
-    return f"{name}.{cls.__qualname__}"
+class _RemembersArguments:
+    """Keeps the arguments of its constructor; a base class, so that signatures are those of ``__init__``."""
+
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    """Arguments with which a worker process can make this environment again."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made.made_with = args, kwargs
+        return made
 
 
-class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
+class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """A text environment with vector rewards; the module's table lists the verbs to override.
 
     One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers, and the
@@ -177,29 +179,25 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     names_tags: bool = True
     """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
 
-    made_with: tuple[tuple[Any, ...], dict[str, Any]]
-    """Arguments of the constructor, with which a worker process can make this environment again."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Record the arguments of the constructor."""
-        env = super().__new__(cls)
-        env.made_with = args, kwargs
-        return env
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give a new environment the namespace of its name, and refuse one that another class has."""
         super().__init_subclass__(**kwargs)
         if "namespace" not in vars(cls) and ("generate" not in vars(cls) or hasattr(cls, "namespace")):
             return
-        name = _qualified_name(cls)
+        module = sys.modules.get(cls.__module__)
+        file = getattr(module, "__file__", None)
+        # By its file, a module has one name whether it is run as a script or imported.
+        place = ".".join(filter(None, [module.__package__, Path(file).stem])) if module and file else cls.__module__
+        name = f"{place}.{cls.__qualname__}"
         if "namespace" not in vars(cls):
             # The top bit keeps derived numbers apart from the small ones that people choose.
             digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
             cls.namespace = int.from_bytes(digest) | 1 << 31
-        owner = _namespaces.setdefault(cls.namespace, name)
-        if owner != name:
+        claimed = f"{name} ({Path(file).resolve()})" if file else name
+        owner = _namespaces.setdefault(cls.namespace, claimed)
+        if owner != claimed:
             raise TypeError(
-                f"{owner} and {name} both have namespace {cls.namespace}, so they would draw from the same random "
+                f"{owner} and {claimed} both have namespace {cls.namespace}, so they would draw from the same random "
                 "streams: give one of them another number"
             )
 

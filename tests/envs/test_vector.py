@@ -18,11 +18,7 @@ from vpo_envs import MazeEnv, VectorTextEnv
 from vpo_envs.text import format_answers
 from vpo_envs.vector import TextVectorEnv
 
-TEXT_ENVS = sorted(
-    env_id
-    for env_id in gym.registry
-    if env_id.startswith("vpo/") and gym.registry[env_id].vector_entry_point is not None
-)
+TEXT_ENVS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/") and "MazeSteps" not in env_id)
 RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</answer_2>", "", "\ud800<answer>?</answer>"]
 
 
@@ -46,19 +42,29 @@ class GatedMaze(MazeEnv):
         return super().evaluate(task, answer)
 
 
+def good_response(env: Any) -> str:
+    """Answers of the current task's front, which earn something: zeros are equal to any zeros."""
+    front = env.front(env.current_task)
+    return format_answers([front[i % len(front)].answer for i in range(env.num_answers)])
+
+
 def follow_singles(envs: Any, singles: list[Any], steps: int, seed: int) -> None:
     """Step both with the same actions, and compare everything."""
     source = np.random.default_rng(0)
     observations, infos = envs.reset(seed=seed)
     expected = [single.reset(seed=seed + i) for i, single in enumerate(singles)]
-    for _ in range(steps):
+    for step in range(steps):
         for i, (observation, info) in enumerate(expected):
             assert observations[i] == observation
             assert data_equivalence({key: infos[key][i] for key in info}, info)
             assert all(infos[f"_{key}"][i] for key in info)
-        actions = [RESPONSES[source.integers(len(RESPONSES))] for _ in singles]
+        actions = [
+            RESPONSES[source.integers(len(RESPONSES))] if step % 2 else good_response(single.unwrapped)
+            for single in singles
+        ]
         observations, rewards, terminated, truncated, infos = envs.step(actions)
         assert rewards.dtype == np.float32
+        assert step % 2 or rewards.any()
         expected = []
         for i, (single, action) in enumerate(zip(singles, actions, strict=True)):
             observation, reward, over, cut, info = single.step(action)
@@ -75,7 +81,7 @@ def follow_singles(envs: Any, singles: list[Any], steps: int, seed: int) -> None
 @pytest.mark.parametrize("kwargs", [{}, {"num_answers": 2}, {"num_answers": 2, "answers_as_steps": True}])
 def test_copies_do_what_single_environments_do(env_id: str, kwargs: dict[str, Any]) -> None:
     # Running 64 programs takes long, and the copies of every environment go the same way.
-    for n in (1, 3) if env_id == "vpo/Code-v0" else (1, 3, 64):
+    for n in (2,) if env_id == "vpo/Code-v0" else (1, 3, 64):
         envs = gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **kwargs)
         follow_singles(envs, [gym.make(env_id, **kwargs) for _ in range(n)], steps=5, seed=11)
 
