@@ -289,6 +289,10 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
 
     # Optional hooks ------------------------------------------------------------------------------------------------
 
+    def canonical(self, task: TaskT, answer: AnswerT) -> AnswerT:
+        """Return ``answer`` without the parts that cannot matter for ``task``; what is then equal is a duplicate."""
+        return answer
+
     def evaluate_many(self, pairs: Sequence[tuple[TaskT, AnswerT]]) -> Sequence[OutcomeT | Failure]:
         """Evaluate a batch of answers; override it to evaluate them in parallel.
 
@@ -422,7 +426,7 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
                     status = Status.MISSING
                 else:
                     try:
-                        answer = self.parse(text)
+                        answer = self.canonical(task, self.parse(text))
                     except Unparsable:
                         status = Status.UNPARSABLE
                     else:

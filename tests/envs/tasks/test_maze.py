@@ -257,6 +257,16 @@ def test_rules_on_a_small_maze(route: str, vector: tuple[int, ...]) -> None:
     assert batch.rewards[0, 0].tolist() == list(vector)
 
 
+@pytest.mark.parametrize("answers_as_steps", [False, True])
+def test_moves_after_the_exit_do_not_make_another_answer(answers_as_steps: bool) -> None:
+    env = MazeEnv(num_answers=4, answers_as_steps=answers_as_steps)
+    env.reset(options={"task": MAZE})
+    response = format_answers([write_route(route) for route in ("RRDDU", "RRDD", "RRDDLLLLLLLL", "RDDR")])
+    steps = [env.step(response) for _ in range(4 if answers_as_steps else 1)]
+    assert [status for step in steps for status in step[4]["status"]] == ["ok", "duplicate", "duplicate", "ok"]
+    assert np.sum([step[1] for step in steps], axis=0).tolist() == [2, 2, 1, 1]
+
+
 def test_convex_bonus_squares_the_shares_and_pays_for_the_bonus_tile() -> None:
     task = MazeTask(rows=("SGG", "B#.", "..E"), budget=8)
     env = MazeEnv(reward_shape="convex_bonus", num_answers=3)
@@ -282,6 +292,10 @@ def test_every_spelling_of_a_route_is_read(moves: list[str], data: st.DataObject
     assert read_route(text) == "".join(moves)
 
 
+def test_capital_letters_may_run_together() -> None:
+    assert read_route("DDRR, UP L") == "DDRRUL"
+
+
 @pytest.mark.parametrize("style", ["full", "compact"])
 def test_written_routes_are_read_back(style: str) -> None:
     env = MazeEnv(preset="embedded", prompt_style=style)  # type: ignore[arg-type]  # parametrised
@@ -291,7 +305,7 @@ def test_written_routes_are_read_back(style: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " , ", "NORTH", "UPRIGHT", "UP; DOWN", "UP -> UP", "1. UP", "<answer>UP</answer>", "U\u0420"]
+    "text", ["", " , ", "NORTH", "UPRIGHT", "UUP", "dd", "RRb1", "UP; DOWN", "UP -> UP", "1. UP", "<answer>UP</answer>", "U\u0420"]
 )
 def test_what_is_not_a_list_of_moves_is_unparsable(text: str) -> None:
     with pytest.raises(Unparsable):

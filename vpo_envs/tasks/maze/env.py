@@ -13,7 +13,7 @@ from vpo_envs.core import Split, UnknownFront, VectorTextEnv
 from vpo_envs.tasks.maze.demonstrations import random_routes
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, MazeConfig, draw_maze
-from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, falling_objective, walk
+from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, falling_objective, until_exit, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
 
@@ -139,6 +139,10 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     def parse(self, text: str) -> str:
         """Read a route over ``UDLR``."""
         return read_route(text)
+
+    def canonical(self, task: MazeTask, answer: str) -> str:
+        """Return the route up to the exit, where the walk ends."""
+        return until_exit(task, answer)
 
     def evaluate(self, task: MazeTask, answer: str) -> MazeOutcome:
         """Walk the route."""
