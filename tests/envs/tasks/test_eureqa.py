@@ -177,8 +177,8 @@ def test_tasks_depend_on_index_alone_and_survive_json() -> None:
             lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [1, 3]}),
             "mode='conflict' has two or three worlds, got",
         ),
-        (lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 4]}), "difficulty worlds=.*between 1 and 3"),
-        (lambda: EUREQAEnv(mode="conflict", difficulty={"shared": [0, 5]}), "difficulty shared=.*at most 4"),
+        (lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 4]}), "difficulty worlds=.*from 1 to 3"),
+        (lambda: EUREQAEnv(mode="conflict", difficulty={"shared": [0, 5]}), "difficulty shared=.*from 0 to 4"),
         (lambda: EUREQAEnv(difficulty={"noise": 2}), "difficulty noise=2: Extra inputs .*the knobs are worlds, shared"),
         (
             lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 2], "shared": [4, 4]}).task(0),

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from itertools import product
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from vpo_envs.core import Split
-from vpo_envs.generation import Namer, split_of_content
-from vpo_envs.pareto import set_utility, spread_weights
+from vpo_envs.generation import Namer, ascending, split_of_content
+from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.eureqa.task import CHAIN, MASKS, MAX_WORLDS, EUREQATask, Names
 
 MAX_TRIES = 1000
-CONFLICT = 0.05
-"""Least gain in expected utility of three answers over one that a conflicting instance must offer."""
 
 TRADES = (
     *("baker", "beekeeper", "bookbinder", "carpenter", "chandler", "cooper", "dyer", "farrier", "glazier", "goldsmith"),
@@ -46,33 +46,16 @@ class EUREQAConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    worlds: tuple[int, int] = Field((1, 1), description="assignments of names that fit the clues")
-    shared: tuple[int, int] = Field((0, 0), description="entities nearest to the leaf on whose names all worlds agree")
+    worlds: Annotated[tuple[int, int], ascending(1, MAX_WORLDS)] = Field(
+        (1, 1), description="assignments of names that fit the clues"
+    )
+    shared: Annotated[tuple[int, int], ascending(0, CHAIN - 1)] = Field(
+        (0, 0), description="entities nearest to the leaf on whose names all worlds agree"
+    )
     decoys: int = Field(3, ge=0, le=8, description="false sets of worlds, whose chains reach the leaf but break a clue")
     dead_ends: int = Field(1, ge=0, le=5, description="people per step who belong there but whom nobody leads to")
     misfits: int = Field(2, ge=0, le=8, description="people per step with another trade or another relation")
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
-
-    @field_validator("worlds", "shared")
-    @classmethod
-    def _ranges_ascend(cls, pair: tuple[int, int]) -> tuple[int, int]:
-        if not 0 <= pair[0] <= pair[1]:
-            raise ValueError(f"a range is two ascending numbers from 0 on, got {pair}")
-        return pair
-
-    @field_validator("worlds")
-    @classmethod
-    def _worlds_are_possible(cls, worlds: tuple[int, int]) -> tuple[int, int]:
-        if not 1 <= worlds[0] <= worlds[1] <= MAX_WORLDS:
-            raise ValueError(f"worlds lie between 1 and {MAX_WORLDS}, got {worlds}")
-        return worlds
-
-    @field_validator("shared")
-    @classmethod
-    def _worlds_can_differ(cls, shared: tuple[int, int]) -> tuple[int, int]:
-        if shared[1] >= CHAIN:
-            raise ValueError(f"worlds must differ in at least one entity: shared is at most {CHAIN - 1}, got {shared}")
-        return shared
 
 
 PRESETS: dict[str, EUREQAConfig] = {
@@ -158,20 +141,12 @@ def solve(facts: Sequence[Fact], steps: Sequence[Step], leaf: str) -> list[Names
     return [(a, b, c, d, e) for a, b, c, d, e, _ in chains]
 
 
+@lru_cache(maxsize=32)
 def conflicts(world_count: int, shared: int) -> bool:
-    """Whether worlds that agree on ``shared`` names conflict enough.
-
-    No answer agrees with all, there are three front points or more, and the best three answers beat the best one by
-    0.05 in E_w. The front mixes the worlds name by name, on a plane; one answer per world is a set of at most three, so
-    its gain is a lower bound.
-    """
+    """Return whether worlds that agree on ``shared`` names conflict: the exact front mixes them name by name."""
     free = CHAIN - shared
-    mixtures = free + 1 if world_count == 2 else (free + 1) * (free + 2) // 2
-    if world_count < 2 or free == 0 or mixtures < 3:
-        return False
-    pure = (np.full((world_count, world_count), shared) + free * np.eye(world_count)) / CHAIN
-    # On a plane of equal sums every single answer has the same mean utility.
-    return set_utility(pure, spread_weights(world_count)) - (shared + free / world_count) / CHAIN >= CONFLICT
+    mixtures = [counts for counts in product(range(free + 1), repeat=world_count) if sum(counts) == free]
+    return needs_a_set((shared + np.array(mixtures)) / CHAIN)
 
 
 def _draw_steps(source: random.Random, count: int) -> list[tuple[Step, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vpo_envs.core import Unparsable
 from vpo_envs.tasks.eureqa.task import LETTERS, MASKS, EUREQATask
-from vpo_envs.text import answer_tags, normalise_name, read_tag
+from vpo_envs.text import answer_tags, normalise_name, read_tag, several_answers
 
 TAGS = tuple(f"entity_{letter}" for letter in LETTERS)
 
@@ -51,10 +51,7 @@ def narrative_prompt(task: EUREQATask, num_answers: int) -> str:
     else:
         lines.append("Each correct name scores separately.")
     if num_answers > 1:
-        lines.append(
-            f"Give {num_answers} different answers that make different trade-offs between these goals. They are judged "
-            "together: under each weighting of the goals only the best of them counts."
-        )
+        lines.append(several_answers(num_answers))
     lines.append("Use this form:")
     blank = write_names(["..."] * len(TAGS))
     return "\n".join([*lines, *[f"{opening}{blank}{closing}" for opening, closing in answer_tags(num_answers)]])

@@ -1,4 +1,4 @@
-"""``vpo/Maze-v0``: routes through a maze, one response an episode."""
+"""``vpo/Maze-v0``: routes through a maze."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from vpo_envs.core import Split, UnknownFront, VectorTextEnv
+from vpo_envs.core import VectorTextEnv
+from vpo_envs.generation import read_knobs
+from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.maze.demonstrations import random_routes
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, MazeConfig, draw_maze
-from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, falling_objective, until_exit, walk
+from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, fact_grid, until_exit, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
 
@@ -26,15 +27,16 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
 
     ## Description
 
-    A square grid has a start S and an exit E on opposite corners, gold G about one of the other corners, diamonds D
-    about the last one, and lava L. The step budget is too short to visit both corners, so a route must choose, and the
-    best set of answers holds routes that choose differently. The geometry is that of Vector Policy Optimization
+    A square grid has a start S and an exit E on opposite corners, gold G around one of the other corners, diamonds D
+    around the last one, and lava L. The step budget is too short to visit both corners, so a route must choose, and the
+    best set of answers contains routes that choose differently. The geometry is that of Vector Policy Optimization
     (arXiv 2605.22817).
 
     ## Action space
 
     Text: ``num_answers`` routes, each in its tag (``<answer_1>UP, RIGHT</answer_1>`` and so on; ``<answer>`` where one
-    answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, apart by blanks or commas.
+    answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, separated by blanks or commas. Moves
+    after the exit are not part of a route: routes that differ only there are duplicates.
 
     ## Observation space
 
@@ -49,11 +51,11 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     2. ``diamond``: the share of the diamonds collected.
     3. ``avoid_lava``: the share of the lava cells not stepped on.
 
-    With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and worth half as much again (at
-    most 1) for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective
-    is 0.9 times the mean of the linear four and 0.1 times itself, so that their mean stays what it is. With
-    ``num_answers`` > 1 the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, for a subclass with
-    other objectives too, as long as none of them falls when a route collects more, enters less lava or is shorter.
+    With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and multiplied by 1.5 (up to 1)
+    for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective is 0.9
+    times the mean of the linear four plus 0.1 times itself, which leaves their mean unchanged. With ``num_answers`` > 1
+    the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, and also for a subclass whose objectives
+    never fall when a route collects more, enters less lava or is shorter.
 
     ## Starting state
 
@@ -78,17 +80,14 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
         reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
         prompt_style: ``"full"`` or ``"compact"``.
         difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generator.MazeConfig``.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        num_answers: Routes per response.
-        answers_as_steps: One route a step.
-        data_seed: Which stream of mazes.
-        render_mode: ``"ansi"`` or ``"rgb_array"``.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's form
     task_type = MazeTask
     namespace = 1
     objectives = LINEAR
+    monotone_objectives = (*LINEAR, *CONVEX_BONUS, *ALIGNED)
 
     def __init__(
         self,
@@ -97,11 +96,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
         reward_shape: RewardShape = "linear",
         prompt_style: PromptStyle = "full",
         difficulty: dict[str, Any] | None = None,
-        split: Split = "train",
-        num_answers: int = 1,
-        answers_as_steps: bool = False,
-        data_seed: int = 0,
-        render_mode: str | None = None,
+        **options: Any,
     ) -> None:
         if reward_shape not in get_args(RewardShape):
             raise ValueError(f"unknown reward_shape {reward_shape!r}: choose one of {', '.join(get_args(RewardShape))}")
@@ -112,26 +107,20 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
         self.names_tags = prompt_style == "full"
         if reward_shape != "linear":
             if type(self).objectives is not MazeEnv.objectives:
-                raise ValueError(f"{type(self).__name__} states its own objectives: reward_shape must be 'linear'")
+                raise ValueError(f"{type(self).__name__} defines its own objectives: reward_shape must be 'linear'")
             self.objectives = CONVEX_BONUS if reward_shape == "convex_bonus" else ALIGNED
-        super().__init__(
-            split=split,
-            num_answers=num_answers,
-            answers_as_steps=answers_as_steps,
-            data_seed=data_seed,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
 
     def generate(self, rng: np.random.Generator) -> MazeTask:
         """Draw a maze of this split."""
         return draw_maze(rng, self.config, self.split)
 
     def prompt(self, task: MazeTask, num_answers: int) -> str:
-        """The maze and what is wanted, in the environment's prompt style."""
+        """Return the maze and the tags to fill in, in the environment's prompt style."""
         return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers)
 
     def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
-        """State the weights; in the compact style as numbers from 1 to 64, which the tiny model's tokenizer knows."""
+        """Return a prompt with weights; in the compact style the tiny model's numbers from 1 to 64."""
         if self.prompt_style == "full":
             return super().condition(prompt, weights, active)
         return "\n".join([" ".join(["weights", *(str(1 + round(63 * float(w))) for w in weights)]), prompt])
@@ -149,48 +138,31 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
         return walk(task, answer)
 
     def feasible(self, outcome: MazeOutcome) -> bool:
-        """Only a route that reaches the exit earns anything."""
+        """Return whether the route reaches the exit."""
         return outcome.reached_exit
 
     def outcome_front(self, task: MazeTask) -> Sequence[tuple[MazeOutcome, str]]:
-        """Every outcome that no other route beats in items, lava and steps, each with a route.
+        """Return every outcome that no other route beats in items, lava and steps, each with a route.
 
         Raises:
-            UnknownFront: An objective falls when a route does better in one of these facts, or the subclass changes
-                which outcomes there are, so that the maze's solver does not give its front; or the maze is too large.
+            UnknownFront: The maze is too large for exact search.
         """
-        own = type(self)
-        if own.evaluate is not MazeEnv.evaluate or own.feasible is not MazeEnv.feasible:
-            raise UnknownFront(
-                f"{own.__name__} overrides evaluate or feasible, so the maze's solver does not give its front: "
-                "override outcome_front as well"
-            )
-        board = task.board
-        falling = falling_objective(
-            self.objectives,
-            task.budget,
-            board.gold_count,
-            board.diamond_count,
-            board.lava_count,
-            board.bonus != 0,
-        )
-        if falling is not None:
-            raise UnknownFront(
-                f"objective {falling!r} of {own.__name__} is not monotone in items, lava and steps, "
-                "so the maze's solver does not give its front: override outcome_front"
-            )
         return [(outcome, self.write_answer(task, route)) for outcome, route in outcome_front(task)]
 
+    def fact_grids(self, task: MazeTask) -> Sequence[FactGrid]:
+        """Return the outcomes on which objectives must be monotone in items, lava and steps."""
+        return [fact_grid(task.board, task.budget)]
+
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Routes through random waypoints."""
+        """Return routes through random waypoints."""
         return [self.write_answer(task, route) for route in random_routes(task, rng, num_answers)]
 
     def write_answer(self, task: MazeTask, route: str) -> str:
-        """A route as the prompt style asks for it."""
+        """Return a route in the form that the prompt style asks for."""
         return write_route(route) if self.prompt_style == "full" else write_compact_route(task, route)
 
     def render(self) -> Any:
-        """The maze with the routes of the last response: text, or a picture (height, width, 3) of uint8."""
+        """Return the maze with the routes of the last response: text, or a picture (height, width, 3) of uint8."""
         from vpo_envs.tasks.maze.render import render_ansi, render_rgb
 
         if self.render_mode is None:
@@ -207,17 +179,11 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
 
 
 def maze_config(preset: str, difficulty: dict[str, Any] | None) -> MazeConfig:
-    """The preset's configuration with some knobs replaced.
+    """Return the configuration of a preset with some knobs replaced.
 
     Raises:
         ValueError: Unknown preset or knob, or a value out of range.
     """
     if preset not in PRESETS:
         raise ValueError(f"unknown maze preset {preset!r}: choose one of {', '.join(PRESETS)}")
-    try:
-        return MazeConfig.model_validate({**PRESETS[preset].model_dump(), **(difficulty or {})})
-    except ValidationError as error:
-        first = error.errors()[0]
-        knob = ".".join(str(part) for part in first["loc"]) or "difficulty"
-        known = ", ".join(MazeConfig.model_fields)
-        raise ValueError(f"maze difficulty {knob}={first['input']!r}: {first['msg']}; the knobs are {known}") from None
+    return read_knobs(PRESETS[preset], difficulty)

@@ -12,10 +12,11 @@ import random
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from vpo_envs.core import Split
-from vpo_envs.pareto import best_set_utility, non_dominated, spread_weights
+from vpo_envs.generation import Range
+from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.scoring import reward_vector
 from vpo_envs.tasks.maze.task import (
@@ -42,13 +43,13 @@ class MazeConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: int = Field(9, ge=5, le=MAX_SIZE, description="rows and columns of the grid")
-    opened: tuple[int, int] = Field((18, 28), description="further walls opened after the growth: fewer is denser")
+    opened: Range = Field((18, 28), description="further walls opened after the growth: fewer is denser")
     zone_radius: int = Field(
         2, ge=1, description="Manhattan radius of the gold and the diamond zone about their corners"
     )
-    gold: tuple[int, int] = Field((3, 5), description="gold items")
-    diamonds: tuple[int, int] = Field((3, 5), description="diamonds")
-    lava: tuple[int, int] = Field((3, 5), description="lava tiles")
+    gold: Range = Field((3, 5), description="gold items")
+    diamonds: Range = Field((3, 5), description="diamonds")
+    lava: Range = Field((3, 5), description="lava tiles")
     lava_placement: Literal["centre", "ring"] = Field(
         "centre", description="lava in the inner 5 by 5, or on the ring of cells just around the two zones"
     )
@@ -59,14 +60,6 @@ class MazeConfig(BaseModel):
     conflict: float = Field(
         0.0, ge=0.0, lt=1.0, description="certify by the exact front that a set of three beats one route by this E_w"
     )
-
-    @model_validator(mode="after")
-    def _ranges_ascend(self) -> MazeConfig:
-        for name in ("opened", "gold", "diamonds", "lava"):
-            low, high = getattr(self, name)
-            if not 0 <= low <= high:
-                raise ValueError(f"{name} is a range of two ascending numbers from 0 on, got ({low}, {high})")
-        return self
 
 
 PRESETS: dict[str, MazeConfig] = {
@@ -230,11 +223,4 @@ def _within(size: int, corner: int, low: int, high: int) -> list[int]:
 
 
 def _conflicts(task: MazeTask, margin: float) -> bool:
-    """Whether the exact front proves that no route has everything and that three routes beat one by ``margin``."""
-    outcomes = [outcome for outcome, _ in outcome_front(task)]
-    points = np.array([reward_vector(outcome) for outcome in outcomes])
-    points = points[non_dominated(points)]
-    if len(points) < 3 or (points == 1.0).all(axis=1).any():
-        return False
-    weights = spread_weights(points.shape[1])
-    return best_set_utility(points, 3, weights) - best_set_utility(points, 1, weights) >= margin
+    return needs_a_set(np.array([reward_vector(outcome) for outcome, _ in outcome_front(task)]), margin)

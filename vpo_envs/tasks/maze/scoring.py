@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import product
 from typing import NamedTuple
 
-import numpy as np
-
 from vpo_envs.core import Objective
-from vpo_envs.tasks.maze.task import MazeTask
-
-ROUNDING = 1e-12
-"""A score may fall by this much without counting as falling."""
+from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.maze.task import MAX_SIZE, Board, MazeTask
 
 
 def completion(outcome: MazeOutcome) -> float:
@@ -76,41 +70,6 @@ def _aligned(objective: Objective) -> Objective:
 ALIGNED: tuple[Objective, ...] = tuple(_aligned(objective) for objective in LINEAR)
 
 
-@lru_cache(maxsize=512)
-def falling_objective(
-    objectives: tuple[Objective, ...],
-    max_steps: int,
-    gold_total: int,
-    diamonds_total: int,
-    lava_total: int,
-    has_bonus: bool,
-) -> str | None:
-    """The first objective that falls when a route to the exit does better in one fact, all else equal.
-
-    Better is more gold or diamonds, the bonus tile, less lava or fewer steps. All combinations of facts are tried, so
-    ``None`` proves that the objectives are monotone.
-    """
-    own = [objective for objective in objectives if objective not in (*LINEAR, *CONVEX_BONUS, *ALIGNED)]
-    if not own:
-        return None
-    axes = (
-        range(max_steps, 0, -1),
-        range(gold_total + 1),
-        range(diamonds_total + 1),
-        range(lava_total, -1, -1),
-        (False, True) if has_bonus else (False,),
-    )
-    outcomes = [
-        MazeOutcome(True, taken, max_steps, gold, gold_total, diamonds, diamonds_total, lava, lava_total, bonus)
-        for taken, gold, diamonds, lava, bonus in product(*axes)
-    ]
-    for objective in own:
-        scores = np.array([objective.score(outcome) for outcome in outcomes]).reshape([len(axis) for axis in axes])
-        if any((np.diff(scores, axis=axis) < -ROUNDING).any() for axis in range(scores.ndim)):
-            return objective.name
-    return None
-
-
 def reward_vector(outcome: MazeOutcome) -> tuple[float, ...]:
     """The linear objectives of an outcome: all zero unless the exit is reached."""
     if not outcome.reached_exit:
@@ -136,6 +95,24 @@ class MazeOutcome(NamedTuple):
     lava_total: int
     bonus: bool
     """Whether the bonus tile was stepped on."""
+
+
+def fact_grid(board: Board, budget: int) -> FactGrid:
+    """Return the outcomes at the exit, from worse to better: fewer steps, more items and the bonus, less lava."""
+    gold, diamonds, lava = board.gold_count, board.diamond_count, board.lava_count
+    axes = (
+        (True,),
+        tuple(range(min(budget, MAX_SIZE**2), 0, -1)),
+        (budget,),
+        tuple(range(gold + 1)),
+        (gold,),
+        tuple(range(diamonds + 1)),
+        (diamonds,),
+        tuple(range(lava, -1, -1)),
+        (lava,),
+        (False, True) if board.bonus else (False,),
+    )
+    return FactGrid(MazeOutcome, axes)
 
 
 def walk(task: MazeTask, route: str) -> MazeOutcome:

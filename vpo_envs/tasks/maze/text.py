@@ -79,13 +79,13 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             *task.rows,
             "",
             "Rules:",
-            "- A move is UP, DOWN, LEFT or RIGHT. Walls and edges block a move: you stay, and the step still counts.",
-            f"- You have at most {task.budget} steps. The walk ends at E. A route that does not reach E scores nothing.",
-            "- You collect gold and diamonds by stepping on them; each item counts once. You may step on L, but it costs "
-            "points.",
+            "- A move is UP, DOWN, LEFT or RIGHT. Walls and edges block a move: you stay, and the step counts.",
+            f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
+            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed but "
+            "costs points.",
             "",
-            f"A route is scored on four goals: reaching E, the share of the {board.gold_count} gold items collected, the "
-            f"share of the {board.diamond_count} diamonds collected, and avoiding lava.",
+            f"A route is scored on four goals: reaching E, the share of gold collected ({board.gold_count} in all), "
+            f"the share of diamonds collected ({board.diamond_count} in all), and avoiding lava.",
             "",
             wanted,
             *[f"{opening}UP, RIGHT{closing}" for opening, closing in answer_tags(num_answers)],

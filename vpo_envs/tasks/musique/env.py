@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import UnknownFront
 from vpo_envs.data_env import DataTextEnv, Mode
 from vpo_envs.generation import read_knobs
+from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.musique.front import best_outcomes
 from vpo_envs.tasks.musique.generator import PRESETS, MuSiQueConfig, draw_question
 from vpo_envs.tasks.musique.rows import read_published
-from vpo_envs.tasks.musique.scoring import OBJECTIVES, SCALAR_WEIGHTS, MuSiQueOutcome, falling_objective, judge
+from vpo_envs.tasks.musique.scoring import OBJECTIVES, SCALAR_WEIGHTS, MuSiQueOutcome, fact_grid, judge
 from vpo_envs.tasks.musique.task import MAX_HOPS, MuSiQueTask
 from vpo_envs.tasks.musique.text import MuSiQueAnswer, question_prompt, read_answer, write_answer
 
@@ -76,7 +76,7 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     task_type = MuSiQueTask
     namespace = 2
     modes = ("paper", "conflict")
-    objectives = OBJECTIVES
+    objectives = monotone_objectives = OBJECTIVES
     scalar_weights = SCALAR_WEIGHTS
 
     def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
@@ -112,25 +112,12 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
         return np.array([name not in absent for name in self.objective_names])
 
     def outcome_front(self, task: MuSiQueTask) -> Sequence[tuple[MuSiQueOutcome, str]]:
-        """Return the outcome of every set of gold paragraphs that can be cited, with the right final answer.
-
-        Raises:
-            UnknownFront: An objective falls when an answer does better in one of the facts, or the subclass changes
-                which outcomes there are.
-        """
-        own = type(self)
-        if own.evaluate is not MuSiQueEnv.evaluate or own.feasible is not MuSiQueEnv.feasible:
-            raise UnknownFront(
-                f"{own.__name__} overrides evaluate or feasible, so its front may be another: "
-                "override outcome_front as well"
-            )
-        falling = falling_objective(self.objectives, len(task.hops), task.max_citations)
-        if falling is not None:
-            raise UnknownFront(
-                f"objective {falling!r} of {own.__name__} is not monotone in steps found, F1 and citations, "
-                "so its front may be another: override outcome_front"
-            )
+        """Return the outcome of every set of gold paragraphs that can be cited, with the right final answer."""
         return best_outcomes(task)
+
+    def fact_grids(self, task: MuSiQueTask) -> Sequence[FactGrid]:
+        """Return the outcomes on which objectives must be monotone in hops found, F1 and citations."""
+        return [fact_grid(len(task.hops), task.max_citations)]
 
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return answers of which about half are optimal; others miss a paragraph or give another step's answer."""

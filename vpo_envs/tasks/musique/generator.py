@@ -10,20 +10,18 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 from itertools import combinations
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from vpo_envs.core import Split
-from vpo_envs.generation import Namer, split_of_content
-from vpo_envs.pareto import best_set_utility, spread_weights
+from vpo_envs.generation import Namer, Range, ascending, split_of_content
+from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.musique.task import MAX_CITATIONS, MAX_HOPS, Hop, MuSiQueTask, Paragraph
 from vpo_envs.tasks.musique.world import KINDS, OF_KIND, Relation, Thing, asides, new_thing, state
 
 MAX_TRIES = 1000
-CONFLICT = 0.05
-"""Least gain in expected utility of three answers over one that a conflicting question must offer."""
 
 
 class MuSiQueConfig(BaseModel):
@@ -31,28 +29,14 @@ class MuSiQueConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    hops: tuple[int, int] = Field((2, 4), description="steps of the reasoning")
+    hops: Annotated[tuple[int, int], ascending(1, MAX_HOPS)] = Field((2, 4), description="steps of the reasoning")
     paragraphs: int = Field(20, ge=4, le=200, description="paragraphs in all")
     lookalikes: int = Field(2, ge=0, le=20, description="paragraphs per step that state its relation of another thing")
-    side_facts: tuple[int, int] = Field((2, 3), description="other relations that a paragraph states, three at most")
-    asides: tuple[int, int] = Field((0, 1), description="sentences of a paragraph that lead nowhere, three at most")
+    side_facts: Range = Field((2, 3), description="other relations that a paragraph states, three at most")
+    asides: Range = Field((0, 1), description="sentences of a paragraph that lead nowhere, three at most")
     missing_citations: int = Field(
         0, ge=0, le=MAX_HOPS - 1, description="by how much the citations that count fall short of the steps"
     )
-
-    @field_validator("hops", "side_facts", "asides")
-    @classmethod
-    def _ranges_ascend(cls, pair: tuple[int, int]) -> tuple[int, int]:
-        if not 0 <= pair[0] <= pair[1]:
-            raise ValueError(f"a range is two ascending numbers from 0 on, got {pair}")
-        return pair
-
-    @field_validator("hops")
-    @classmethod
-    def _hops_are_possible(cls, hops: tuple[int, int]) -> tuple[int, int]:
-        if not 1 <= hops[0] <= hops[1] <= MAX_HOPS:
-            raise ValueError(f"hops lie between 1 and {MAX_HOPS}, got {hops}")
-        return hops
 
 
 PRESETS: dict[str, MuSiQueConfig] = {
@@ -85,15 +69,11 @@ def draw_question(rng: np.random.Generator, config: MuSiQueConfig, split: Split)
 
 @lru_cache(maxsize=32)
 def conflicts(hop_count: int, max_citations: int) -> bool:
-    """Return whether no answer has everything and three answers beat one by 0.05 in E_w, by the exact front."""
+    """Return whether the objectives of a question conflict, by its exact front."""
     if not 1 <= max_citations < hop_count:
         return False
     best = [[float(i in cited) for i in range(hop_count)] for cited in combinations(range(hop_count), max_citations)]
-    front = np.array([[*hops, 1.0] for hops in best])
-    if len(front) < 3:
-        return False
-    weights = spread_weights(front.shape[1])
-    return best_set_utility(front, 3, weights) - best_set_utility(front, 1, weights) >= CONFLICT
+    return needs_a_set(np.array([[*hops, 1.0] for hops in best]))
 
 
 def _draw_chain(source: random.Random, namer: Namer, hop_count: int) -> tuple[list[Relation], list[Thing]]:

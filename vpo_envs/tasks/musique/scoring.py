@@ -1,12 +1,12 @@
-"""The outcome of an answer, the objectives, and whether those of a subclass are monotone."""
+"""The outcome of an answer, and the objectives."""
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from itertools import pairwise, product
+from functools import partial
 from typing import NamedTuple
 
 from vpo_envs.core import Objective
+from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.musique.task import MAX_HOPS, MuSiQueTask
 from vpo_envs.tasks.musique.text import MuSiQueAnswer
 from vpo_envs.text import token_f1
@@ -53,30 +53,13 @@ OBJECTIVES = (
 SCALAR_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 3.0)
 """The paper's scalar: the final answer weighs as much as three paragraphs."""
 
-ROUNDING = 1e-9
+
+def fact_grid(hop_count: int, max_citations: int) -> FactGrid:
+    """Return the outcomes of a question, from worse to better: more hops found, a higher F1, fewer citations."""
+    found = [(False, True)] * hop_count + [(False,)] * (MAX_HOPS - hop_count)
+    grades = tuple(step / 16 for step in range(17))
+    return FactGrid(_outcome, ((hop_count,), grades, tuple(range(max_citations, -1, -1)), *found))
 
 
-@lru_cache(maxsize=64)
-def falling_objective(objectives: tuple[Objective, ...], hop_count: int, max_citations: int) -> str | None:
-    """The first objective that falls when an answer does better in one fact, all else equal; ``None`` where none does.
-
-    Better is one more hop found, a higher F1 (tried in sixteenths), or one citation fewer.
-    """
-    own = [objective for objective in objectives if objective not in OBJECTIVES]
-    grades = [step / 16 for step in range(17)]
-    for objective in own:
-        table = {}
-        for found in product((False, True), repeat=hop_count):
-            hops = (*found, *[False] * (MAX_HOPS - hop_count))
-            for cited in range(max_citations + 1):
-                scores = [objective.score(MuSiQueOutcome(hops, hop_count, grade, cited)) for grade in grades]
-                if any(after < before - ROUNDING for before, after in pairwise(scores)):
-                    return objective.name
-                table[found, cited] = scores
-        for (found, cited), scores in table.items():
-            worse = [(found, cited + 1)] if cited < max_citations else []
-            worse += [((*found[:i], False, *found[i + 1 :]), cited) for i in range(hop_count) if found[i]]
-            for other in worse:
-                if any(a < b - ROUNDING for a, b in zip(scores, table[other], strict=True)):
-                    return objective.name
-    return None
+def _outcome(hop_count: int, answer_f1: float, cited: int, *hops: bool) -> MuSiQueOutcome:
+    return MuSiQueOutcome(hops, hop_count, answer_f1, cited)

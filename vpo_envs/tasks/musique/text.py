@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vpo_envs.core import Unparsable
 from vpo_envs.tasks.musique.task import MAX_CITATIONS, MuSiQueTask, has_words
-from vpo_envs.text import answer_tags, read_tag, squad_tokens
+from vpo_envs.text import answer_tags, read_tag, several_answers, squad_tokens
 
 INTEGER = re.compile(r"\d+")
 NO_PARAGRAPH = -1
@@ -69,13 +69,7 @@ def question_prompt(task: MuSiQueTask, num_answers: int) -> str:
     )
     if cap < len(set(task.support)):
         rule += f" The question takes {NUMBER_WORDS[len(task.support)]} steps, so choose which of them to support."
-    if num_answers == 1:
-        wanted = "Give one answer in this form:"
-    else:
-        wanted = (
-            f"Give {num_answers} different answers that make different trade-offs between these goals. They are judged "
-            "together: under each weighting of the goals only the best of them counts. Use this form:"
-        )
+    wanted = "Give one answer in this form:" if num_answers == 1 else f"{several_answers(num_answers)} Use this form:"
     return "\n".join(
         [
             "Answer the question using the paragraphs below. It takes several steps, each answered by one paragraph.",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vpo_envs.core import UnknownFront
+from vpo_envs.core import UnknownFront, VectorTextEnv
 from vpo_envs.data_env import DataTextEnv, Mode
 from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import non_dominated
@@ -97,6 +97,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     namespace = 4
     modes = ("paper", "conflict")
     objectives = PAPER
+    monotone_objectives = (*PAPER, *CONFLICT)
 
     def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
         self.config = read_knobs(ToolsConfig(), difficulty)
@@ -134,17 +135,12 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         """Return the outcome of the gold attempt; in conflict mode, of every affordable non-dominated attempt.
 
         Raises:
-            UnknownFront: The subclass has objectives of its own, or overrides ``evaluate`` or ``feasible``.
+            UnknownFront: The subclass has objectives of its own or overrides ``reward_vector``.
         """
-        own = type(self)
-        known = {*PAPER, *CONFLICT}
-        if own.evaluate is not ToolsEnv.evaluate or own.feasible is not ToolsEnv.feasible:
-            raise UnknownFront(f"{own.__name__} overrides evaluate or feasible: override outcome_front as well")
-        strange = [objective.name for objective in self.objectives if objective not in known]
-        if strange:
-            raise UnknownFront(
-                f"the front under objective {strange[0]!r} of {own.__name__} is not known: override outcome_front"
-            )
+        strange = [objective.name for objective in self.objectives if objective not in self.monotone_objectives]
+        if strange or type(self).reward_vector is not VectorTextEnv.reward_vector:
+            what = f"objective {strange[0]!r}" if strange else "the reward_vector"
+            raise UnknownFront(f"the front under {what} of {type(self).__name__} is unknown: override outcome_front")
         if task.market is not None:
             answers = front_attempts(task.market)
         else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from vpo_envs.core import Split
-from vpo_envs.generation import split_of_content
+from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.tasks.tools.services import JSON_TYPES, SERVICES, Service, draw_value, say
 from vpo_envs.tasks.tools.task import ToolCall, ToolsTask
 from vpo_envs.tasks.tools.text import PAPER_RULES, ShownTool, instructions
@@ -20,24 +20,18 @@ class ToolsConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    requests: tuple[int, int] = Field((1, 3), description="calls that a request needs; conflict mode always has four")
-    distractors: tuple[int, int] = Field((1, 4), description="tools that are useless for the request")
+    requests: Annotated[tuple[int, int], ascending(1, 8)] = Field(
+        (1, 3), description="calls that a request needs; conflict mode always has four"
+    )
+    distractors: Annotated[tuple[int, int], ascending(0, 10)] = Field(
+        (1, 4), description="tools that are useless for the request"
+    )
     siblings: float = Field(
         0.4, ge=0.0, le=1.0, description="probability that a tool has a look-alike with the same parameters"
     )
     repeats: float = Field(0.2, ge=0.0, le=1.0, description="probability that two calls go to the same tool")
     opaque: float = Field(0.3, ge=0.0, le=1.0, description="probability that a tool has a meaningless name")
     no_call: float = Field(0.15, ge=0.0, le=1.0, description="share of tasks where no call is wanted")
-
-    @model_validator(mode="after")
-    def _ranges_hold(self) -> ToolsConfig:
-        for name, least, most in (("requests", 1, 8), ("distractors", 0, 10)):
-            low, high = getattr(self, name)
-            if not least <= low <= high <= most:
-                raise ValueError(
-                    f"{name} is a range of two ascending numbers from {least} to {most}, got ({low}, {high})"
-                )
-        return self
 
 
 class Want(NamedTuple):

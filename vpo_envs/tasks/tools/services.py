@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
+from vpo_envs.generation import invent_name
+
 Kind = Literal["name", "town", "choice", "code", "date", "count", "amount", "flag", "names", "words", "range"]
 
 JSON_TYPES: dict[Kind, str] = {
@@ -101,4 +103,4 @@ def say(parameter: Parameter, value: Any) -> str:
 
 
 def _name(source: random.Random) -> str:
-    return source.choice(ONSETS) + source.choice(MIDDLES) + source.choice(CODAS)
+    return invent_name(source, ONSETS, MIDDLES, CODAS)
