@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -105,17 +106,28 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
         raise ValueError(
             f"{env_id} is a {made_of.__name__}, not a text environment: choose one of {', '.join(text_env_ids())}"
         )
-    taken = inspect.signature(made_of).parameters
-    unknown = [name for name in kwargs if name not in taken]
-    if unknown and all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
-        raise ValueError(f"{env_id} takes no argument {unknown[0]!r}: it takes {', '.join(taken)}")
     try:
         env = gym.make(env_id.rpartition(":")[2], **kwargs).unwrapped
     except (ValueError, TypeError, AttributeError, gym.error.Error, ImportError) as error:
         reason = " ".join(str(error).split()).partition(" was raised from the environment creator")[0]
+        if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
+            known = ", ".join(_arguments(made_of))
+            raise ValueError(f"{env_id} takes no argument {unknown[1]!r}: it takes {known}") from None
         raise ValueError(f"{env_id} cannot be made: {reason}") from None
     assert isinstance(env, VectorTextEnv)
     return env
+
+
+def _arguments(made_of: type[Any]) -> list[str]:
+    """Return the names of a constructor's arguments, and those of its bases as far as it passes keywords on."""
+    names: list[str] = []
+    for cls in made_of.__mro__:
+        if "__init__" in vars(cls):
+            parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+            names += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in names]
+            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+                break
+    return names
 
 
 def import_modules(modules: Iterable[str]) -> None:
