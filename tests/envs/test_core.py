@@ -421,9 +421,7 @@ def test_a_new_environment_has_a_namespace_of_its_own() -> None:
 
 
 def test_two_environments_cannot_share_a_namespace() -> None:
-    with pytest.raises(
-        TypeError, match=r"GuessEnv \(.*test_core\.py\) and somewhere\.Third both have namespace 999"
-    ):
+    with pytest.raises(TypeError, match=r"GuessEnv \(.*test_core\.py\) and somewhere\.Third both have namespace 999"):
         new_environment("Third", namespace=999)
 
 
