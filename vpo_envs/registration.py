@@ -122,8 +122,8 @@ def _arguments(made_of: type[Any]) -> list[str]:
     """Return the names of a constructor's arguments, and those of its bases as far as it passes keywords on."""
     names: list[str] = []
     for cls in made_of.__mro__:
-        if "__init__" in vars(cls):
-            parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        if init := vars(cls).get("__init__"):
+            parameters = list(inspect.signature(init).parameters.values())[1:]
             names += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in names]
             if all(p.kind is not p.VAR_KEYWORD for p in parameters):
                 break
