@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class RunStopped(RuntimeError):
-    """A run that ends before its last step for a reason that its message states; what it had saved is whole."""
+    """A run ended before its last step, for the reason in the message; its checkpoints are intact."""
 
 
 class TrainingDiverged(RunStopped):
@@ -15,27 +15,27 @@ class TrainingDiverged(RunStopped):
 
 
 class DiskFull(RunStopped):
-    """There is no room for what a run has to write; the last good checkpoint is kept."""
+    """The disk is full; the last good checkpoint is kept."""
 
 
 class OutOfMemory(RunStopped):
-    """The device's memory does not hold the model, the samples, the smallest micro-batch or the optimizer's state."""
+    """The model, the samples, the smallest micro-batch or the optimizer's state does not fit into the device's memory."""
 
 
 class BackendFailed(RunStopped):
-    """The engine that generates gave up."""
+    """The sampling engine failed."""
 
 
 @contextmanager
 def memory_for(what: str, advice: str) -> Iterator[None]:
-    """Say in one sentence that the device's memory does not hold what is done inside; also a decorator.
+    """Turn an out-of-memory error of the device into one sentence; a context manager or decorator.
 
     Args:
-        what: What it is needed for.
-        advice: What would need less.
+        what: What needs the memory.
+        advice: How to need less.
 
     Raises:
-        OutOfMemory: The memory does not hold it. Other errors pass.
+        OutOfMemory: The device is out of memory. Other errors pass.
     """
     import torch  # slow to import, and the errors alone do not need it
 

@@ -1,4 +1,4 @@
-"""The versions of the libraries below: those that a checkpoint was written with, and those that are needed."""
+"""Versions of the libraries: those that a checkpoint was written with, and those that are required."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
-_NOTED = ("vpo-gym", "torch", "transformers", "numpy", "safetensors", "tokenizers", "peft")
+_RECORDED = ("vpo-gym", "torch", "transformers", "numpy", "safetensors", "tokenizers", "peft")
 _DECISIVE = ("torch", "transformers")
 """Libraries whose version may change what a step computes."""
 
 
 def library_versions() -> dict[str, str]:
-    """What is installed, by name."""
+    """Return the installed versions, by library."""
     found = {"python": platform.python_version()}
-    for name in _NOTED:
+    for name in _RECORDED:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -25,7 +25,7 @@ def library_versions() -> dict[str, str]:
 
 
 def changed_versions(saved: Mapping[str, str]) -> list[str]:
-    """Decisive libraries that are not those of ``saved``, such as ``"torch 2.6.0, now 2.13.0"``."""
+    """Return the libraries that changed since ``saved`` and may change results, as ``"torch 2.6.0, now 2.13.0"``."""
     now = library_versions()
     return [
         f"{name} {saved[name]}, now {now.get(name, 'missing')}"
@@ -35,18 +35,18 @@ def changed_versions(saved: Mapping[str, str]) -> list[str]:
 
 
 def check_libraries(*extras: str) -> None:
-    """Check that what is installed is what this package states that it needs.
+    """Check that the installed libraries satisfy this package's requirements.
 
     Args:
-        *extras: Extras of this package, such as ``"lora"``, whose packages must be of the right version as well where
-            they are installed; whoever needs one checks that it is there, and says what for.
+        *extras: Extras of this package, such as ``"lora"``, to check as well. Their packages may be missing: the caller
+            checks that, and says what they are for.
 
     Raises:
         ValueError: A library is missing, too old or too new.
     """
     try:
         stated = requires("vpo-gym") or []
-    except PackageNotFoundError:  # used from a source tree that is not installed
+    except PackageNotFoundError:  # a source tree that is not installed
         return
     for requirement in map(Requirement, stated):
         marker = requirement.marker

@@ -60,7 +60,7 @@ def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before_to_the_same
     lines = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
     assert len(lines) == 1
     assert str(at_five) in lines[0]
-    assert "going on from step_000004" in lines[0]
+    assert "continuing from step_000004" in lines[0]
     assert again.step == 4
     again.train()
     assert again.folder.metrics.read_bytes() == whole.folder.metrics.read_bytes()
@@ -125,7 +125,7 @@ def assert_stopped_and_goes_on(done: subprocess.CompletedProcess[str], config: T
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     saved = checkpoints(config.runs_dir / "run" / "checkpoints")
     assert reason in line
-    assert line.endswith(f"make room, then go on with --resume; the last good checkpoint is {saved[-1]}")
+    assert line.endswith(f"make room, then continue with --resume; the last good checkpoint is {saved[-1]}")
     assert "Traceback" not in done.stderr
     assert all(check_checkpoint(path) for path in saved)
     assert saved[-1].name == "step_000003"

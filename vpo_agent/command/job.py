@@ -8,8 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from envs_data import BUNDLED_MODELS
+from vpo_agent.command.presets import MAZE
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job
 from vpo_agent.libraries import check_libraries
+from vpo_envs.text import format_answers
 
 if TYPE_CHECKING:
     from vpo_agent.pareto.pool import Pool
@@ -17,16 +19,16 @@ if TYPE_CHECKING:
 
 
 def train_and_report(job: Job) -> str:
-    """Train as ``job`` says, and print and save what changed on held-out prompts.
+    """Train as ``job`` says, then print and save what changed on held-out prompts.
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
-    run that was finished before is only evaluated and reported on again. Where a resumed run has no ``pool_before.npz``
-    that can be read, it is sampled again from the initial model.
+    finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is
+    sampled again from the initial model.
 
     Returns:
         The table, in Markdown.
     """
-    # A script imports this module before anything can turn an error into a sentence, and these need the libraries.
+    # Checked before the imports below, which fail with messages of their own where a library is too old.
     check_libraries()
     from vpo_agent.pareto.measures import measures
     from vpo_agent.pareto.summary import summarise
@@ -46,14 +48,8 @@ def train_and_report(job: Job) -> str:
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, {config.steps} steps of "
         f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts x {m} answers"
     )
-    if trainer.policy.tokenizer.chat_template is None and config.model not in BUNDLED_MODELS:
-        print("the model has no chat template: prompts reach it as plain text")
-    first_prompt = trainer.policy.encode_prompts([trainer.env.prompt(trainer.env.task(0), m)])[0][0].tolist()
-    unknown = first_prompt.count(trainer.policy.tokenizer.unk_token_id) / len(first_prompt)
-    if unknown > 0.1:
-        maze = """; tiny-maze reads mazes with --env-kwargs '{"preset": "embedded", "prompt_style": "compact"}'"""
-        way_out = "choose a model whose tokenizer knows them" + (maze if config.model == "tiny-maze" else "")
-        print(f"{unknown:.0%} of the first prompt's tokens are unknown to the model: {way_out}")
+    for line in _warnings(trainer):
+        print(line)
     print(f"run folder: {folder.path}")
     try:
         with trainer.scorer:
@@ -66,7 +62,7 @@ def train_and_report(job: Job) -> str:
             after = trainer.evaluate("after")
     except KeyboardInterrupt:
         place = "" if config.runs_dir == DEFAULT_RUNS_DIR else f" --runs-dir {config.runs_dir}"
-        print(f"\ngo on with --resume --name {folder.path.name}{place}", file=sys.stderr)
+        print(f"\ncontinue with --resume --name {folder.path.name}{place}", file=sys.stderr)
         raise
 
     rows = change_rows(measures(before), measures(after))
@@ -88,8 +84,28 @@ def train_and_report(job: Job) -> str:
     return text
 
 
+def _warnings(trainer: Trainer) -> list[str]:
+    """Return what is likely to keep the model from learning, each with the way out."""
+    tokenizer, m, limit = trainer.policy.tokenizer, trainer.env.num_answers, trainer.config.max_new_tokens
+    lines = []
+    if tokenizer.chat_template is None and trainer.config.model not in BUNDLED_MODELS:
+        lines.append("the model has no chat template: prompts reach it as plain text")
+    first_prompt = trainer.policy.encode_prompts([trainer.env.prompt(trainer.env.task(0), m)])[0][0].tolist()
+    unknown = first_prompt.count(tokenizer.unk_token_id) / len(first_prompt)
+    if unknown > 0.1:
+        maze = f"; tiny-maze reads mazes with --env-kwargs '{json.dumps(MAZE['embedded']['env_kwargs'])}'"
+        way_out = "choose a model whose tokenizer knows them" + (maze if trainer.config.model == "tiny-maze" else "")
+        lines.append(f"{unknown:.0%} of the first prompt's tokens are unknown to the model: {way_out}")
+    tags = len(tokenizer(format_answers([""] * m, m), add_special_tokens=False)["input_ids"])
+    if tags >= limit:
+        lines.append(
+            f"no response can hold {m} answers: their tags alone take {tags} tokens, and --max-new-tokens is {limit}"
+        )
+    return lines
+
+
 def _pool_from_before(trainer: Trainer) -> Pool:
-    """The pool of the initial model, as the run saved it or, where that is missing or damaged, sampled again."""
+    """Return the pool of the initial model: the saved one or, if that is missing or damaged, a new sample."""
     from vpo_agent.pareto.pool import Pool
 
     try:

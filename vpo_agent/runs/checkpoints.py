@@ -1,6 +1,6 @@
-"""Checkpoints that are whole or not there, and that show damage: written aside, hashed, flushed, then renamed.
+"""Checkpoints that are written atomically and hashed, so that they are complete or absent and damage is found.
 
-They hold safetensors and JSON alone, so reading one runs no code.
+They hold only safetensors and JSON, so reading one runs no code.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from vpo_agent.policy.language_model import LMPolicy
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-"""1 had neither manifest nor generators, and its state did not state a format."""
+"""Format 1 had neither manifest nor generators, and no format in its state."""
 NOT_OF_THE_MODEL = ("optimizer.safetensors", "state.json", "generators.json", "generators.safetensors", MANIFEST)
-"""Files of a checkpoint that only a resumed run reads; the others are a model folder."""
+"""Files of a checkpoint that only a resumed run reads; the rest is a model folder."""
 _ASIDE = ".writing_"
 _DAMAGED = "damaged_"
 
 
 class DamagedCheckpoint(ValueError):
-    """A file of a checkpoint is not what was written."""
+    """A file of a checkpoint is missing or not as it was written."""
 
 
 def save_checkpoint(
     folder: Path, step: int, policy: LMPolicy, optimizer: MasterAdamW, state: dict[str, Any], keep: int
 ) -> Path:
-    """Save everything that a resumed run needs after ``step`` steps, and delete all but the ``keep`` newest.
+    """Save everything that a resumed run needs, and delete all but the ``keep`` newest checkpoints.
 
     The checkpoint is a model folder that ``from_pretrained`` reads, with the files :data:`NOT_OF_THE_MODEL`: the
     optimizer, ``state`` with the versions of the libraries, the global random generators, and a manifest with the
-    SHA-256 of every other file. It appears under its name only when it is complete.
+    SHA-256 of every other file. It gets its name only when it is complete.
     """
     target = folder / f"step_{step:06d}"
     aside = folder / f"{_ASIDE}{target.name}"
@@ -60,7 +60,7 @@ def save_checkpoint(
         for path in (*aside.rglob("*"), aside):
             _flush(path)
     except BaseException:
-        # What is half written takes the room that a full disk lacks.
+        # An incomplete checkpoint takes room, which may be what is lacking.
         shutil.rmtree(aside, ignore_errors=True)
         raise
     _delete(target)
@@ -72,7 +72,7 @@ def save_checkpoint(
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints in ``folder``, oldest first, without those still written; damage is not looked at."""
+    """Return the checkpoints in ``folder``, oldest first, without incomplete ones; damage is not checked."""
     found = {
         int(path.name.removeprefix("step_")): path
         for path in folder.glob("step_*")
@@ -82,13 +82,13 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
-    """The newest checkpoint that is not damaged; each damaged one is named on standard error.
+    """Find the newest intact checkpoint, and name damaged ones on standard error.
 
     Returns:
-        The checkpoint, ``None`` where there is none at all, and the damaged ones that are newer.
+        The checkpoint, ``None`` if there is none at all, and the damaged ones that are newer.
 
     Raises:
-        ValueError: There are checkpoints, and all are damaged; the error names each.
+        ValueError: All checkpoints are damaged; the error names each.
     """
     found = checkpoints(folder)[::-1]
     reasons: list[str] = []
@@ -99,20 +99,20 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
             reasons.append(str(error))
             continue
         for reason in reasons:
-            print(f"{reason}: going on from {checkpoint.name}, the one before it", file=sys.stderr)
+            print(f"{reason}: continuing from {checkpoint.name}, the one before it", file=sys.stderr)
         if not hashed:
-            print(f"{checkpoint} was written without hashes, so damage to it cannot be noticed", file=sys.stderr)
+            print(f"{checkpoint} was written without hashes, so damage to it cannot be detected", file=sys.stderr)
         return checkpoint, found[:place]
     if found:
         raise ValueError(
-            f"{', '.join(reasons)}, and there is no whole one to go on from: put one back from a copy, or give "
-            "--overwrite in place of --resume, which deletes the run and starts again"
+            f"{', '.join(reasons)}, and there is no intact one to continue from: restore one from a copy, or give "
+            "--overwrite instead of --resume, which deletes the run and starts again"
         )
     return None, []
 
 
 def check_checkpoint(checkpoint: Path) -> bool:
-    """Compare every file that the manifest lists with it; files beside those are not looked at.
+    """Compare the files of a checkpoint with its manifest; other files are ignored.
 
     Returns:
         Whether there is a manifest; checkpoints of format 1 have none.
@@ -139,7 +139,7 @@ def check_checkpoint(checkpoint: Path) -> bool:
 
 
 def set_aside(damaged: list[Path]) -> None:
-    """Rename damaged checkpoints, so that they neither count among the newest nor are taken for whole ones."""
+    """Rename damaged checkpoints, so that they no longer count as checkpoints."""
     for checkpoint in damaged:
         target = checkpoint.with_name(_DAMAGED + checkpoint.name)
         shutil.rmtree(target, ignore_errors=True)
@@ -147,9 +147,9 @@ def set_aside(damaged: list[Path]) -> None:
 
 
 def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
-    """Give the optimizer and the global random generators their states back.
+    """Restore the optimizer and the global random generators.
 
-    Where the libraries have changed since, a line on standard error says so.
+    A line on standard error says whether the libraries have changed since.
 
     Returns:
         The saved ``state``, with ``step``. The weights are read by ``LMPolicy.from_pretrained``.
@@ -178,7 +178,7 @@ def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step, so that a reader sees the old text or the new one."""
+    """Replace a file atomically: a reader sees the old text or the new one."""
     aside = path.with_name(f".{path.name}.writing")
     try:
         aside.write_text(text, encoding="utf-8")
@@ -195,7 +195,7 @@ def _write_json(path: Path, value: Any, indent: int | None = None) -> None:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file but the manifest, by its path in the folder."""
+    """Return the SHA-256 of every file but the manifest, by path in the folder."""
     hashes = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -206,7 +206,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _delete(checkpoint: Path) -> None:
-    """Delete a checkpoint that never looks like a whole one on the way."""
+    """Delete a checkpoint under another name, so that it never looks complete on the way."""
     if checkpoint.exists():
         aside = checkpoint.with_name(_ASIDE + checkpoint.name + "_deleted")
         checkpoint.rename(aside)

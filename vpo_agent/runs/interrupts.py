@@ -1,4 +1,4 @@
-"""Ctrl-C, held back while a training step is not whole."""
+"""Delays Ctrl-C until a training step is complete."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 
 class Interrupts:
-    """As a context manager, has Ctrl-C wait while :attr:`held`; a second one interrupts at once.
+    """A context manager that delays Ctrl-C while :attr:`held`; a second Ctrl-C interrupts at once.
 
-    Only in the main thread, the one that Python lets handle signals, and only where SIGINT has a handler: a process
-    that ignores it, as one that a shell started in the background, goes on to do so.
+    It works in the main thread, where Python handles signals. A process that ignores SIGINT, such as one that a shell
+    started in the background, keeps ignoring it.
     """
 
     def __init__(self) -> None:
         self.held = False
-        """Whether an interrupt is to wait for :meth:`release`."""
+        """Whether an interrupt waits for :meth:`release`."""
         self._waiting = False
         self._former: Any = None
 
     def release(self) -> None:
-        """Hold interrupts no longer.
+        """Stop delaying interrupts.
 
         Raises:
             KeyboardInterrupt: One was waiting.
@@ -35,7 +35,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def __enter__(self) -> Interrupts:
-        """Take the place of the handler."""
+        """Replace the signal handler."""
         self.held = self._waiting = False
         former = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and callable(former):
@@ -46,7 +46,7 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the handler its place back."""
+        """Restore the signal handler."""
         if self._former is not None:
             signal.signal(signal.SIGINT, self._former)
             self._former = None
@@ -56,6 +56,6 @@ class Interrupts:
             self._former(number, frame)
             return
         self._waiting = True
-        # A handler may come upon the stream in the middle of a write, which it then refuses.
+        # Standard error refuses a write from a handler that interrupts another write.
         with contextlib.suppress(RuntimeError):
             print("\nstopping after this step; Ctrl-C again stops at once", file=sys.stderr)

@@ -45,11 +45,11 @@ class RunFolder:
 
     @classmethod
     def open(cls, config: TrainConfig, *, resume: bool, overwrite: bool) -> RunFolder:
-        """Decide on the folder, and check that it may be used. A run that is there is locked until this is gone.
+        """Choose the folder, and check that it may be used; a run in it stays locked as long as this object lives.
 
         Raises:
-            ValueError: It holds a run already, or there is none to resume, or that run has other settings, or another
-                process is writing it; or the tracker is not installed.
+            ValueError: The folder already holds a run, or none to resume, or one with other settings or in use by
+                another process; or the tracker is not installed.
         """
         check_tracker(config.tracker)
         name = config.name
@@ -66,8 +66,6 @@ class RunFolder:
             if not saved.is_file():
                 raise ValueError(f"there is no run to resume in {str(folder.path)!r}")
             folder.check_settings(read_config(saved), f"the run in {str(folder.path)!r}")
-        elif folder.path.exists() and not folder.path.is_dir():
-            raise ValueError(f"{str(folder.path)!r} is a file, not a folder: choose another --name")
         else:
             folder._check_unused()
         return folder
@@ -75,7 +73,7 @@ class RunFolder:
     def start(self, step: int) -> None:
         """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
 
-        Those rows will come again; where that is all of them, a line on standard error says so.
+        Those rows are written again; a line on standard error says so if they are all rows of the run.
 
         Raises:
             ValueError: The folder cannot be written, or another process is writing it or has done so since.
@@ -87,14 +85,14 @@ class RunFolder:
                 self._check_unused()
             if self._overwrite:
                 self._delete_all_but_config()
-            # First of all files: a folder with other files and without it would be taken for no run.
+            # The first file of all: without it the folder would not count as that of a run.
             settings = _with_its_module(self.config).grouped()
             write_text_atomically(self.path / CONFIG_FILE, json.dumps(settings, indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
                 print(
-                    f"the run in {str(self.path)!r} has no checkpoint yet: it starts again from step 0, and its rows "
-                    "come again",
+                    f"the run in {str(self.path)!r} has no checkpoint yet: it starts again from step 0 and "
+                    "replaces its rows",
                     file=sys.stderr,
                 )
             for path in (self.metrics, self.timings):
@@ -103,24 +101,24 @@ class RunFolder:
             raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
     def writer(self, step: int) -> MetricsWriter:
-        """Where rows of metrics after ``step`` go."""
+        """Return the writer of the rows after ``step``."""
         tracker = open_tracker(self.config, self.path)
         return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step, tracker)
 
     @contextlib.contextmanager
     def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
-        """Say in one sentence that there is no room on the disk for what is written inside.
+        """Turn errors of a full disk into one sentence.
 
         Args:
-            last: Gives the newest checkpoint to name; of those in ``checkpoints/`` where ``None``.
+            last: Returns the checkpoint to name in it; ``None``: the newest in ``checkpoints/``.
 
         Raises:
-            DiskFull: There is none. Other errors pass.
+            DiskFull: The disk is full. Other errors pass.
         """
         outer = threading.excepthook
 
         def hook(thrown: threading.ExceptHookArgs) -> None:
-            # TensorBoard writes in a thread of its own; what fails there is raised here again.
+            # TensorBoard writes in a thread of its own, and its errors are raised again in this one.
             if not isinstance(thrown.exc_value, OSError) or _why_full(thrown.exc_value) is None:
                 outer(thrown)
 
@@ -134,16 +132,16 @@ class RunFolder:
             saved = last() if last is not None else next(reversed(checkpoints(self.checkpoints)), None)
             kept = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
             raise DiskFull(
-                f"cannot write the run in {str(self.path)!r}, {reason}: make room, then go on with --resume; {kept}"
+                f"cannot write the run in {str(self.path)!r}, {reason}: make room, then continue with --resume; {kept}"
             ) from error
         finally:
             threading.excepthook = outer
 
     def check_settings(self, saved: Mapping[str, Any], what: str) -> None:
-        """Check that the settings of ``what``, a run or checkpoint, are those of this run.
+        """Check that this run may continue ``what``, a run or checkpoint with the settings ``saved``.
 
         Raises:
-            ValueError: One differs that may not change on the way.
+            ValueError: A setting differs that a resumed run may not change.
         """
         for name, before, now in changed_settings(saved, self.config):
             if name not in MAY_CHANGE_ON_RESUME:
@@ -153,7 +151,7 @@ class RunFolder:
                 )
 
     def _check_unused(self) -> None:
-        """Check that the folder may become that of a new run."""
+        """Check that a new run may use the folder."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{str(self.path)!r} is a file, not a folder: choose another --name")
         if not self.path.exists() or {path.name for path in self.path.iterdir()} <= _NO_RUN_YET:
@@ -164,7 +162,7 @@ class RunFolder:
             )
         if not self._overwrite:
             raise ValueError(
-                f"{str(self.path)!r} already holds a run: give --resume to go on with it, --overwrite to delete "
+                f"{str(self.path)!r} already holds a run: give --resume to continue it, --overwrite to delete "
                 "it, or another --name"
             )
 
@@ -175,7 +173,7 @@ class RunFolder:
             raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
     def _delete_all_but_config(self) -> None:
-        """Delete the run; its config is replaced afterwards, so that the folder is that of a run at any moment."""
+        """Delete the run except its config, without which the folder would not count as that of a run."""
         for path in self.path.iterdir():
             if path.name in (CONFIG_FILE, LOCK_FILE):
                 continue
@@ -188,12 +186,11 @@ class RunFolder:
 class MetricsWriter:
     """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, to TensorBoard and to the tracker.
 
-    What a clock says is apart, so that ``metrics.jsonl`` of two runs with the same settings can be compared byte by
-    byte.
+    Timings have a file of their own, so that ``metrics.jsonl`` of two equal runs is equal byte by byte.
     """
 
     def __init__(self, metrics: Path, timings: Path, events: Path, step: int, tracker: Tracker | None = None) -> None:
-        """Open them; TensorBoard's events after ``step``, from before a resume, are hidden."""
+        """Open the files; TensorBoard's events after ``step``, from before a resume, are hidden."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._metrics = metrics.open("a", encoding="utf-8")
@@ -202,7 +199,7 @@ class MetricsWriter:
         self._tracker = tracker
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Add one row; it holds ``kind`` and ``step``. A number that is not finite becomes null, which JSON has."""
+        """Add one row, which has ``kind`` and ``step``; numbers that are not finite become null, as JSON lacks them."""
         place = {"kind": row["kind"], "step": row["step"]}
         finite = {name: None if _is_not_finite(value) else value for name, value in row.items() if name not in place}
         timings = {name: value for name, value in finite.items() if is_timing(name)}
@@ -218,18 +215,18 @@ class MetricsWriter:
             self._tracker.log(known, row["step"])
 
     def sync(self) -> None:
-        """Have the rows on disk, as a checkpoint needs that is to follow them."""
+        """Flush the rows to disk, so that no checkpoint is ahead of them."""
         os.fsync(self._metrics.fileno())
         os.fsync(self._timings.fileno())
 
     def __enter__(self) -> MetricsWriter:
-        """The writer itself."""
+        """Return the writer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close everything; a file that cannot be closed must not hide why the run ends."""
+        """Close everything; an error on closing must not hide the error that ends the run."""
         with contextlib.ExitStack() as stack:
             if self._tracker is not None:
                 stack.callback(self._tracker.close, failed=error is not None)
@@ -261,7 +258,7 @@ def _with_its_module(config: TrainConfig) -> TrainConfig:
 
 
 def is_timing(name: str) -> bool:
-    """Whether a column is what a clock says, and so differs from run to run."""
+    """Whether a column is a timing, and so differs between equal runs."""
     return name.startswith("seconds_") or name.endswith("_per_second")
 
 
@@ -270,7 +267,7 @@ def _is_not_finite(value: object) -> bool:
 
 
 def _rows_until(path: Path, step: int) -> str:
-    """The whole rows of a file up to ``step``; none where that is 0, since such a run evaluates there again."""
+    """Return the complete rows of a file up to ``step``; none for step 0, where the run evaluates again."""
     kept: list[str] = []
     if step and path.exists():
         for row in path.read_bytes().splitlines(keepends=True):
@@ -286,8 +283,8 @@ def _rows_until(path: Path, step: int) -> str:
 def _why_full(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return _FULL.get(error.errno or 0)
-    # torch.save tells no reason: its writer finds itself at another place than where it should be.
+    # torch.save gives no reason: its writer finds itself at an unexpected position.
     if "inline_container" in str(error) and "unexpected pos" in str(error):
         return "a file was cut short"
-    # safetensors states the system's error number in its message alone.
+    # safetensors has the system's error number only in its message.
     return next((reason for number, reason in _FULL.items() if f"(os error {number})" in str(error)), None)

@@ -1,4 +1,4 @@
-"""One writer for a run: a lock on its folder that ends with the process, however that ends."""
+"""A lock on a run folder, so that only one process writes it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ LOCK_FILE = ".lock"
 
 
 class RunLock:
-    """Holds the lock of a folder until the last reference to it is gone, or the process.
+    """Holds the lock of a folder until the last reference to it is gone or the process ends.
 
-    The lock is one of the whole process: asked for twice, it is the same. The system frees it when the process ends,
-    also by SIGKILL, so a lock file that is left lying locks nothing.
+    A process has one lock per folder, however often it takes it. The system frees the lock when the process ends, even
+    by SIGKILL, so a leftover lock file locks nothing.
     """
 
     _held: ClassVar[weakref.WeakValueDictionary[Path, RunLock]] = weakref.WeakValueDictionary()
 
     def __init__(self, handle: int) -> None:
-        """Take over an open file that is locked."""
+        """Own an open, locked file."""
         self._handle = handle
         self._close = weakref.finalize(self, os.close, handle)
 
     @classmethod
     def take(cls, folder: Path) -> RunLock:
-        """Lock ``folder``, which is there.
+        """Lock an existing folder.
 
         Raises:
             ValueError: Another process holds the lock.
@@ -40,7 +40,7 @@ class RunLock:
         held = cls._held.get(folder)
         if held is not None:
             return held
-        # Opened for writing, as network file systems ask of an exclusive lock.
+        # Network file systems want a file that is open for writing for an exclusive lock.
         handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +54,7 @@ class RunLock:
         except OSError as error:
             print(f"{folder} cannot be locked ({error.strerror}): start no second process on it", file=sys.stderr)
         os.ftruncate(handle, 0)
-        # A full disk keeps no one from going on.
+        # The text is only for messages, so a full disk does not matter.
         with contextlib.suppress(OSError):
             os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         lock = cls._held[folder] = cls(handle)
@@ -62,7 +62,7 @@ class RunLock:
 
     @classmethod
     def _forget_in_child(cls) -> None:
-        """A forked child must not hold the lock on when its parent is killed."""
+        """Release the locks in a forked child, which would otherwise keep them after its parent is killed."""
         for lock in list(cls._held.values()):
             lock._close()
         cls._held.clear()

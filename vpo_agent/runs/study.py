@@ -1,4 +1,4 @@
-"""A study: several methods over several seeds, from one file, in processes of their own, and a report at the end."""
+"""A study: several methods over several seeds, from one file, each run in its own process."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 
 
 class Arm(BaseModel):
-    """One of the things compared: settings over those that all share."""
+    """One of the compared variants: settings over the shared ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    label: str = Field(pattern=r"^[\w.+-]+$", description="how tables and folders call it")
-    seeds: list[int] | None = Field(None, description="its seeds, where they differ from the study's")
+    label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of folders")
+    seeds: list[int] | None = Field(None, description="seeds of this arm, if not those of the study")
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
 
 
 class Study(BaseModel):
-    """What a study file holds."""
+    """The contents of a study file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[\w.+-]+$", description="its folder in runs_dir")
+    name: str = Field(pattern=r"^[\w.+-]+$", description="name of the study's folder in runs_dir")
     seeds: list[int] = Field(min_length=1, description="seeds of every arm")
-    baseline: str = Field(description="label of the arm that the others are compared with")
-    settings: dict[str, Any] = Field(default_factory=dict, description="settings that all arms share")
+    baseline: str = Field(description="label of the arm to compare the others with")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all arms")
     arms: list[Arm] = Field(min_length=1)
 
 
@@ -55,7 +55,7 @@ class StudyRun:
 
     @property
     def folder(self) -> Path:
-        """Where the run lives."""
+        """The folder of the run."""
         assert self.config.name is not None
         return self.config.runs_dir / self.config.name
 
@@ -100,17 +100,17 @@ def runs_of(
     labels: Sequence[str] | None = None,
     imports: Sequence[str] = (),
 ) -> list[StudyRun]:
-    """The runs of a study, seed by seed, so that a study that is cut short has compared all arms on some seeds.
+    """Return the runs of a study, seed by seed, so that an interrupted study has all arms for its first seeds.
 
     Args:
         study: The study.
-        runs_dir: Where its folder is.
-        seeds: In place of the seeds that the file states, for every arm.
-        labels: Only these arms.
+        runs_dir: Parent of the study's folder.
+        seeds: Seeds of every arm; ``None``: those of the file.
+        labels: Arms to run; ``None``: all.
         imports: Modules that register environments, over those of the settings.
 
     Raises:
-        ValueError: An unknown label, or settings that a run does not take.
+        ValueError: An unknown label or a bad setting.
     """
     known = [arm.label for arm in study.arms]
     for label in labels or ():
@@ -134,10 +134,10 @@ def runs_of(
 
 
 def check_finished(runs: Sequence[StudyRun]) -> None:
-    """Check that runs made before have the settings that the study states now.
+    """Check that existing runs have the settings of the study.
 
     Raises:
-        ValueError: One has others.
+        ValueError: One has other settings.
     """
     for run in runs:
         path = run.folder / CONFIG_FILE
@@ -152,11 +152,11 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
 
 
 def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
-    """Make all runs that are not finished, each in a process of its own; unfinished ones are resumed.
+    """Do all runs that are not finished, each in its own process; those that have begun are resumed.
 
     Args:
         runs: The runs.
-        processes: How many at a time. The cores are shared out among them.
+        processes: Number of runs at the same time. They share the cores unless ``OMP_NUM_THREADS`` is set.
 
     Returns:
         The runs that failed; their output is in ``<run>.log`` beside their folders.
@@ -185,7 +185,7 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
                     print(f"[{done}/{len(runs)}] FAILED: {run.label}, seed {run.seed}: see {_log(run)}", flush=True)
             time.sleep(0.2)
     finally:
-        # After Ctrl-C each run saves a checkpoint, from which it goes on next time.
+        # On Ctrl-C each run saves a checkpoint, from which the next call continues.
         for _, process in active:
             process.send_signal(signal.SIGINT)
         for _, process in active:

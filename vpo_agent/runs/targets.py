@@ -1,4 +1,4 @@
-"""What the commands around a model take as their target: a run, a model folder, a name on the Hub, a bundled name."""
+"""Targets of the commands: a run, a model folder, a name on the Hub, or a bundled model."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
     Args:
         target: The folder of a run (``runs/NAME``), of one of its checkpoints or of any saved model; a name on the
             Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their base.
-        checkpoint: After how many steps of the run; its newest checkpoint where ``None``.
+        checkpoint: Step of the run's checkpoint; ``None``: the newest.
         device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
 
     Raises:
-        ValueError: There is no such run, checkpoint or model, or it cannot be read.
+        ValueError: The run, checkpoint or model does not exist or cannot be read.
     """
     return LMPolicy.from_pretrained(find_model(target, checkpoint), device=device, dtype=dtype)
 
 
 def find_model(target: str, checkpoint: int | None = None) -> str:
-    """The folder or Hub name that ``from_pretrained`` reads for a target; arguments as for :func:`load_policy`.
+    """Return the folder or Hub name that ``from_pretrained`` reads for a target; arguments as for :func:`load_policy`.
 
     Raises:
-        ValueError: The run or checkpoint is not there.
+        ValueError: The run or checkpoint does not exist.
     """
     folder = Path(target).expanduser()
     if is_run(folder):
@@ -40,7 +40,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
     if target in BUNDLED_MODELS:
         return str(bundled_model_path(target))
-    # A name on the Hub is "name" or "owner/name"; what else looks like a path is one, and the Hub is not asked for it.
+    # A name on the Hub is "name" or "owner/name"; the Hub is not asked for anything else that looks like a path.
     looks_local = target.startswith((".", "/", "~", "runs/")) or target.count("/") > 1
     if not target or (looks_local and not folder.exists()):
         raise ValueError(
@@ -53,7 +53,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
 
 
 def target_name(target: str) -> str:
-    """A short name for what a target holds: the folder's own, of a checkpoint that of its run, or the Hub's."""
+    """Return a short name for a target: that of its folder, with the run for a checkpoint, or that on the Hub."""
     folder = Path(target).expanduser()
     if not folder.is_dir():
         return target
@@ -62,9 +62,9 @@ def target_name(target: str) -> str:
 
 
 def models_of(run: Path) -> dict[int, Path]:
-    """The models of a run by the steps behind them, oldest first: its checkpoints.
+    """Return the models of a run by step, oldest first: its checkpoints.
 
-    A run inside TRL has its checkpoints in TRL's own form, and of models only the one in ``model/`` at its end.
+    Of a run inside TRL, whose checkpoints have a format of their own, only the final model in ``model/`` counts.
     """
     found = {int(path.name.removeprefix("step_")): path for path in checkpoints(run / "checkpoints")}
     state = run / "model" / "state.json"

@@ -1,4 +1,4 @@
-"""Weights & Biases and trackio, beside TensorBoard and the files of the run: imported only where a run asks for one."""
+"""Logging to Weights & Biases or trackio, which are imported only for runs that ask for them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from vpo_agent.runs.checkpoints import write_text_atomically
 
 TRACKERS = ("wandb", "trackio")
 PROJECT = "vpo-gym"
-"""Under which runs appear; the environment variable ``WANDB_PROJECT`` names another one for Weights & Biases."""
+"""Project of the runs; for Weights & Biases the environment variable ``WANDB_PROJECT`` may name another."""
 
 
 class Tracker(Protocol):
-    """Where rows go beside the run folder."""
+    """Receives the rows of a run."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Add the values of a step, by names such as ``train/loss``."""
 
     def close(self, *, failed: bool) -> None:
-        """End the run there; ``failed`` where an error ended it."""
+        """End the run; ``failed`` if an error ended it."""
 
 
 def check_tracker(name: Literal["none", "wandb", "trackio"]) -> None:
-    """Check that a tracker is installed, in a version that suits.
+    """Check that a tracker is installed in a supported version.
 
     Raises:
         ValueError: It is not.
@@ -43,9 +43,9 @@ def check_tracker(name: Literal["none", "wandb", "trackio"]) -> None:
 
 
 def open_tracker(config: TrainConfig, folder: Path) -> Tracker | None:
-    """Start or go on with a run at the tracker that the settings name; ``None`` where they name none.
+    """Start or continue a run at the tracker of the settings; ``None`` if they name none.
 
-    The run's id is kept in the run folder, so that a resumed run goes on in the same place.
+    The run's id is stored in the run folder, so that a resumed run continues in the same place.
     """
     if config.tracker == "none":
         return None
@@ -58,7 +58,7 @@ def open_tracker(config: TrainConfig, folder: Path) -> Tracker | None:
 
 
 class _Wandb:
-    """A run at Weights & Biases; ``WANDB_MODE=offline`` keeps it on this machine, in the run folder."""
+    """A run at Weights & Biases; ``WANDB_MODE=offline`` keeps it in the run folder."""
 
     def __init__(self, folder: Path, run_id: str, settings: dict[str, Any]) -> None:
         import wandb
@@ -76,7 +76,7 @@ class _Wandb:
 
 
 class _Trackio:
-    """A run in trackio's own store on this machine; it knows runs by name alone, hence the id in it."""
+    """A run in trackio's local store, which tells runs apart by name, hence the id in the name."""
 
     def __init__(self, folder: Path, run_id: str, settings: dict[str, Any]) -> None:
         import trackio

@@ -481,7 +481,7 @@ def test_a_full_disk_ends_the_run_in_one_line(
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     tried = config.runs_dir / "run" / "trl"
     assert reason in line
-    assert line.endswith(f"make room, then go on with --resume; the last good checkpoint is {tried / 'checkpoint-2'}")
+    assert line.endswith(f"make room, then continue with --resume; the last good checkpoint is {tried / 'checkpoint-2'}")
     assert "Traceback" not in done.stderr
     assert (tried / "checkpoint-3").is_dir(), "what was cut short is there, and must not be gone on from"
     trainer = train_with_trl(Job(config, resume=True, overwrite=False))
@@ -521,7 +521,7 @@ def test_what_the_first_of_two_processes_refuses_is_said_once(tmp_path: Path) ->
     (tmp_path / "runs" / "two" / "config.json").write_text("{}")
     done = launch(2, EXAMPLE, "--name", "two", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.count("already holds a run: give --resume to go on with it") == 1
+    assert done.stderr.count("already holds a run: give --resume to continue it") == 1
     # What a process of its own prints stands behind its rank; the launcher tells how it ended.
     assert "[rank" not in done.stderr
     assert "Connection closed" not in done.stderr

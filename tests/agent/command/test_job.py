@@ -96,7 +96,7 @@ def test_a_stopped_job_says_how_to_go_on_and_does(
         patch.setattr(Trainer, "train_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train_and_report(Job(letters_config(), resume=False, overwrite=False))
-    advice = f"go on with --resume --name run --runs-dir {letters_config().runs_dir}"
+    advice = f"continue with --resume --name run --runs-dir {letters_config().runs_dir}"
     assert advice in capsys.readouterr().err
     assert train_and_report(Job(letters_config(), resume=True, overwrite=False)) == expected
 

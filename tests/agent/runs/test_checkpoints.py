@@ -167,7 +167,7 @@ def test_damage_is_noticed_and_the_checkpoint_before_is_taken(
     assert newest_whole(tmp_path) == (first, [second])
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{str(second)!r} is damaged (" in line
-    assert line.endswith("going on from step_000001, the one before it")
+    assert line.endswith("continuing from step_000001, the one before it")
 
 
 def test_an_emptied_checkpoint_is_damaged(bpe_model: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_where_every_checkpoint_is_damaged_all_are_named(bpe_model: Path, tmp_pa
     flip_a_bit(first / "model.safetensors")
     for checkpoint in (second, third):
         (checkpoint / "state.json").unlink()
-    with pytest.raises(ValueError, match=r"no whole one .* --overwrite") as caught:
+    with pytest.raises(ValueError, match=r"no intact one .* --overwrite") as caught:
         newest_whole(tmp_path)
     assert "\n" not in str(caught.value)
     reasons = {first: "model.safetensors is not what was written", second: "state.json is missing"}
