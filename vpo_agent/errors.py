@@ -19,7 +19,7 @@ class DiskFull(RunStopped):
 
 
 class OutOfMemory(RunStopped):
-    """The model, the samples, the smallest micro-batch or the optimizer's state does not fit into the device's memory."""
+    """Model, samples, the smallest micro-batch or the optimizer's state do not fit into the device's memory."""
 
 
 class BackendFailed(RunStopped):

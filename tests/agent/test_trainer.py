@@ -621,4 +621,4 @@ def test_the_scalar_weights_of_the_settings_are_those_of_the_report(letters_conf
     trainer = Trainer(letters_config(scalar_weights=[3.0, 1.0]))
     pool = trainer.evaluate("before")
     np.testing.assert_allclose(pool.scalar_weights, [[0.75, 0.25]] * 4)
-    assert json.loads((trainer.folder.path / "config.json").read_text())["scalar_weights"] == [3.0, 1.0]
+    assert json.loads((trainer.folder.path / "config.json").read_text())["method"]["scalar_weights"] == [3.0, 1.0]

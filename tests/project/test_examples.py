@@ -98,10 +98,10 @@ def test_every_task_trains_for_two_steps(script: str, env: str, options: list[st
     done = run_example(script, *options, *TINY, "--eval-every", "0", "--name", "two", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "two"
-    assert json.loads((folder / "config.json").read_text())["env"] == env
+    assert json.loads((folder / "config.json").read_text())["run"]["env"] == env
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
-    assert "| best@1 |" in done.stdout
+    assert "| best@1 ↑ |" in done.stdout
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
@@ -151,17 +151,22 @@ def test_help_lists_every_setting_with_its_default(tmp_path: Path) -> None:
     done = run_example("train_maze.py", "--help", cwd=tmp_path)
     assert done.returncode == 0
     for name in TrainConfig.model_fields:
-        assert f"--{name.replace('_', '-')} " in done.stdout, name
-    # One default for each setting, and one for the preset.
-    assert done.stdout.count("(default: ") >= len(TrainConfig.model_fields) + 1
+        option = {"imports": "--import", "method_options": "--method-option"}.get(name, f"--{name.replace('_', '-')}")
+        assert f"{option} " in done.stdout, name
+    # One default for the preset, and one for each setting but the modules to import.
+    assert done.stdout.count("(default: ") >= len(TrainConfig.model_fields)
 
 
 def test_custom_rewards_trains_on_five_objectives(tmp_path: Path) -> None:
     short = ["--steps", "1", "--prompts-per-step", "2", "--eval-prompts", "2", "--name", "own"]
     done = run_example("custom_rewards.py", *short, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "| brevity |" in done.stdout
-    assert "| regret |" in done.stdout
+    assert "| brevity ↑ |" in done.stdout
+    assert "| regret ↓ |" in done.stdout
+    sampled = ["--prompts", "2", "--k", "3", "--out", "eval"]
+    again = run_python(["-m", "vpo_agent.command", "eval", "runs/own", *sampled], cwd=tmp_path)
+    assert again.returncode == 0, "the run remembers where its environment is from:\n" + again.stderr
+    assert "| brevity" in again.stdout
 
 
 def test_the_tiny_model_can_be_made_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -120,8 +121,10 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:  # A terminal that lacks a character shows a question mark in its place.
-            reconfigure(errors="replace")
+        if reconfigure is not None:
+            # A terminal that lacks a character shows a question mark. A redirected stream may refuse.
+            with contextlib.suppress(OSError):
+                reconfigure(errors="replace")
     try:
         command()
         sys.stdout.flush()

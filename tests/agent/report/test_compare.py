@@ -138,6 +138,24 @@ def test_the_same_method_with_other_settings_is_another_method(tmp_path: Path) -
     assert labels == ["vpo (learning_rate=0.0001)", "vpo (learning_rate=0.0003)", "vpo (beta=8, learning_rate=0.0001)"]
 
 
+def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Path) -> None:
+    other = {"tracker": "wandb", "cuda_graphs": True, "device": "cuda", "scorer_pool": "threads", "checkpoint_every": 7}
+    folders = [
+        save_run(tmp_path / "one", _seeded("vpo", 0, 3), tracker="none", cuda_graphs=False, device="cpu"),
+        save_run(tmp_path / "two", _seeded("vpo", 1, 3), **other, runs_dir="elsewhere", imports=["own.py"]),
+    ]
+    assert make_labels([read_run(folder) for folder in folders]) == ["vpo", "vpo"]
+
+
+def test_a_grouped_config_is_read_as_a_flat_one(tmp_path: Path) -> None:
+    folders = [save_run(tmp_path / "one", _seeded("vpo", 0, 3)), save_run(tmp_path / "two", _seeded("vpo", 1, 3))]
+    path = folders[1] / "config.json"
+    path.write_text(json.dumps({"run": json.loads(path.read_text(encoding="utf-8"))}), encoding="utf-8")
+    runs = [read_run(folder) for folder in folders]
+    assert make_labels(runs) == ["vpo", "vpo"]
+    assert [run.seed for run in runs] == [0, 1]
+
+
 def test_pools_of_files_are_compared_by_what_they_say_of_themselves(tmp_path: Path) -> None:
     for method, answers in (("vpo", 3), ("grpo", 1)):
         _seeded(method, 0, answers).save(tmp_path / f"{method}.npz")
