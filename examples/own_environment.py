@@ -8,8 +8,6 @@ import numpy as np
 import vpo_envs as vpo
 from vpo_agent import Trainer, make_config
 from vpo_agent.learning.warm_start import small_policy, warm_start
-from vpo_envs.generation import split_of_content
-from vpo_envs.text import answer_tags
 
 
 class Menu(vpo.Task):
@@ -20,7 +18,6 @@ Meal = namedtuple("Meal", "taste health price")
 
 
 class MenuEnv(vpo.VectorTextEnv[Menu, tuple[int, ...], Meal]):
-    namespace = 77
     task_type = Menu
     objectives = (
         vpo.Objective("taste", "A tasty meal", lambda meal: meal.taste / 18),
@@ -29,13 +26,13 @@ class MenuEnv(vpo.VectorTextEnv[Menu, tuple[int, ...], Meal]):
     )
 
     def generate(self, rng: np.random.Generator) -> Menu:
-        while split_of_content(str(dishes := rng.integers(0, 10, (6, 3)).tolist())) != self.split:
+        while vpo.split_of_content(str(dishes := rng.integers(0, 10, (6, 3)).tolist())) != self.split:
             pass
         return Menu(dishes=dishes)
 
     def prompt(self, task: Menu, num_answers: int) -> str:
         dishes = [f"dish {i} taste {t} health {h} price {p}" for i, (t, h, p) in enumerate(task.dishes, 1)]
-        return " ; ".join([*dishes, "two dishes in each of", *(a + b for a, b in answer_tags(num_answers))])
+        return " ; ".join([*dishes, "two dishes in each of", *(a + b for a, b in vpo.answer_tags(num_answers))])
 
     def parse(self, text: str) -> tuple[int, ...]:
         if tuple(words := sorted(text.split())) not in combinations("123456", 2):
