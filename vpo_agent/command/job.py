@@ -30,7 +30,6 @@ def train_and_report(job: Job) -> str:
     """
     # Checked before the imports below, which fail with messages of their own where a library is too old.
     check_libraries()
-    from vpo_agent.pareto.measures import measures
     from vpo_agent.pareto.summary import summarise
     from vpo_agent.report.figures import draw_curves
     from vpo_agent.report.learning_curves import plot_learning_curves
@@ -65,14 +64,15 @@ def train_and_report(job: Job) -> str:
         print(f"\ncontinue with --resume --name {folder.path.name}{place}", file=sys.stderr)
         raise
 
-    rows = change_rows(measures(before), measures(after))
+    summaries = {"before": summarise(before), "after": summarise(after)}
+    rows = change_rows(summaries["before"], summaries["after"])
     text = change_table(rows)
-    optimum = after.optimum()
+    optimum = summaries["after"].optimum
     best = None if optimum is None else float(optimum.mean())
     ceiling = "" if best is None else f"\nBest scalar reward on the exact fronts (mean): {best:.3f}\n"
     heading = f"{config.eval_prompts} {config.eval_split} prompts, {config.eval_rollouts} rollouts x {m} answers each"
     results = {"optimum": best, "measures": rows}
-    curves = [Method(label, (summarise(pool),)) for label, pool in (("before", before), ("after", after))]
+    curves = [Method(label, (summary,)) for label, summary in summaries.items()]
     with folder.room():
         write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")

@@ -62,7 +62,7 @@ def evaluate_pool(
     if env is not None and pool.responses is None:
         reason = "the pool was saved without its texts"
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
-    rows = measure_rows(list(summary.measures.values()))
+    rows = measure_rows(summary)
     text = f"{describe(pool)}\n\n{measure_table(rows)}\n\n{_notes(summary)}\n"
     with whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")

@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all."""
+"""A folder that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from uuid import uuid4
 
 
 def check_folder(out: Path, mark: str) -> None:
-    """Check that ``out`` may be written: it is not there, empty, or an earlier report, which holds the file ``mark``.
+    """Check that ``out`` may be written: it is new, empty, or an earlier report, which holds the file ``mark``.
 
     Raises:
         ValueError: It holds something else.
     """
     if out.is_dir():
         if any(out.iterdir()) and not (out / mark).is_file():
-            raise ValueError(f"{str(out)!r} holds something else than such a report: choose another --out")
+            raise ValueError(f"{str(out)!r} holds something other than such a report: choose another --out")
     elif out.exists():
         raise ValueError(f"{str(out)!r} is a file, not a folder: choose another --out")
 
 
 @contextmanager
 def whole_folder(out: Path, mark: str) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of ``out`` when everything in it is written.
+    """Yield a new folder to write into, which replaces ``out`` once the block has written everything.
 
     Raises:
-        ValueError: ``out`` holds something else than an earlier report, or cannot be written.
+        ValueError: ``out`` holds something other than an earlier report, or cannot be written.
     """
     check_folder(out, mark)
     aside = out.with_name(f".{out.name}.{uuid4().hex}.part")

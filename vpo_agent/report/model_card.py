@@ -1,4 +1,4 @@
-"""The card of a trained policy: what it was trained on and how, what that changed, and how to load it."""
+"""The model card of a trained policy: its task, training, results, and how to load it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from vpo_agent.report.page import markdown_table
 
 _SHOWN = (
     "steps",
@@ -22,30 +24,30 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card states."""
+    """The facts that a card states."""
 
     repo: str
     """``owner/name`` on the Hub."""
     settings: Mapping[str, Any]
-    """Settings of the run, by name, without paths of the machine that it ran on."""
+    """Settings of the run, by name, without local paths."""
     answers: int
-    """Answers in a response, m."""
+    """m, answers in a response."""
     step: int
-    """Steps behind the weights."""
+    """Training steps behind the weights."""
     objectives: Sequence[tuple[str, str]]
-    """Names and meanings; empty where the environment is not at hand."""
+    """Names and descriptions; empty if the environment is unavailable."""
     results: str | None
-    """Heading and Markdown table of the evaluation before and after training; ``None`` where there is none."""
+    """Heading and Markdown table of the evaluation before and after training; ``None`` if there is none."""
     base_on_hub: bool
     """Whether the settings' model is a name on the Hub, which the card may link to."""
     adapters: bool
-    """Whether the weights are LoRA adapters, not a whole model."""
+    """Whether the weights are LoRA adapters rather than a whole model."""
     license: str | None
-    """Identifier such as ``apache-2.0``; ``None`` leaves the field out, for its owner to state."""
+    """Identifier such as ``apache-2.0``; ``None`` leaves the field out."""
 
 
 def model_card(facts: CardFacts) -> str:
-    """The text of ``README.md``, with the metadata that the Hub reads on top."""
+    """Return the text of ``README.md``, headed by the metadata that the Hub reads."""
     settings = facts.settings
     metadata: dict[str, Any] = {
         "library_name": "peft" if facts.adapters else "transformers",
@@ -56,17 +58,19 @@ def model_card(facts: CardFacts) -> str:
         metadata["base_model"] = settings["model"]
     if facts.license is not None:
         metadata["license"] = facts.license
-    # JSON on one line is YAML, and quotes whatever needs it.
+    # JSON on one line is valid YAML, with every quote it needs.
     top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
     parts = [f"---\n{top}\n---", f"# {facts.repo.split('/')[-1]}", _what(facts), _training(facts)]
     parts.append(
         "## Results\n\n"
         + (facts.results or "The run has no evaluation of these weights.")
-        + "\n\nThe interval says how sure the difference is over prompts for this one run, not how much runs differ."
+        + "\n\nThe interval is over prompts for this one run. It does not say how much training runs differ."
         * (facts.results is not None)
     )
     parts.append(f"## Loading it\n\n{_loading(facts)}")
-    stated = f"`{facts.license}`." if facts.license else "Not stated here; that of the initial model applies to it too."
+    stated = (
+        f"`{facts.license}`." if facts.license else "Not stated here. The licence of the initial model applies as well."
+    )
     parts.append(f"## Licence\n\n{stated}")
     return "\n\n".join(parts) + "\n"
 
@@ -80,24 +84,23 @@ def _what(facts: CardFacts) -> str:
         "VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
     )
     if facts.objectives:
-        rows = "\n".join(f"| {name} | {meaning} |" for name, meaning in facts.objectives)
-        text += f"\n\n| objective | what it rewards |\n|---|---|\n{rows}"
+        text += "\n\n" + markdown_table(["objective", "what it rewards"], facts.objectives, "ll")
     return text
 
 
 def _training(facts: CardFacts) -> str:
-    rows = [f"| {name} | {facts.settings[name]} |" for name in _SHOWN]
-    rows.append(f"| answers per rollout | {facts.answers} |")
-    rows.append(f"| arguments of the environment | `{json.dumps(facts.settings['env_kwargs'])}` |")
+    rows = [(name, str(facts.settings[name])) for name in _SHOWN]
+    rows.append(("answers per rollout", str(facts.answers)))
+    rows.append(("arguments of the environment", f"`{json.dumps(facts.settings['env_kwargs'])}`"))
     if facts.settings["method_options"]:
-        rows.append(f"| options of the method | `{json.dumps(facts.settings['method_options'])}` |")
-    return "## Training\n\n| setting | value |\n|---|---|\n" + "\n".join(rows) + "\n\nAll of them: `training.json`."
+        rows.append(("options of the method", f"`{json.dumps(facts.settings['method_options'])}`"))
+    return f"## Training\n\n{markdown_table(['setting', 'value'], rows, 'll')}\n\nAll settings: `training.json`."
 
 
 def _loading(facts: CardFacts) -> str:
     settings = facts.settings
     kwargs = {**settings["env_kwargs"], "num_answers": facts.answers}
-    own = "" if settings["env"].startswith("vpo/") else "  # and the module that registers the environment"
+    own = "" if settings["env"].startswith("vpo/") else "  # and import the module that registers the environment"
     needs = "vpo-gym[lora]" if facts.adapters else "vpo-gym"
     return f"""```python
 # pip install '{needs}'
@@ -113,4 +116,4 @@ observation, reward, terminated, truncated, info = env.step(samples.texts[0])
 print(samples.texts[0], info["reward_matrix"])
 ```
 
-`AutoModelForCausalLM` and `AutoTokenizer` of transformers read it as well."""
+`AutoModelForCausalLM` and `AutoTokenizer` of transformers load it as well."""

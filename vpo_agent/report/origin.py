@@ -1,4 +1,4 @@
-"""The environment behind a saved pool, made again from what the pool says of itself."""
+"""The environment behind a saved pool, recreated from the pool's source."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ AnyEnv = VectorTextEnv[Any, Any, Any]
 
 
 def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
-    """The environment that the pool was sampled from.
+    """Make the environment that the pool was sampled from.
 
     Args:
         pool: The pool.
-        name: What messages call it.
+        name: What messages call the pool.
 
     Returns:
-        The environment, or ``None`` with the reason why it cannot be made again.
+        The environment, or ``None`` and the reason why it cannot be made.
 
     Raises:
         ValueError: The pool's shape does not fit its environment.
     """
     env_id = pool.source.get("env")
     if not isinstance(env_id, str):
-        return None, "the pool does not say which environment it is from"
+        return None, "the pool does not state its environment"
     kwargs = {**dict(pool.source.get("env_kwargs", {})), "split": pool.source.get("split", "test")}
     m = pool.rewards.shape[2]
     try:
@@ -42,7 +42,7 @@ def check_fits(pool: Pool, env: AnyEnv, name: str, env_id: str) -> None:
     """Check that the pool can be from this environment.
 
     Raises:
-        ValueError: Its objectives, or its answers per rollout, are others than it says.
+        ValueError: Its objectives or answers per rollout disagree with what it states.
     """
     if pool.objectives != env.objective_names:
         raise ValueError(
@@ -58,7 +58,7 @@ def check_fits(pool: Pool, env: AnyEnv, name: str, env_id: str) -> None:
 
 
 def same_instances(pool: Pool, env: AnyEnv) -> bool:
-    """Whether the environment still makes the instances that the answers of the pool are to."""
+    """Whether the environment still makes the instances that the pool's answers are to."""
     if "tasks" not in pool.source:
         return True
     hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)

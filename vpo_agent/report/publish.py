@@ -1,4 +1,4 @@
-"""From a run to the folder that others download: the model of a checkpoint, its card, its settings and results."""
+"""Publishing a run: the model of a checkpoint with its card, settings and results."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model
 
 OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir", "tracker"}
-"""Settings that say nothing about the policy."""
+"""Settings that do not concern the policy."""
 NOT_PUBLISHED = ("README.md", "training_args.bin")
-"""What PEFT and TRL write beside a model: a card of theirs, and a pickle with paths of this machine."""
+"""Files that PEFT and TRL write beside a model: their own card, and a pickle with local paths."""
 
 
 def prepare_folder(
     run: Path, target: Path, *, repo: str, checkpoint: int | None = None, license: str | None = None
 ) -> None:
-    """Write everything that is published of a run.
+    """Write the folder to publish.
 
-    Adapters of a model that is no name on the Hub are merged into it, since nobody else could load them.
+    Adapters are merged into a base model that is not on the Hub, since nobody else could load them.
 
     Args:
         run: The run's folder.
-        target: A folder that is empty or not there.
+        target: A folder that is empty or new.
         repo: ``owner/name``, for the card.
-        checkpoint: After how many steps; the newest where ``None``.
-        license: The card's licence; the field is left out where ``None``.
+        checkpoint: Steps behind the checkpoint; ``None``: the newest.
+        license: The card's licence; ``None`` leaves the field out.
 
     Raises:
-        ValueError: No run, no such checkpoint, a damaged one, or a target that is in use.
+        ValueError: There is no such run or checkpoint, the checkpoint is damaged, or the target is in use.
     """
     if not is_run(run):
         raise ValueError(f"{str(run)!r} is not the folder of a run: give one such as runs/NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{str(target)!r} is there already: give a folder that is empty or new")
+        raise ValueError(f"{str(target)!r} already exists: give a folder that is empty or new")
     source = Path(find_model(str(run), checkpoint))
     check_checkpoint(source)
     config = read_run_config(run)
@@ -77,13 +77,13 @@ def prepare_folder(
 
 
 def push_folder(folder: Path, repo: str, *, private: bool) -> str:
-    """Upload a folder to the Hugging Face Hub as a model, which is made where it is not there.
+    """Upload a folder to the Hugging Face Hub as a model, which is created if necessary.
 
     Returns:
-        The address of the model.
+        The URL of the model.
 
     Raises:
-        ValueError: A bad name, no token or the wrong one, or no network.
+        ValueError: The name is bad, the token missing or wrong, or the network unavailable.
     """
     from huggingface_hub import HfApi
 
@@ -91,23 +91,23 @@ def push_folder(folder: Path, repo: str, *, private: bool) -> str:
         api = HfApi()
         made = api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message="Upload a policy of VPO Gym")
-    # The Hub's client raises types of its own, of its HTTP library and of the system.
+    # The client raises its own types, those of its HTTP library and those of the system.
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token that may "
-            "write there, and check the name and the network"
+            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token with "
+            "write access, and check the name and the network"
         ) from error
     return str(made)
 
 
 def _may_be_on_hub(model: str) -> bool:
-    """Whether a setting of a model can only be a name on the Hub."""
+    """Whether a model setting can only be a name on the Hub."""
     return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).exists()
 
 
 def _without_paths(value: Any) -> Any:
-    """The settings with the last part of each path on this machine in the path's place."""
+    """Replace each local path in the settings by its last part."""
     if isinstance(value, dict):
         return {name: _without_paths(entry) for name, entry in value.items()}
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def _without_paths(value: Any) -> Any:
 
 
 def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
-    """Names and meanings; none where the environment is a user's own that is not registered here."""
+    """Return names and descriptions; none if the environment is not registered here."""
     try:
         env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout)
     except (ValueError, OSError):

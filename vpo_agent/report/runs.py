@@ -1,4 +1,4 @@
-"""What is compared: finished runs and saved pools, checked to be comparable and grouped into methods."""
+"""The runs to compare: finished runs and saved pools, checked to be comparable and grouped into methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
 
 OF_THE_EVALUATION = frozenset({"max_new_tokens", "run", "split", "tasks", "temperature"})
-"""What a pool says of itself that no training run depends on."""
+"""Entries of a pool's source that training does not depend on."""
 OPTION = "option "
 
 
@@ -27,19 +27,19 @@ class Run:
     """What messages call it."""
     pool: Pool
     settings: Mapping[str, Any]
-    """Its configuration, or what the pool says of itself."""
+    """Its configuration, or the source of the pool."""
     rows: tuple[Row, ...]
-    """Of its ``metrics.jsonl``; empty for a pool."""
+    """Rows of its ``metrics.jsonl``; empty for a pool."""
 
     @property
     def seed(self) -> int | None:
-        """The training seed, where it is known."""
+        """Return the training seed, if it is known."""
         seed = self.settings.get("seed")
         return seed if isinstance(seed, int) else None
 
     @property
     def method(self) -> str | None:
-        """The estimator it was trained with, where it is known."""
+        """Return the estimator it was trained with, if it is known."""
         method = self.settings.get("method")
         return str(method) if method else None
 
@@ -48,7 +48,7 @@ def read_run(path: Path) -> Run:
     """Read a run's folder, an evaluation's folder, or a saved pool.
 
     Raises:
-        ValueError: It is none of these, or the run is not finished.
+        ValueError: The path holds none of these, or the run is not finished.
     """
     from vpo_agent.config import flat_settings, is_run  # loads torch, which the report on one pool does not need
 
@@ -59,33 +59,25 @@ def read_run(path: Path) -> Run:
         said = {name: value for name, value in pool.source.items() if name not in OF_THE_EVALUATION}
         return Run(str(path), pool, said, ())
     if not is_run(path):
-        raise ValueError(f"{str(path)!r} is no run and no evaluation: give the folders of runs, or pool files")
+        raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or pool files")
     file = path / "pool_after.npz"
     if not file.is_file():
         raise ValueError(
             f"the run {str(path)!r} has no pool_after.npz, so it is not finished: resume it, or evaluate it with "
-            "vpo eval and give the folder that this writes"
+            "vpo eval and give the folder that it writes"
         )
     settings = flat_settings(json.loads((path / "config.json").read_text(encoding="utf-8")))
-    pool = Pool.load(file)
-    if not pool.source:
-        # A pool from before it said so; the run's settings know.
-        known = {
-            name: settings.get(name) for name in ("env", "env_kwargs", "model", "method", "method_options", "seed")
-        }
-        known |= {"split": settings.get("eval_split"), "temperature": settings.get("eval_temperature")}
-        pool = replace(pool, source={**known, "num_answers": pool.rewards.shape[2], "step": settings.get("steps")})
-    return Run(str(path), pool, settings, _rows(path / "metrics.jsonl"))
+    return Run(str(path), Pool.load(file), settings, _rows(path / "metrics.jsonl"))
 
 
 def check_comparable(runs: Sequence[Run]) -> list[str]:
-    """Check that all pools are of the same prompts of one environment.
+    """Check that all pools hold answers to the same prompts of one environment.
 
     Returns:
-        What a reader should know about differences that do not forbid the comparison.
+        Notes on differences that a reader should know of.
 
     Raises:
-        ValueError: They are not, or their scalar rewards have different weights.
+        ValueError: Environments, prompts or fixed weights differ.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -104,7 +96,7 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
                 "vpo eval with one --split and one --prompts"
             )
         if not np.allclose(first.pool.scalar_weights, other.pool.scalar_weights):
-            raise ValueError(f"{both} have different fixed weights, so their scalar rewards do not compare")
+            raise ValueError(f"{both} have different fixed weights, so their scalar rewards are not comparable")
     notes = []
     temperatures = {run.pool.source.get("temperature") for run in runs} - {None}
     if len(temperatures) > 1:
@@ -112,33 +104,32 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
     sizes = {run.pool.status[0].size for run in runs}
     if len(sizes) > 1:
         notes.append(
-            f"The pools hold {_listed(sizes)} answers to each prompt; of the larger ones only the first rollouts count."
+            f"The pools hold {_listed(sizes)} answers to each prompt; only the first rollouts of larger ones count."
         )
     if any(run.seed is None for run in runs):
-        notes.append("Some pools do not say which training seed they are from.")
+        notes.append("Some pools do not state their training seed.")
     return notes
 
 
 def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, threshold: float | None) -> list[Method]:
-    """Runs that differ in their seed alone become one method, in the order in which they were given.
+    """Make one method of the runs that differ only in their seed, in the order given.
 
     Args:
         runs: The runs.
-        labels: A label for each run; equal ones are one method. By default the method, with the settings that set it
-            apart from others of the same method.
+        labels: A label for each run; equal ones are one method. By default the method, with the settings that
+            distinguish it from others of the same method.
         k: Largest k of the curves.
         threshold: The scalar reward that passes.
 
     Raises:
-        ValueError: Not one label for each run, one method has a seed twice, or ``k`` is more than the smallest pool
-            holds.
+        ValueError: The number of labels is wrong, one method has a seed twice, or ``k`` exceeds the smallest pool.
     """
     if labels is not None and len(labels) != len(runs):
         raise ValueError(f"{len(runs)} runs need as many labels; got {len(labels)}")
     names = list(labels) if labels is not None else make_labels(runs)
     fewest = min(run.pool.status[0].size for run in runs)
     pools = [_first_answers(run.pool, fewest) for run in runs]
-    # A rollout is not cut, so that where m does not divide the number, some pools keep fewer.
+    # A rollout is not cut, so some pools keep fewer answers if m does not divide the number.
     fewest = min(pool.status[0].size for pool in pools)
     if k is not None and not 1 <= k <= fewest:
         raise ValueError(
@@ -147,24 +138,22 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
         )
     methods = []
     for label in dict.fromkeys(names):
-        places = [place for place, name in enumerate(names) if name == label]
-        members = [runs[place] for place in places]
-        seeds = [run.seed for run in members]
-        for which, seed in enumerate(seeds):
-            if seed is not None and seed in seeds[:which]:
-                twice = members[seeds.index(seed)].name
-                raise ValueError(
-                    f"{twice!r} and {members[which].name!r} are both {label} with seed {seed}, which is one run, "
-                    "not two: leave one out"
-                )
-        summaries = tuple(summarise(pools[place], k or fewest, threshold) for place in places)
-        rows = tuple(run.rows for run in members)
-        methods.append(Method(label, summaries, tuple(seeds), rows))
+        members = [(run, pool) for run, pool, name in zip(runs, pools, names, strict=True) if name == label]
+        for place, (run, _) in enumerate(members):
+            for earlier, _ in members[:place]:
+                if run.seed is not None and run.seed == earlier.seed:
+                    raise ValueError(
+                        f"{earlier.name!r} and {run.name!r} are both {label} with seed {run.seed}, which is one run, "
+                        "not two: leave one out"
+                    )
+        summaries = tuple(summarise(pool, k or fewest, threshold) for _, pool in members)
+        seeds, rows = tuple(run.seed for run, _ in members), tuple(run.rows for run, _ in members)
+        methods.append(Method(label, summaries, seeds, rows))
     return methods
 
 
 def make_labels(runs: Sequence[Run]) -> list[str]:
-    """The method of each run, with the settings in which runs of the same method differ; a pool's name without one."""
+    """Label each run by its method and the settings in which runs of the method differ; a bare pool by its name."""
     flat = [_flat(run.settings) for run in runs]
     labels = []
     for run, settings in zip(runs, flat, strict=True):
@@ -180,7 +169,7 @@ def make_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def differing_settings(runs: Sequence[Run]) -> list[str]:
-    """Settings other than the method and its answers in which the runs differ: a reader should know of them."""
+    """Return the settings, other than the method and its answers, in which the runs differ."""
     flat = [_flat(run.settings) for run in runs]
     names = dict.fromkeys(name for settings in flat for name in settings)
     return [
@@ -193,7 +182,7 @@ def differing_settings(runs: Sequence[Run]) -> list[str]:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the method, its options one by one."""
+    """Return the settings of the method, its options one by one."""
     from vpo_agent.config import NOT_OF_THE_METHOD, RETIRED
 
     out: dict[str, Any] = {}
@@ -206,7 +195,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differs(name: str, first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """A pool says less of itself than a run, and what it does not say is no difference; an option left out is one."""
+    """Whether a setting differs. A pool states fewer settings than a run, so only a missing option is a difference."""
     if name in first and name in other:
         return bool(first[name] != other[name])
     return name.startswith(OPTION)
@@ -233,7 +222,7 @@ def _same_prompts(first: Pool, other: Pool) -> bool:
 
 
 def _first_answers(pool: Pool, answers: int) -> Pool:
-    """The pool with its first rollouts alone, as many as hold that number of answers."""
+    """Keep the first rollouts of a pool, as many as fit into that number of answers."""
     keep = max(1, answers // pool.rewards.shape[2])
     if keep == pool.rewards.shape[1]:
         return pool

@@ -7,14 +7,17 @@ from typing import Any
 
 from vpo_agent.pareto.intervals import Band, over_prompts
 from vpo_agent.pareto.measures import Measure
+from vpo_agent.pareto.summary import Summary
 from vpo_agent.report.page import markdown_table
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
 
-def measure_rows(measures: Sequence[Measure]) -> list[dict[str, Any]]:
+def measure_rows(summary: Summary) -> list[dict[str, Any]]:
     """Return each measure with its mean and its 95 % interval over prompts."""
-    return [{**_about(one), **_band(over_prompts(one.values)), "meaning": one.meaning} for one in measures]
+    return [
+        {**_about(one), **_band(over_prompts(one.values)), "meaning": one.meaning} for one in summary.measures.values()
+    ]
 
 
 def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -26,22 +29,21 @@ def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(["measure", "unit", "mean", "95 % interval over prompts", "meaning"], body, "llrrl")
 
 
-def change_rows(before: Sequence[Measure], after: Sequence[Measure]) -> list[dict[str, Any]]:
+def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
     """Return each measure that both pools have, before and after training.
 
     ``mean``, ``low`` and ``high`` are those of the difference, paired over the same prompts.
     """
-    earlier = {one.name: one for one in before}
     return [
         {
             **_about(one),
-            "before": float(earlier[one.name].values.mean()),
+            "before": float(before.measures[name].values.mean()),
             "after": float(one.values.mean()),
-            **_band(over_prompts(one.values - earlier[one.name].values)),
+            **_band(over_prompts(one.values - before.measures[name].values)),
             "headline": one.headline,
         }
-        for one in after
-        if one.name in earlier
+        for name, one in after.measures.items()
+        if name in before.measures
     ]
 
 

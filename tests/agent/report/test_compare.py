@@ -233,7 +233,7 @@ def test_what_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "empty").mkdir()
     for path, message in (
         (runs[0], "it is not finished"),
-        (tmp_path / "empty", "is no run and no evaluation"),
+        (tmp_path / "empty", "is neither a run nor an evaluation"),
         (tmp_path / "nowhere", "cannot read the pool of answers"),
     ):
         assert main(["compare", str(path), "--out", str(tmp_path / "report")]) == 2

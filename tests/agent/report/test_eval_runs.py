@@ -94,7 +94,7 @@ def test_a_model_is_asked_in_the_environment_that_is_named(
         (["--pairs", "left,middle"], "unknown objective 'middle': choose among left, right"),
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["--env-kwargs", '{"split": "train"}'], "give --split"),
-        (["--env-kwargs", '{"colour": "red"}'], "test/Letters-v0 takes no argument 'colour'"),
+        (["--env-kwargs", '{"colour": "red"}'], "unexpected keyword argument 'colour'"),
         (["--temperature", "0"], "--temperature must be above 0"),
         (["--sample-batch", "0"], "--sample-batch must be at least 1"),
         (["--prompts", "1"], "--prompts must be at least 2"),

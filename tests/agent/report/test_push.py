@@ -120,7 +120,7 @@ def test_adapters_of_a_local_model_are_merged_into_it(make_run: Callable[..., Pa
         (["nowhere", "--repo", "a/b"], "'nowhere' is not the folder of a run"),
         (["RUN", "--repo", "a/b/c"], "--repo 'a/b/c' cannot be a name on the Hub"),
         (["RUN", "--repo", "a/b", "--checkpoint", "77"], "has no checkpoint 77"),
-        (["RUN", "--repo", "a/b", "--dry-run", "RUN"], "is there already"),
+        (["RUN", "--repo", "a/b", "--dry-run", "RUN"], "already exists"),
     ],
 )
 def test_what_cannot_be_pushed_is_said_in_one_line(
