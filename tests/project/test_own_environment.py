@@ -1,0 +1,61 @@
+"""The environment that `docs/own_environment.md` walks through: checked, shown, played, trained."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from paths import ROOT
+
+from vpo_agent import Trainer, make_config
+from vpo_agent.command import main
+from vpo_agent.learning.warm_start import small_policy
+from vpo_envs import check_vector_env
+from vpo_envs.registration import import_modules
+
+EXAMPLE = ROOT / "examples" / "own_environment.py"
+MENU = "own/Menu-v0"
+
+
+@pytest.fixture(scope="module")
+def env() -> Any:
+    import_modules([str(EXAMPLE)])
+    return gym.make(MENU, num_answers=3)
+
+
+def test_it_fits_in_sixty_lines() -> None:
+    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_it_passes_every_check(env: Any) -> None:
+    assert "skip" not in str(check_vector_env(env))
+
+
+def test_its_front_is_that_of_all_pairs(env: Any) -> None:
+    task = env.unwrapped.task(5)
+    sums = {p: [sum(task.dishes[i - 1][k] for i in p) for k in range(3)] for p in combinations(range(1, 7), 2)}
+    vectors = {(t / 18, h / 18, 1 - c / 18) for t, h, c in sums.values()}
+    best = {v for v in vectors if not any(w != v and all(x >= y for x, y in zip(w, v, strict=True)) for w in vectors)}
+    assert {tuple(point.vector) for point in env.unwrapped.front(task)} == best
+
+
+def test_vpo_envs_and_play_show_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["envs", MENU, "--import", str(EXAMPLE)]) == 0
+    assert "thrift" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("2 5\n"))
+    assert main(["play", MENU, "--import", str(EXAMPLE), "--seed", "1"]) == 0
+    assert "taste" in capsys.readouterr().out
+
+
+def test_a_small_model_trains_on_it(env: Any, tmp_path: Path) -> None:
+    small_policy(env.unwrapped, instances=64).save(tmp_path / "base")
+    settings = {"env": MENU, "imports": [str(EXAMPLE)], "model": str(tmp_path / "base"), "steps": 2}
+    sizes = {"prompts_per_step": 2, "rollouts_per_prompt": 2, "max_new_tokens": 8, "runs_dir": str(tmp_path)}
+    trainer = Trainer(make_config({**settings, **sizes, "kl_coef": 0, "name": "menu"}))
+    trainer.train()
+    assert trainer.step == 2
+    assert main(["eval", str(tmp_path / "menu"), "--prompts", "2", "--k", "3", "--out", str(tmp_path / "out")]) == 0
