@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +17,21 @@ if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
     from vpo_agent.runs.run_folder import MetricsWriter
 
+SAME_NAME = (
+    "adam_beta2",
+    "gradient_checkpointing",
+    "learning_rate",
+    "max_grad_norm",
+    "seed",
+    "temperature",
+    "warmup_steps",
+    "weight_decay",
+)
+"""Settings that TRL has under the same name."""
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
 """TRL's names of our aggregations."""
-BUILT_IN_ONLY = (
-    "backend",
-    "gpu_memory_utilization",
-    "importance_cap",
-    "scorer_pool",
-    "scorer_workers",
-)
+BUILT_IN_ONLY = ("backend", "gpu_memory_utilization", "importance_cap", "scorer_pool", "scorer_workers")
 """Settings of the built-in trainer that would have no effect inside TRL."""
-OF_THE_ADAPTER = (
-    "method",
-    "method_options",
-    "rollouts_per_prompt",
-    "num_weights",
-    "alpha",
-    "weight_sampler",
-    "scalar_weights",
-    "seed",
-)
 TRL_MICROBATCH_PROMPTS = 8
 """Prompts of a backward pass if ``microbatch_prompts`` is ``"auto"``: TRL does not retry with fewer."""
 
@@ -77,28 +72,21 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     most = min(share, prompts_at_once * group)
     per_device = max(size for size in range(1, most + 1) if share % size == 0)
     return {
+        **{name: getattr(config, name) for name in SAME_NAME},
         "max_steps": config.steps * (prompts // per_update) * config.epochs,
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": share // per_device,
         "steps_per_generation": prompts * group // (processes * per_device),
         "num_iterations": config.epochs,
         "max_completion_length": config.max_new_tokens,
-        "temperature": config.temperature,
-        "learning_rate": config.learning_rate,
         "lr_scheduler_type": "constant_with_warmup",
-        "warmup_steps": config.warmup_steps,
-        "adam_beta2": config.adam_beta2,
-        "weight_decay": config.weight_decay,
-        "max_grad_norm": config.max_grad_norm,
         "epsilon": config.clip_low,
         "epsilon_high": config.clip_high,
         "beta": config.kl_coef,
         "loss_type": LOSS_TYPES[config.aggregation],
-        "gradient_checkpointing": config.gradient_checkpointing,
         "disable_dropout": True,
         # Tasks are random already, and this keeps the order of the built-in trainer.
         "shuffle_dataset": False,
-        "seed": config.seed,
         "use_cpu": not on_gpu,
         "bf16": on_gpu and config.dtype != "float32",
         "save_steps": config.checkpoint_every,
@@ -110,8 +98,11 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
 
 def row_of(logs: dict[str, Any]) -> dict[str, Any]:
     """Return what TRL logs, under the names of the built-in trainer if it has them."""
-    names = {"rewards/score": "set_score", "completions/mean_length": "response_tokens"}
-    names["completions/clipped_ratio"] = "truncated"
+    names = {
+        "rewards/score": "set_score",
+        "completions/mean_length": "response_tokens",
+        "completions/clipped_ratio": "truncated",
+    }
     row = {}
     for name, value in logs.items():
         if not isinstance(value, int | float) or name.endswith("/std") or name.startswith("rewards/advantage/"):
@@ -131,10 +122,12 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
         from vpo_agent.adapters.trl import TRLAdapter
     except ImportError as error:
         raise ValueError(str(error)) from None
+    from vpo_agent.learning.bound_estimator import SETTINGS
     from vpo_agent.rollouts.collect import make_text_env
 
     env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train")
-    return TRLAdapter(env, tokenizer, **{name: getattr(config, name) for name in OF_THE_ADAPTER})
+    names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
+    return TRLAdapter(env, tokenizer, **{name: getattr(config, name) for name in names})
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -142,20 +135,11 @@ def last_checkpoint(folder: Path) -> Path | None:
 
     TRL writes its state last, so a checkpoint without it was cut short, by a full disk or a kill.
     """
-    found = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json") if _is_json(path)]
-    return max(found, key=_step_of, default=None)
-
-
-def _step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    return True
+    found: dict[int, Path] = {}
+    for state in folder.glob("checkpoint-*/trainer_state.json"):
+        with suppress(ValueError):
+            found[json.loads(state.read_text(encoding="utf-8"))["global_step"]] = state.parent
+    return found[max(found)] if found else None
 
 
 def train_with_trl(job: Job, **changes: Any) -> Any:
@@ -200,7 +184,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             settings = grpo_settings(config, processes=state.num_processes, on_gpu=on_gpu)
             folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
             last = last_checkpoint(folder.path / "trl") if job.resume else None
-            step = _step_of(last) if last else 0
+            step = int(last.name.removeprefix("checkpoint-")) if last else 0
             folder.start(step)
             decided = [(settings, folder.path, last, step)]
         except ValueError as error:

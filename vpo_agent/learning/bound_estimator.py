@@ -16,6 +16,9 @@ from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
+SETTINGS = ("num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
+"""Fields of a `BoundEstimator` that are settings of a run by the same name."""
+
 
 @dataclass(frozen=True)
 class BoundEstimator:
@@ -56,16 +59,8 @@ class BoundEstimator:
     @classmethod
     def from_config(cls, env: VectorTextEnv[Any, Any, Any], config: TrainConfig) -> BoundEstimator:
         """Return the estimator that a run asks for."""
-        return cls(
-            env,
-            config.method,
-            config.method_options,
-            config.num_weights,
-            config.alpha,
-            config.weight_sampler,
-            config.scalar_weights,
-            config.seed,
-        )
+        settings = {name: getattr(config, name) for name in SETTINGS}
+        return cls(env, config.method, config.method_options, **settings)
 
     @property
     def in_prompt(self) -> bool:
@@ -95,12 +90,8 @@ class BoundEstimator:
         weights: NDArray[np.float32] | None,
     ) -> Advantages:
         """Compute advantages and scores of reward matrices (P, G, m, d), on the CPU; ``valid`` is (P, G)."""
-        return self._advantages(
-            rewards,
-            weights,
-            active=torch.from_numpy(np.stack([self.env.active(task) for task in tasks])),
-            valid=torch.from_numpy(valid),
-        )
+        active = np.stack([self.env.active(task) for task in tasks])
+        return self._advantages(rewards, weights, active=torch.from_numpy(active), valid=torch.from_numpy(valid))
 
     def try_out(self, rollouts: int) -> Advantages:
         """Return the advantages of random rewards, two groups of ``rollouts``.
