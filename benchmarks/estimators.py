@@ -1,8 +1,9 @@
-"""How long the weights and the advantages of one training batch take, on one core.
+"""Time of the weights and the advantages of one training batch, on one core.
 
-Run with `python benchmarks/estimators.py`. The batch is that of the paper, 128 prompts with 8 rollouts of 3 answers and
-4 objectives, under 128 weights; the target is 10 ms for both parts together. The formula of the paper, one number at
-a time in plain Python, serves as the measure of both speed and correctness.
+    python benchmarks/estimators.py
+
+The batch is the paper's: 128 prompts with 8 rollouts of 3 answers and 4 objectives, under 128 weights. The target is
+10 ms for weights and advantages together. The paper's formula in plain Python is the reference for speed and result.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from vpo_agent.estimators.weights import WeightSampler, draw_weights
 
 
 def median_ms(function: Callable[[], object], repeats: int) -> float:
-    """Return the median time of a call in milliseconds, after two calls to warm up."""
+    """Return the median time of a call in milliseconds, after two warm-up calls."""
     for _ in range(2):
         function()
     times = []
@@ -34,7 +35,7 @@ def median_ms(function: Callable[[], object], repeats: int) -> float:
 
 
 def plain_python(rewards: list[list[list[list[float]]]], weights: list[list[list[float]]]) -> list[list[float]]:
-    """Return the VPO advantages (P, G), computed as the paper writes them."""
+    """Return the VPO advantages (P, G) by the formula of the paper."""
     result = []
     for prompt, draws in zip(rewards, weights, strict=True):
         scores = []
@@ -50,7 +51,6 @@ def plain_python(rewards: list[list[list[list[float]]]], weights: list[list[list
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     sizes = {"prompts": 128, "rollouts": 8, "answers": 3, "objectives": 4, "weights": 128, "repeats": 50}
     for name, size in sizes.items():

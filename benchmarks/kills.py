@@ -1,13 +1,12 @@
-"""Does a run that is killed at any moment go on as if nothing had happened?
+"""Check that a run killed at any moment resumes to the same result.
 
     python benchmarks/kills.py --kills 20
 
-A small run on the bundled model is made once without a stop. Then runs with the same settings are killed with SIGKILL
-at random moments, from their first line of Python on, and resumed, until there have been so many kills. Every run that
-reaches its end is compared with the first: the final weights, the state of the optimizer, ``metrics.jsonl`` and the
-table, byte by byte. The exit status is 1 where one differs. Moments are drawn uniformly from the time that the first
-run took; each process is forked from this one, which has the libraries loaded, so that kills fall into the run and not
-into imports.
+A small run on the bundled model is made once without interruption. Then runs with the same settings are killed with
+SIGKILL at random moments and resumed. Every run that reaches its end is compared with the first by bytes: the final
+weights, the state of the optimizer, ``metrics.jsonl`` and the table. The exit status is 1 if any differs. The moments
+are uniform over the duration of the first run. Each process is forked from this one, which has loaded the libraries, so
+that kills fall into the run and not into imports.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ WEIGHTS = ("model.safetensors", "optimizer.safetensors")
 
 
 def settings(runs: Path, name: str, steps: int) -> TrainConfig:
-    """A run of seconds that does everything a long one does."""
+    """Return the settings of a run that takes seconds and does everything a long one does."""
     return make_config(
         {
             "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
@@ -59,7 +58,7 @@ def settings(runs: Path, name: str, steps: int) -> TrainConfig:
 
 
 def start(config: TrainConfig) -> int:
-    """Start the run, or go on with it, in a process of its own; the process's id."""
+    """Start or resume the run in a new process, and return its id."""
     folder = config.runs_dir / str(config.name)
     log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     pid = os.fork()
@@ -81,10 +80,10 @@ def start(config: TrainConfig) -> int:
 
 
 def ended_by(pid: int) -> int:
-    """Wait for a process; its exit status, or minus the signal that ended it.
+    """Wait for a process, and return its exit status, or minus the signal that ended it.
 
     Raises:
-        SystemExit: It failed by itself.
+        SystemExit: It failed without being killed.
     """
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code not in (0, -signal.SIGKILL):
@@ -93,7 +92,7 @@ def ended_by(pid: int) -> int:
 
 
 def where_killed(folder: Path) -> str:
-    """What the process was at, as far as the files tell."""
+    """Return what the process was doing, as far as the files tell."""
     if not (folder / "config.json").is_file():
         return "before the run had a config"
     if any((folder / "checkpoints").glob(".writing_*")):
@@ -104,7 +103,7 @@ def where_killed(folder: Path) -> str:
 
 
 def differences(first: Path, second: Path) -> list[str]:
-    """Names of the files that are not the same, byte by byte."""
+    """Return the names of the files whose bytes differ."""
     pairs = [(first / name, second / name) for name in COMPARED]
     last, its_last = checkpoints(first / "checkpoints")[-1], checkpoints(second / "checkpoints")[-1]
     pairs += [(last / name, its_last / name) for name in WEIGHTS]
@@ -113,12 +112,12 @@ def differences(first: Path, second: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument("--kills", type=int, default=20, help="number of kills (default: 20)")
     parser.add_argument("--steps", type=int, default=12, help="steps of a run (default: 12)")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
-    parser.add_argument("--runs-dir", type=Path, help="where the runs stay; by default they are deleted")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (default: 0)")
+    parser.add_argument("--runs-dir", type=Path, help="folder to keep the runs in; by default they are deleted")
     chosen = parser.parse_args()
-    # One thread computes the same on every machine, and a process with several cannot be forked safely.
+    # Several threads would add up in another order, and a process with several cannot be forked safely.
     torch.set_num_threads(1)
     rng = random.Random(chosen.seed)
     with tempfile.TemporaryDirectory() as temporary:
@@ -138,7 +137,7 @@ def main() -> None:
                 pid = start(config)
                 if kills < chosen.kills:
                     time.sleep(rng.uniform(0, seconds))
-                    # A process that has ended by itself stays there to be waited for, so its id is no other's.
+                    # Safe even if the process has ended: its id is not reused before it is waited for.
                     os.kill(pid, signal.SIGKILL)
                 if ended_by(pid) == 0:
                     break

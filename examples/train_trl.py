@@ -1,10 +1,10 @@
-"""Train on the maze inside TRL's GRPOTrainer: the same environment, method and settings, on as many GPUs as there are.
+"""Train on the maze inside TRL's GRPOTrainer: the same environment, method and settings, on any number of GPUs.
 
-With no options this trains the bundled tiny model on a CPU, with nothing downloaded:
+Without options this trains the bundled tiny model on a CPU and downloads nothing:
 
     python examples/train_trl.py
 
-On several processes or GPUs, with the setting files beside this one (see docs/scaling.md):
+On several processes or GPUs, with the configuration files in accelerate/ (see docs/scaling.md):
 
     torchrun --nproc_per_node 2 examples/train_trl.py
     accelerate launch --config_file examples/accelerate/fsdp.yaml examples/train_trl.py --preset conflict
@@ -45,7 +45,7 @@ PRESETS = {
 
 
 def main() -> None:
-    """Read the command line, train, say where the model is."""
+    """Train as the command line says, and print where the model is."""
     trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS, default_preset="embedded"))
     if trainer.is_world_process_zero():
         rows = [row for row in trainer.state.log_history if "rewards/score/mean" in row]
