@@ -15,29 +15,13 @@ from __future__ import annotations
 
 from vpo_agent.adapters.trl_job import train_with_trl
 from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.presets import MAZE
 
 PRESETS = {
-    "embedded": {
-        "env": "vpo/Maze-v0",
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
-        "model": "tiny-maze",
-        "steps": 100,
-        "prompts_per_step": 16,
-        "rollouts_per_prompt": 8,
-        "max_new_tokens": 100,
-        "learning_rate": 1e-4,
-        "warmup_steps": 10,
-        "kl_coef": 0.0,
-        "microbatch_prompts": 16,
-    },
+    "embedded": {**MAZE["embedded"], "steps": 100, "microbatch_prompts": 16},
     "conflict": {
-        "env": "vpo/Maze-v0",
-        "env_kwargs": {"preset": "conflict"},
+        **MAZE["conflict"],
         "model": "Qwen/Qwen3-4B",
-        "steps": 200,
-        "prompts_per_step": 32,
-        "minibatch_prompts": 16,
-        "max_new_tokens": 512,
         "microbatch_prompts": 1,
         "gradient_checkpointing": True,
     },
