@@ -12,7 +12,8 @@ from paths import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
-PATH = re.compile(r"(?<![\w/.])(?:vpo_agent|vpo_envs|envs_data|examples|studies|benchmarks|docs|tests)/[\w./-]*\w(?![\w*])")
+FOLDERS = "vpo_agent|vpo_envs|envs_data|examples|studies|benchmarks|docs|tests"
+PATH = re.compile(rf"(?<![\w/.])(?:{FOLDERS})/[\w./-]*\w(?![\w*])")
 
 
 def anchors(page: Path) -> set[str]:
