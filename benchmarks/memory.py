@@ -1,55 +1,53 @@
-"""Does a long run keep its memory? Train many small steps and watch the resident memory.
+"""Check that a long run does not grow: train many small steps and watch the resident memory.
 
     python benchmarks/memory.py --steps 500
 
-The task is the embedded maze with the bundled model, on the CPU, with few rollouts a step, an evaluation and a
-checkpoint now and then. Two things are compared with the first 50 steps, in which caches, pools of threads and buffers
-get their size:
+The task is the embedded maze with the bundled model on the CPU, with few rollouts a step, and an evaluation and a
+checkpoint now and then. Two quantities are compared with the first 50 steps, in which caches, thread pools and buffers
+reach their size:
 
-- the peak: the most that is resident after any step. It moves with how long the responses of a step are, since the C
-  library keeps some of what has been freed.
-- what is held: resident memory at ten marks, after the C library was asked to give back all that is free.
+- peak: the most that is resident after any step. It varies with the response lengths of a step, since the C library
+  keeps some of the memory that was freed.
+- held: resident memory at ten marks, after the C library was asked to return all free memory.
 
-Either may grow by 5 %; the exit status says whether they do.
+The exit status is 1 if either grows by more than 5 %.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import os
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from vpo_agent.config import make_config
 from vpo_agent.trainer import Trainer
 
 SETTLED = 50
-"""The step by which everything has its size."""
+"""Steps in which everything reaches its size."""
 LIMIT = 0.05
 
 
 def resident_mib() -> float:
-    """Resident memory of this process, in MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return psutil.Process().memory_info().rss / 2**20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500, help=f"more than {SETTLED} (default: 500)")
-    parser.add_argument("--prompts-per-step", type=int, default=4, help="prompts of a step (default: 4)")
-    parser.add_argument("--rollouts-per-prompt", type=int, default=4, help="rollouts of each (default: 4)")
+    parser.add_argument("--prompts-per-step", type=int, default=4, help="(default: 4)")
+    parser.add_argument("--rollouts-per-prompt", type=int, default=4, help="(default: 4)")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="longest response (default: 64)")
     chosen = parser.parse_args()
     if chosen.steps <= SETTLED:
         parser.error(f"--steps must be more than {SETTLED}, got {chosen.steps}")
     torch.set_num_threads(1)
     marks = {SETTLED} | {round(chosen.steps * (i + 1) / 10) for i in range(10)}
+    sys.stdout.reconfigure(line_buffering=True)
     resident: dict[int, float] = {}
     held: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as runs:
@@ -78,13 +76,10 @@ def main() -> None:
             if trainer.step in marks:
                 ctypes.CDLL(None).malloc_trim(0)
                 held[trainer.step] = resident_mib()
-                print(
-                    f"step {trainer.step}: {resident[trainer.step]:.0f} MiB, {held[trainer.step]:.0f} of it held",
-                    flush=True,
-                )
+                print(f"step {trainer.step}: {resident[trainer.step]:.0f} MiB, {held[trainer.step]:.0f} held")
             return row
 
-        trainer.train_step = measured  # type: ignore[method-assign]
+        trainer.train_step = measured
         trainer.train()
     settled, most = resident[SETTLED], max(value for step, value in resident.items() if step > SETTLED)
     print(f"step {SETTLED} itself: {settled:.0f} MiB, at most {most:.0f} after it ({most / settled - 1:+.1%})")

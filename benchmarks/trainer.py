@@ -10,9 +10,9 @@ turn, so that other load on the machine slows both. Printed are medians over the
 - natural: a response ends at its last closing tag. In the tiny model's vocabulary the tag is one token, so TRL can end
   there too; with most other models TRL would keep sampling.
 
-"TRL, batched" generates with transformers' ``generate_batch``. With a GPU, the fixed setting also runs on a model of the
-shape of Qwen3-0.6B with random weights, with and without CUDA graphs, followed by the lower bound on a step that
-follows from the measured bandwidth and arithmetic rate of the device.
+"TRL, batched" generates with transformers' ``generate_batch``. With a GPU, the fixed setting also runs on a model of
+the shape of Qwen3-0.6B with random weights. The floor printed for it is the least that a step must take, given the
+measured bandwidth and arithmetic rate of the device.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import torch
 
 from vpo_agent.config import TrainConfig, make_config
 
-NAMES = {"ours": "built in", "ours_graphs": "built in, graphs", "trl": "TRL", "trl_batched": "TRL, batched"}
+NAMES = {"ours": "built in", "trl": "TRL", "trl_batched": "TRL, batched"}
 TARGET = 2.0
 WARMUP = 2
 
 
-def config_of(name: str, chosen: argparse.Namespace, folder: str) -> TrainConfig:
+def config_of(chosen: argparse.Namespace, folder: str) -> TrainConfig:
     settings = {
         "env": "vpo/Maze-v0",
         "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
@@ -52,12 +52,10 @@ def config_of(name: str, chosen: argparse.Namespace, folder: str) -> TrainConfig
         "kl_coef": 0.0,
         "device": chosen.device,
         "dtype": "bfloat16" if chosen.device == "cuda" else "float32",
-        "cuda_graphs": name == "ours_graphs",
         "runs_dir": folder,
         "name": "run",
     }
-    # Settings that this version does not have are left at what it does without them.
-    return make_config({key: value for key, value in settings.items() if key in TrainConfig.model_fields})
+    return make_config(settings)
 
 
 # --- one trainer in its own process: it receives True for each step wanted and sends what the step took ---------------
@@ -68,7 +66,10 @@ def work(name: str, setting: str, chosen: argparse.Namespace, folder: str, line:
     os.dup2(log, 1)
     os.dup2(log, 2)
     torch.set_num_threads(chosen.threads)
-    (run_ours if name.startswith("ours") else run_trl)(name, setting, chosen, folder, line)
+    if name == "ours":
+        run_ours(setting, chosen, folder, line)
+    else:
+        run_trl(name, setting, chosen, folder, line)
 
 
 def send_peak_memory(line: Connection) -> None:
@@ -76,12 +77,14 @@ def send_peak_memory(line: Connection) -> None:
     line.send({"cpu": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, "cuda": on_gpu})
 
 
-def run_ours(name: str, setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
+def run_ours(setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
+    from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.trainer import Trainer
 
-    trainer = Trainer(config_of(name, chosen, folder))
+    trainer = Trainer(config_of(chosen, folder))
     if setting == "fixed":
-        trainer.policy._ends = lambda token, *_: torch.zeros_like(token, dtype=torch.bool)
+        LMPolicy.ending_ids = ()
+        trainer.policy.closing_tag = lambda closing: lambda tokens: False
     line.send({})
     with trainer.folder.writer(0) as log:
         while line.recv():
@@ -100,11 +103,10 @@ def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, li
 
     from vpo_agent.adapters.trl_job import grpo_settings, make_adapter
     from vpo_agent.policy.loading import load_model
-    from vpo_agent.trainer import model_path
 
     on_gpu = chosen.device == "cuda"
-    config = config_of(name, chosen, folder)
-    model, tokenizer = load_model(model_path(chosen.model), torch.bfloat16 if on_gpu else torch.float32)
+    config = config_of(chosen, folder)
+    model, tokenizer = load_model(chosen.model, torch.bfloat16 if on_gpu else torch.float32)
     adapter = make_adapter(config, tokenizer)
     clock = dict.fromkeys(("generate", "score"), 0.0)
 
@@ -140,7 +142,7 @@ def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, li
                 line.send({"step": step, **parts, "tokens": clock["tokens"]})
             if not line.recv():
                 send_peak_memory(line)
-                os._exit(0)
+                sys.exit()
             self.start = time.perf_counter()
 
     more: dict[str, Any] = {"output_dir": folder, "save_strategy": "no", "disable_tqdm": True}
@@ -223,8 +225,9 @@ def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[
             return {worker.name: worker.summary() for worker in running}
         finally:
             for worker in workers:
+                worker.line.close()
+                worker.process.join(10)
                 worker.process.kill()
-                worker.process.join()
 
 
 def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
@@ -237,16 +240,15 @@ def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
             f"{row['update']:13,.0f} {row['rest']:6.1%} {row[device]:9.0f}"
         )
     met = False
-    for own, ours in found.items():
-        for name, row in found.items():
-            if own.startswith("ours") and not name.startswith("ours"):
-                ratios = {part: ours[part] / row[part] for part in ("rollout", "update", "whole", device)}
-                print(
-                    f"{NAMES[own]} over {NAMES[name]}: rollout tokens {ratios['rollout']:.2f}, update tokens "
-                    f"{ratios['update']:.2f}, whole steps {ratios['whole']:.2f} (a token), "
-                    f"{row['step'] / ours['step']:.2f} (a step), peak memory {ratios[device]:.2f}"
-                )
-                met |= name == "trl" and ratios["whole"] >= TARGET and ratios[device] <= 1
+    ours = found.pop("ours", {})
+    for name, row in found.items() if ours else ():
+        ratios = {part: ours[part] / row[part] for part in ("rollout", "update", "whole", device)}
+        print(
+            f"built in over {NAMES[name]}: rollout tokens {ratios['rollout']:.2f}, update tokens "
+            f"{ratios['update']:.2f}, whole steps {ratios['whole']:.2f} (a token), "
+            f"{row['step'] / ours['step']:.2f} (a step), peak memory {ratios[device]:.2f}"
+        )
+        met |= name == "trl" and ratios["whole"] >= TARGET and ratios[device] <= 1
     print(f"{TARGET:.0f} times TRL a token, peak memory no higher: {'met' if met else 'missed'}")
 
 
@@ -280,9 +282,9 @@ def save_qwen_shape(folder: Path) -> int:
     """Save a model of the shape of Qwen3-0.6B, random, with the tiny model's tokenizer; return its parameter count."""
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-    from vpo_agent.trainer import model_path
+    from envs_data import bundled_model_path
 
-    tokenizer = AutoTokenizer.from_pretrained(model_path("tiny-maze"))
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze"))
     shape = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
     shape |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960}
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
