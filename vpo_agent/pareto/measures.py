@@ -5,8 +5,7 @@ The table that training ends with, ``vpo eval``, ``vpo compare`` and the validat
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ SOLVED_WITHIN = 0.02
 """An answer solves a prompt if its scalar reward comes this near to the optimum of the exact front."""
 ROUNDING = 1e-6
 """Rewards are stored in 32 bits, thresholds are not."""
-NEAR_FRONT = 0.1
+NEAR = 0.1
 """By how much an answer may fall short in every objective and still be near a point of the front."""
 
 Better = Literal["higher", "lower", ""]
@@ -47,259 +46,93 @@ class Measure(NamedTuple):
     """One number per prompt, (N,)."""
 
 
-class _View:
-    """A pool with the intermediate results that several measures share."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.rewards = pool.active_rewards()
-        self.answers = self.rewards.reshape(len(self.rewards), -1, self.rewards.shape[-1])
-        self.status = pool.status.reshape(len(self.rewards), -1)
-
-    @cached_property
-    def weights(self) -> NDArray[np.float32]:
-        """Weight vectors on each prompt's active objectives, (N, K, d)."""
-        active = self.pool.active
-        keys = np.zeros(len(active), dtype=np.uint64)
-        return draw_weights(keys, num_objectives=active.shape[1], num_weights=REPORT_WEIGHTS, active=active)
-
-    @cached_property
-    def rollout_utility(self) -> Floats:
-        return np.array(
-            [
-                np.mean([set_utility(one, weights) for one in sets])
-                for sets, weights in zip(self.rewards, self.weights, strict=True)
-            ]
-        )
-
-    @cached_property
-    def pool_utility(self) -> Floats:
-        return np.array([set_utility(*both) for both in zip(self.answers, self.weights, strict=True)])
-
-    @cached_property
-    def front_utility(self) -> Floats:
-        assert self.pool.fronts is not None
-        return np.array([set_utility(*both) for both in zip(self.pool.fronts, self.weights, strict=True)])
-
-    @cached_property
-    def reached(self) -> list[Floats]:
-        """The distinct non-dominated vectors of each prompt, over its active objectives."""
-        active = [vectors[:, counts] for vectors, counts in zip(self.answers, self.pool.active, strict=True)]
-        return [vectors[non_dominated(vectors)] for vectors in active]
-
-    @cached_property
-    def fronts(self) -> list[Floats]:
-        """The exact front of each prompt, over its active objectives."""
-        assert self.pool.fronts is not None
-        return [front[:, counts] for front, counts in zip(self.pool.fronts, self.pool.active, strict=True)]
-
-    def against_front(self, measure: Callable[[Floats, Floats], float]) -> Floats:
-        return np.array([measure(*both) for both in zip(self.fronts, self.reached, strict=True)])
-
-    def share(self, *codes: Status) -> Floats:
-        """The share of each prompt's answers with one of the statuses."""
-        return np.asarray(np.isin(self.status, codes).mean(axis=1))
-
-
-class _Definition(NamedTuple):
-    name: str
-    unit: Literal["rollout", "pool", "answer"]
-    better: Better
-    meaning: str
-    function: Callable[[_View], Floats | None]
-    """``None``: the measure is unknown for this pool and left out."""
-    headline: bool = False
-    needs_front: bool = False
-
-
-def _volumes(sets: list[Floats]) -> Floats | None:
-    """Their hypervolumes; ``None`` where one takes too long, since a mean over the other prompts would mislead."""
-    found = [hypervolume(vectors) for vectors in sets]
-    return None if None in found else np.array(found, dtype=np.float64)
-
-
-def _share_if_any(code: Status) -> Callable[[_View], Floats | None]:
-    return lambda view: view.share(code) if (view.status == code).any() else None
-
-
-DEFINITIONS = (
-    _Definition(
-        "expected utility",
-        "rollout",
-        "higher",
-        "best w·r of the answers, averaged over weights w uniform on the simplex",
-        lambda view: view.rollout_utility,
-        headline=True,
-    ),
-    _Definition(
-        "regret",
-        "rollout",
-        "lower",
-        "utility of the exact front minus expected utility",
-        lambda view: view.front_utility - view.rollout_utility,
-        headline=True,
-        needs_front=True,
-    ),
-    _Definition(
-        "pool utility",
-        "pool",
-        "higher",
-        "expected utility of all answers together",
-        lambda view: view.pool_utility,
-        headline=True,
-    ),
-    _Definition(
-        "pool regret",
-        "pool",
-        "lower",
-        "utility of the exact front minus pool utility",
-        lambda view: view.front_utility - view.pool_utility,
-        headline=True,
-        needs_front=True,
-    ),
-    _Definition(
-        "hypervolume",
-        "pool",
-        "higher",
-        "share of the box from −0.1 to 1 that the answers dominate",
-        lambda view: _volumes(view.reached),
-        headline=True,
-    ),
-    _Definition(
-        "front hypervolume",
-        "pool",
-        "",
-        "hypervolume of the exact front, the highest possible",
-        lambda view: _volumes(view.fronts),
-        needs_front=True,
-    ),
-    _Definition(
-        "coverage",
-        "pool",
-        "higher",
-        "share of the exact front's points that the answers attain",
-        lambda view: view.against_front(coverage),
-        headline=True,
-        needs_front=True,
-    ),
-    _Definition(
-        f"coverage within {NEAR_FRONT}",
-        "pool",
-        "higher",
-        f"the same, if an answer may fall short by {NEAR_FRONT} in every objective",
-        lambda view: view.against_front(lambda front, reached: coverage(front, reached, NEAR_FRONT + ROUNDING)),
-        needs_front=True,
-    ),
-    _Definition(
-        "IGD+",
-        "pool",
-        "lower",
-        "mean distance by which the answers miss a point of the exact front",
-        lambda view: view.against_front(igd_plus),
-        headline=True,
-        needs_front=True,
-    ),
-    _Definition(
-        "additive epsilon",
-        "pool",
-        "lower",
-        "what every reward would have to gain to attain the whole front",
-        lambda view: view.against_front(additive_epsilon),
-        needs_front=True,
-    ),
-    _Definition(
-        "non-dominated vectors",
-        "pool",
-        "higher",
-        "distinct reward vectors that no other answer dominates",
-        lambda view: np.array([float(len(vectors)) for vectors in view.reached]),
-    ),
-    _Definition(
-        "diversity",
-        "pool",
-        "higher",
-        "mean L1 distance between reward vectors",
-        lambda view: diversity(view.answers),
-        headline=True,
-    ),
-    _Definition(
-        "set diversity",
-        "rollout",
-        "higher",
-        "mean L1 distance between the reward vectors of one rollout",
-        lambda view: diversity(view.rewards).mean(axis=1) if view.rewards.shape[2] > 1 else None,
-        headline=True,
-    ),
-    _Definition(
-        "answers unreadable",
-        "answer",
-        "lower",
-        "share that is missing or unparsable",
-        lambda view: view.share(Status.MISSING, Status.UNPARSABLE),
-        headline=True,
-    ),
-    _Definition(
-        "answers repeated",
-        "answer",
-        "lower",
-        "share that repeats an answer of the same rollout",
-        lambda view: view.share(Status.DUPLICATE),
-        headline=True,
-    ),
-    _Definition(
-        "answers worth zero",
-        "answer",
-        "lower",
-        "share that is readable and new, yet zero in every objective",
-        lambda view: ((view.status == Status.OK) & (view.answers == 0).all(axis=2)).mean(axis=1),
-    ),
-    _Definition(
-        "answers timed out",
-        "answer",
-        "lower",
-        "share that exceeded the scorer's time limit",
-        _share_if_any(Status.TIMED_OUT),
-        headline=True,
-    ),
-    _Definition(
-        "answers without a score",
-        "answer",
-        "lower",
-        "share whose scorer failed; counted as zero",
-        _share_if_any(Status.INVALID),
-        headline=True,
-    ),
-)
-
-
 def measures(pool: Pool, k: int | None = None, threshold: float | None = None) -> list[Measure]:
     """Measure a pool.
 
     Args:
         pool: N prompts with R rollouts of m answers each.
         k: Largest k of best@k and pass@k; all answers of the pool by default.
-        threshold: The scalar reward that passes, for pass@k. Where it is ``None`` and exact fronts are known, an answer
+        threshold: The scalar reward that passes, for pass@k. If it is ``None`` and exact fronts are known, an answer
             passes within 0.02 of the prompt's optimum.
 
     Returns:
-        The measures in the order of tables: search, front, spread, answers, then the mean of each objective.
+        The measures in the order of tables: search, utility, front, spread, answers, then the mean of each objective.
+        Measures that are unknown for the pool are left out.
 
     Raises:
         ValueError: ``k`` exceeds the number of answers, or the threshold is not finite.
     """
-    view = _View(pool)
-    _, size, m, _ = pool.rewards.shape
+    rewards, active = pool.active_rewards(), pool.active
+    n, rollouts, m, d = rewards.shape
+    answers, status = rewards.reshape(n, rollouts * m, d), pool.status.reshape(n, rollouts * m)
     units = {"answer": "answer", "rollout": f"rollout of {counted(m, 'answer')}"}
-    units["pool"] = f"pool of {counted(size * m, 'answer')}"
+    units["pool"] = f"pool of {counted(rollouts * m, 'answer')}"
     found = _search(pool, check_k(pool, k), passes(pool, threshold))
-    for name, unit, better, meaning, function, headline, needs_front in DEFINITIONS:
-        values = None if needs_front and pool.fronts is None else function(view)
+
+    def add(name: str, unit: str, better: Better, values: Floats | None, meaning: str, headline: bool = True) -> None:
         if values is not None:
             found.append(Measure(name, units[unit], better, meaning, headline, values))
-    means = view.answers.mean(axis=1)
+
+    keys = np.zeros(n, dtype=np.uint64)
+    weights = draw_weights(keys, num_objectives=d, num_weights=REPORT_WEIGHTS, active=active)
+    utility = np.stack([_utilities(rewards[:, rollout], weights) for rollout in range(rollouts)]).mean(axis=0)
+    pool_utility = _utilities(answers, weights)
+    add("expected utility", "rollout", "higher", utility, "best w·r, averaged over weights w uniform on the simplex")
+    add("pool utility", "pool", "higher", pool_utility, "expected utility of all answers together")
+    if pool.fronts is not None:
+        best = _utilities(pool.fronts, weights)
+        add("regret", "rollout", "lower", best - utility, "utility of the exact front minus expected utility")
+        add("pool regret", "pool", "lower", best - pool_utility, "utility of the exact front minus pool utility")
+
+    vectors = [one[:, counts] for one, counts in zip(answers, active, strict=True)]
+    reached = [one[non_dominated(one)] for one in vectors]
+    sizes = np.array([float(len(one)) for one in reached])
+    add("hypervolume", "pool", "higher", _volumes(reached), "share of the box from −0.1 to 1 that the answers dominate")
+    if pool.fronts is not None:
+        fronts = [front[:, counts] for front, counts in zip(pool.fronts, active, strict=True)]
+        pairs = list(zip(fronts, reached, strict=True))
+        covered, near = ([coverage(*both, tolerance) for both in pairs] for tolerance in (ROUNDING, NEAR + ROUNDING))
+        missed, epsilon = ([measure(*both) for both in pairs] for measure in (igd_plus, additive_epsilon))
+        add("front hypervolume", "pool", "", _volumes(fronts), "that of the exact front, the highest possible", False)
+        add("coverage", "pool", "higher", np.array(covered), "share of the exact front's points that answers attain")
+        meaning = f"the same, if an answer may fall short by {NEAR} in every objective"
+        add(f"coverage within {NEAR}", "pool", "higher", np.array(near), meaning, False)
+        add("IGD+", "pool", "lower", np.array(missed), "mean distance by which answers miss a point of the exact front")
+        meaning = "what every reward would have to gain to attain the whole front"
+        add("additive epsilon", "pool", "lower", np.array(epsilon), meaning, False)
+    meaning = "distinct reward vectors that no other answer dominates"
+    add("non-dominated vectors", "pool", "higher", sizes, meaning, False)
+    add("diversity", "pool", "higher", diversity(answers), "mean L1 distance between reward vectors")
+    if m > 1:
+        spread = diversity(rewards).mean(axis=1)
+        add("set diversity", "rollout", "higher", spread, "mean L1 distance between the reward vectors of one rollout")
+
+    unreadable = np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean(axis=1)
+    repeated = (status == Status.DUPLICATE).mean(axis=1)
+    worthless = ((status == Status.OK) & (answers == 0).all(axis=2)).mean(axis=1)
+    add("answers unreadable", "answer", "lower", unreadable, "share that is missing or unparsable")
+    add("answers repeated", "answer", "lower", repeated, "share that repeats an answer of the same rollout")
+    add("answers worth zero", "answer", "lower", worthless, "share that is readable and new, yet earns nothing", False)
+    for name, code, meaning in (
+        ("answers timed out", Status.TIMED_OUT, "share that exceeded the scorer's time limit"),
+        ("answers without a score", Status.INVALID, "share whose scorer failed; counted as zero"),
+    ):
+        if (status == code).any():
+            add(name, "answer", "lower", (status == code).mean(axis=1), meaning)
     for column, objective in enumerate(pool.objectives):
-        found.append(Measure(objective, "answer", "higher", "mean reward", True, means[:, column]))
+        add(objective, "answer", "higher", answers[:, :, column].mean(axis=1), "mean reward")
     return found
+
+
+def _utilities(sets: Iterable[Floats], weights: NDArray[np.float32]) -> Floats:
+    """Return the expected utility of one set (n, d) for each prompt, (N,)."""
+    return np.array([set_utility(one, directions) for one, directions in zip(sets, weights, strict=True)])
+
+
+def _volumes(sets: Sequence[Floats]) -> Floats | None:
+    """Return hypervolumes; ``None`` if one takes too long, since a mean over the other prompts would mislead."""
+    found = [hypervolume(vectors) for vectors in sets]
+    return None if None in found else np.array(found, dtype=np.float64)
 
 
 def _search(pool: Pool, k: int, passed: Floats | None) -> list[Measure]:

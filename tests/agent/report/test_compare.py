@@ -17,7 +17,7 @@ from vpo_agent.command import main
 from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report import compare_runs
-from vpo_agent.report.runs import make_labels, read_run
+from vpo_agent.report.runs import differing_settings, make_labels, read_run
 
 
 @pytest.fixture
@@ -154,6 +154,14 @@ def test_a_grouped_config_is_read_as_a_flat_one(tmp_path: Path) -> None:
     runs = [read_run(folder) for folder in folders]
     assert make_labels(runs) == ["vpo", "vpo"]
     assert [run.seed for run in runs] == [0, 1]
+
+
+def test_settings_that_cannot_change_results_do_not_split_a_method(tmp_path: Path) -> None:
+    one = save_run(tmp_path / "one", _seeded("vpo", 0, 3), tracker="none", device="cpu")
+    two = save_run(tmp_path / "two", _seeded("vpo", 1, 3), tracker="wandb", device="cuda", cuda_graphs=True)
+    runs = [read_run(one), read_run(two)]
+    assert make_labels(runs) == ["vpo", "vpo"]
+    assert differing_settings(runs) == []
 
 
 def test_pools_of_files_are_compared_by_what_they_say_of_themselves(tmp_path: Path) -> None:
