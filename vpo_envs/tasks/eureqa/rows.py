@@ -1,4 +1,4 @@
-"""EUREQA's published schema (Li et al., 2024). Its rows are CC BY-NC 4.0: the user loads them, none is bundled."""
+"""Reads EUREQA's published schema (Li et al., 2024). Its rows are CC BY-NC 4.0, so none is bundled."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class _Row(BaseModel):
 
 
 def read_published(raw: Mapping[str, Any]) -> EUREQATask:
-    """The task of a row of EUREQA.
+    """Return the task of a row of EUREQA.
 
     Masks and entities run from the head of the chain to its leaf: mask ``i`` stands for entity ``i``, the first five
-    are asked for, the sixth is the leaf that is revealed, and what comes after it is not read. A row in another order
-    cannot be told from its fields and must be put in this one first.
+    are asked for, the sixth is the leaf, and the rest is ignored. A row does not say which order it is in, so one in
+    another order must be reordered first.
 
     Raises:
         BadRow: Another schema.

@@ -1,4 +1,4 @@
-"""Routes for supervised warm starts: shortest ones, direct or through a random waypoint, within the budget."""
+"""Routes for supervised warm starts: shortest paths to the exit, direct or through a random waypoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vpo_envs.tasks.maze.task import MazeTask, cells_of, geometry, move_between,
 
 
 def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detours: float = 1.0) -> list[str]:
-    """``count`` routes over ``UDLR`` that reach the exit within the budget.
+    """Return ``count`` routes over ``UDLR`` that reach the exit within the budget.
 
     Each is a shortest path to the exit, or one to a random waypoint and from there to the exit; ties are broken at
     random.
@@ -18,7 +18,7 @@ def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detou
     Args:
         task: The maze.
         rng: Source of randomness.
-        count: How many routes; they may repeat.
+        count: Number of routes; they may repeat.
         detours: Probability that a route goes through a waypoint.
     """
     source = random.Random(int.from_bytes(rng.bytes(16)))
@@ -48,7 +48,7 @@ def _distances(goal: int, passable: int, width: int) -> dict[int, int]:
 def _descend(
     source: random.Random, cell: int, distances: dict[int, int], neighbours: tuple[tuple[int, ...], ...], width: int
 ) -> str:
-    """A random shortest path from ``cell`` to where ``distances`` is 0, as moves."""
+    """Return the moves of a random shortest path from ``cell`` to the cell where ``distances`` is 0."""
     moves = []
     while distances[cell]:
         nearer = [c for c in neighbours[cell] if distances.get(c, -1) == distances[cell] - 1]

@@ -1,14 +1,14 @@
 """The exact front of a maze: every outcome that no other route beats, each with a route that attains it.
 
-A route matters through what it collects, which lava it enters and how long it is. So for each set of lava cells that a
-route may enter, the shortest walks between start, items and exit are found by flooding, and a dynamic programme over
-subsets of items (Held and Karp, 1962) gives the shortest route that collects at least each subset. Collecting more on
-the way never hurts, so filtering these by dominance leaves exactly the front.
+Only what a route collects, which lava it enters and how long it is count. For each set of lava cells that a route may
+enter, flooding finds the shortest walks between start, items and exit, and a dynamic programme over subsets of items
+(Held and Karp, 1962) finds the shortest route that collects at least each subset. Collecting more on the way never
+hurts, so the non-dominated ones among these are exactly the front.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vpo_envs.core import UnknownFront
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.maze.scoring import MazeOutcome, walk
-from vpo_envs.tasks.maze.task import Board, MazeTask, cells_of, move_between
+from vpo_envs.tasks.maze.task import Board, MazeTask, cells_of, move_between, rings
 
 MAX_ITEMS = 13
 MAX_LAVA = 8
@@ -26,13 +26,13 @@ Distances = NDArray[np.int16]
 
 
 def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
-    """All outcomes at the exit that no other route beats in every fact, each with a route over ``UDLR``.
+    """Return all outcomes at the exit that no other route beats in every fact, each with a route over ``UDLR``.
 
     The facts are gold and diamonds collected, the bonus tile (more is better), lava entered and steps (fewer is
-    better). Without any route to the exit within the budget all routes are worth the same, and one move stands for all.
+    better). If no route reaches the exit within the budget, all score the same, and one move stands for all.
 
     Raises:
-        UnknownFront: The maze has more items or lava than exact search can take.
+        UnknownFront: The maze has too many items or lava cells for exact search.
     """
     board = task.board
     items = cells_of(board.gold | board.diamond | board.bonus)
@@ -54,7 +54,7 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
 
 
 def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distances]:
-    """Sets of lava cells worth allowing, and the distances between points of interest under each.
+    """Return the sets of lava cells worth allowing, and the distances between points of interest under each.
 
     Returns:
         The sets, and distances (sets, items + 1, items + 1): rows are items then start, columns items then exit.
@@ -73,14 +73,14 @@ def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distan
             [_flood(source, goals, safe | allowed, board) for source in [*items, board.start]], dtype=np.int16
         )
         tables[subset] = table
-        # A set that shortens nothing against one of its subsets only adds lava.
+        # A set that shortens nothing compared with one of its subsets only adds lava.
         if not any(subset >> i & 1 and np.array_equal(table, tables[subset ^ 1 << i]) for i in range(len(lava))):
             useful.append((allowed, table))
     return [allowed for allowed, _ in useful], np.stack([table for _, table in useful])
 
 
 def _flood(source: int, goals: list[int], passable: int, board: Board) -> list[int]:
-    """Distances from ``source`` to each goal, never passing through the exit."""
+    """Return the distances from ``source`` to each goal without passing through the exit."""
     if not passable >> source & 1:
         return [FAR] * len(goals)
     width = board.width
@@ -107,7 +107,7 @@ def _flood(source: int, goals: list[int], passable: int, board: Board) -> list[i
 
 
 def _shortest_collecting(distances: Distances) -> Distances:
-    """``lengths[a, subset, last]``: fewest steps from the start through all of ``subset`` to its item ``last``."""
+    """Return ``lengths[a, subset, last]``: fewest steps from the start through ``subset`` to its item ``last``."""
     sets, count = distances.shape[0], distances.shape[1] - 1
     lengths = np.full((sets, 1 << count, count), FAR, dtype=np.int16)
     between, from_start = distances[:, :count, :count], distances[:, count, :count]
@@ -127,7 +127,7 @@ def _shortest_collecting(distances: Distances) -> Distances:
 def _best_by_facts(
     board: Board, items: list[int], lava_sets: list[int], totals: Distances, budget: int
 ) -> list[tuple[int, int]]:
-    """Indices (lava set, subset of items) of the front: one for each non-dominated combination of facts."""
+    """Return indices (lava set, subset of items) of the front, one per non-dominated combination of facts."""
     subsets = np.arange(totals.shape[1])
 
     def count_in(cell_set: int) -> NDArray[np.int64]:
@@ -136,7 +136,7 @@ def _best_by_facts(
 
     gold, diamonds, bonus = count_in(board.gold), count_in(board.diamond), count_in(board.bonus)
     lava = np.array([allowed.bit_count() for allowed in lava_sets])
-    # A stable sort by length puts the shortest of each combination of facts first, where np.unique finds it.
+    # A stable sort by length puts the shortest route of each combination of facts first, where np.unique finds it.
     combination = ((gold * 16 + diamonds) * 16 + bonus)[None, :] * 16 + lava[:, None]
     by_length = np.argsort(totals, axis=None, kind="stable")
     by_length = by_length[totals.ravel()[by_length] <= budget]
@@ -149,7 +149,7 @@ def _best_by_facts(
 
 
 def _route(board: Board, items: list[int], allowed: int, distances: Distances, lengths: Distances, subset: int) -> str:
-    """A route with the length that the programme found, traced back from the exit."""
+    """Return a route of the length that the programme found, traced back from the exit."""
     stops = [board.exit]
     if subset:
         last = int(np.argmin(lengths[subset] + distances[:-1, -1]))
@@ -167,19 +167,13 @@ def _route(board: Board, items: list[int], allowed: int, distances: Distances, l
 
 
 def _leg(source: int, goal: int, passable: int, board: Board) -> str:
-    """A shortest walk between two cells that passes the exit only at its end."""
+    """Return a shortest walk between two cells that visits the exit only at its end."""
     width = board.width
     inner = passable & ~(1 << board.exit)
-    layers = [1 << source]
-    reached = layers[0]
-    while not layers[-1] >> goal & 1:
-        frontier = layers[-1] & inner
-        frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
-        reached |= frontier
-        layers.append(frontier)
+    layers = list(takewhile(lambda ring: not ring >> goal & 1, rings(source, inner | 1 << goal, width)))
     moves = []
     cell = goal
-    for layer in reversed(layers[:-1]):
+    for layer in reversed(layers):
         near = (cell - width, cell + width, cell - 1, cell + 1)
         before = next(c for c in near if c >= 0 and (layer & inner) >> c & 1)
         moves.append(move_between(before, cell, width))

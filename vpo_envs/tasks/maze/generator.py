@@ -1,9 +1,9 @@
 """Random mazes: the paper's geometry, its knobs, and presets.
 
-The geometry (arXiv 2605.22817): a randomised growth over the cells of a square, in which a cell opens only if exactly
-one of its four neighbours is open; then some further walls are opened. Start and exit lie on opposite corners of a
-random diagonal, the other two corners are the gold and the diamond zone, and the step budget is the longer of the
-shortest routes through one of those corners, plus some slack.
+The geometry (arXiv 2605.22817): cells of a square open one by one at random, each only if exactly one of its four
+neighbours is open; then some further walls are opened. Start and exit lie on opposite corners of a random diagonal, the
+other two corners are the gold and the diamond zone, and the step budget is the longer of the shortest routes through
+those corners, plus some slack.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class MazeConfig(BaseModel):
     size: int = Field(9, ge=5, le=MAX_SIZE, description="rows and columns of the grid")
     opened: Range = Field((18, 28), description="further walls opened after the growth: fewer is denser")
     zone_radius: int = Field(
-        2, ge=1, description="Manhattan radius of the gold and the diamond zone about their corners"
+        2, ge=1, description="Manhattan radius of the gold and the diamond zone around their corners"
     )
     gold: Range = Field((3, 5), description="gold items")
     diamonds: Range = Field((3, 5), description="diamonds")
     lava: Range = Field((3, 5), description="lava tiles")
     lava_placement: Literal["centre", "ring"] = Field(
-        "centre", description="lava in the inner 5 by 5, or on the ring of cells just around the two zones"
+        "centre", description="lava in the inner 5 by 5, or on the ring of cells around the two zones"
     )
     bonus: bool = Field(True, description="whether the centre is a bonus tile")
-    slack: int = Field(7, ge=0, description="steps of the budget beyond the longer route through one zone's corner")
+    slack: int = Field(7, ge=0, description="steps of the budget beyond the longer route through a zone's corner")
     exclusive: bool = Field(True, description="reject a maze in which one route can visit both zones' corners")
     safe_path: bool = Field(True, description="reject a maze without a route to the exit that avoids lava")
     conflict: float = Field(
-        0.0, ge=0.0, lt=1.0, description="certify by the exact front that a set of three beats one route by this E_w"
+        0.0, ge=0.0, lt=1.0, description="certify by the exact front that three routes beat one by this much in E_w"
     )
 
 
@@ -79,13 +79,13 @@ PRESETS: dict[str, MazeConfig] = {
         exclusive=False,
     ),
 }
-"""``paper``: the paper's 9×9 maze. ``conflict``: three routes truly pay. ``embedded``: the bundled tiny model's."""
+"""``paper``: the paper's 9×9 maze. ``conflict``: three routes beat one. ``embedded``: for the bundled tiny model."""
 
 
 def split_of_layout(passable: int) -> Split:
-    """The split that a layout of open cells belongs to: half to train, a quarter each to validation and test.
+    """Return the split of a layout of open cells: half go to train, a quarter each to validation and test.
 
-    The split is a function of the layout, so no two splits can share a maze, whatever the seeds.
+    It is a function of the layout, so no two splits share a maze whatever the seeds.
     """
     mixed = (passable * 0x9E3779B97F4A7C15F39CC0605CEDC835) >> 7
     bits = (mixed ^ (mixed >> 64)) % 1_000_003 & 3
@@ -96,7 +96,7 @@ def draw_maze(rng: np.random.Generator, config: MazeConfig, split: Split) -> Maz
     """Draw a maze of ``split``: a function of the generator's state, the configuration and the split.
 
     Raises:
-        ValueError: No maze of this configuration was found in many tries.
+        ValueError: No maze of this configuration was found in ``MAX_TRIES`` tries.
     """
     # Python's generator draws single numbers ten times faster than NumPy's.
     source = random.Random(int.from_bytes(rng.bytes(16)))
@@ -177,7 +177,7 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
 
 
 def _grow(source: random.Random, size: int, opened: tuple[int, int]) -> int:
-    """The set of open cells after the growth and the further openings."""
+    """Return the set of open cells after the growth and the further openings."""
     cells, neighbours = geometry(size)
     uniform = source.random
     first = cells[int(uniform() * len(cells))]
@@ -190,7 +190,7 @@ def _grow(source: random.Random, size: int, opened: tuple[int, int]) -> int:
     for cell in neighbours[first]:
         open_beside[cell] = 1
     while frontier:
-        # Swap-remove keeps each draw O(1). A cell with two open neighbours never gets back to one.
+        # Swap-remove keeps each draw O(1). A cell with two open neighbours never has one again.
         i = int(uniform() * len(frontier))
         cell = frontier[i]
         frontier[i] = frontier[-1]
@@ -211,7 +211,7 @@ def _grow(source: random.Random, size: int, opened: tuple[int, int]) -> int:
 
 
 def _within(size: int, corner: int, low: int, high: int) -> list[int]:
-    """Cells whose Manhattan distance from ``corner`` lies in [low, high]."""
+    """Return the cells whose Manhattan distance from ``corner`` lies in [low, high]."""
     width = size + 1
     row, column = divmod(corner, width)
     return [

@@ -1,4 +1,4 @@
-"""A maze with routes drawn on it: as text for a terminal, and as a picture."""
+"""Draws a maze and routes through it, as text for a terminal and as a picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
 TEXT_WIDTH = 100
-"""Panels of the text form stand side by side up to this width."""
+"""Panels of the text form are placed side by side up to this width."""
 
 # Lines through a cell's middle, by the set of sides that they touch: up 1, down 2, left 4, right 8.
 LINES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
@@ -34,7 +34,7 @@ ROUTE_COLOURS: tuple[Colour, ...] = (
     (86, 180, 233),
     (60, 60, 60),
 )
-"""From the palette of Okabe and Ito (2008), which readers of every kind of colour vision can tell apart."""
+"""From the palette of Okabe and Ito (2008), which is safe for colour-blind readers."""
 PAPER, FLOOR, GRID, STONE, INK = (255, 255, 255), (248, 247, 243), (226, 224, 216), (63, 68, 78), (40, 42, 48)
 COIN, COIN_RIM, GEM, GEM_RIM = (247, 211, 60), (176, 132, 0), (196, 232, 250), (30, 96, 145)
 MAGMA, MAGMA_LIGHT, STAR = (122, 32, 24), (255, 176, 59), (150, 110, 190)
@@ -42,14 +42,14 @@ MAGMA, MAGMA_LIGHT, STAR = (122, 32, 24), (255, 176, 59), (150, 110, 190)
 CELL = 48
 """Pixels per cell of the picture."""
 SCALE = 3
-"""The picture is drawn this much larger and then shrunk, which smooths its edges."""
+"""The picture is drawn this many times larger and then shrunk, which smooths edges."""
 
 # Lengths in cells: half a badge of start or exit, a line of the legend, its letters, and its sample of the colour.
 BADGE, LINE, LETTER, SAMPLE = 0.27, 0.5, 0.3, 0.8
 
 
 def outcome_line(task: MazeTask, route: str | None) -> str:
-    """What became of a route, in a line."""
+    """Return the result of a route in one line."""
     if route is None:
         return "no route"
     outcome = walk(task, route)
@@ -66,11 +66,11 @@ def outcome_line(task: MazeTask, route: str | None) -> str:
 
 
 def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
-    """The maze as text, once for each route with a line along it, side by side; and what became of each route.
+    """Return the maze as text, once per route with a line along it, and the result of each route.
 
     Args:
         task: The maze.
-        routes: Routes over ``UDLR``; ``None`` where an answer holds none. Without routes the bare maze is drawn.
+        routes: Routes over ``UDLR``; ``None`` for an answer without one. Without routes the bare maze is drawn.
     """
     panels = [_panel(task, route or "") for route in routes] or [_panel(task, "")]
     titles = [f" route {number}" for number in range(1, len(routes) + 1)] or [""]
@@ -91,7 +91,7 @@ def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
 
 
 def _panel(task: MazeTask, route: str) -> list[str]:
-    """The framed maze, two characters per cell, the second one for a line to the next cell."""
+    """Return the framed maze, two characters per cell, the second one for a line to the next cell."""
     sides = dict.fromkeys(cells_along(task, route), 0)
     for cell, following in pairwise(cells_along(task, route)):
         if cell != following:
@@ -141,14 +141,14 @@ class _Pen(NamedTuple):
 
 
 def render_rgb(task: MazeTask, routes: Sequence[str | None]) -> NDArray[np.uint8]:
-    """The maze as a picture with every route as a coloured line, and below it what became of each.
+    """Return a picture of the maze with every route as a coloured line, and below it the result of each.
 
     Routes run beside each other where they share cells. An arrow ends a route at the exit, a cross one that does not
     get there.
 
     Args:
         task: The maze.
-        routes: Routes over ``UDLR``; ``None`` where an answer holds none.
+        routes: Routes over ``UDLR``; ``None`` for an answer without one.
 
     Returns:
         Array (height, width, 3) of uint8.
@@ -204,7 +204,7 @@ def _draw_ground(pen: _Pen, x: float, y: float, symbol: str) -> None:
 
 
 def _draw_thing(pen: _Pen, x: float, y: float, symbol: str) -> None:
-    """What lies on a cell, above the routes, so that no line hides it."""
+    """Draw what lies on a cell, above the routes, so that no line hides it."""
     if symbol == GOLD:
         pen.disc(x, y, 0.27, COIN, COIN_RIM)
         pen.disc(x, y, 0.17, COIN, COIN_RIM)
@@ -227,7 +227,7 @@ def _draw_thing(pen: _Pen, x: float, y: float, symbol: str) -> None:
 
 
 def _draw_route(pen: _Pen, task: MazeTask, route: str, number: int, count: int, left: float, top: float) -> None:
-    """A route, moved along the diagonal by its number so that routes through the same cells lie side by side."""
+    """Draw a route, shifted along the diagonal by its number so that routes through the same cells do not overlap."""
     cells = cells_along(task, route)
     gap = min(0.16, 0.46 / max(1, count - 1))
     shift = (number - (count - 1) / 2) * gap

@@ -1,7 +1,9 @@
-"""The paper's four objectives of the maze: in their linear form, in the form of its code, and nearly collinear."""
+"""The outcome of a route, and the objectives: linear as in the paper, convex as in its code, and nearly collinear."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from vpo_envs.core import Objective
@@ -10,26 +12,27 @@ from vpo_envs.tasks.maze.task import MAX_SIZE, Board, MazeTask
 
 
 def completion(outcome: MazeOutcome) -> float:
-    """1 at the exit."""
+    """Return 1 at the exit, else 0."""
     return 1.0 if outcome.reached_exit else 0.0
 
 
 def gold(outcome: MazeOutcome) -> float:
-    """Share of the gold collected; 1 where there is none."""
+    """Return the share of the gold collected; 1 if there is none."""
     return outcome.gold / outcome.gold_total if outcome.gold_total else 1.0
 
 
 def diamond(outcome: MazeOutcome) -> float:
-    """Share of the diamonds collected; 1 where there are none."""
+    """Return the share of the diamonds collected; 1 if there are none."""
     return outcome.diamonds / outcome.diamonds_total if outcome.diamonds_total else 1.0
 
 
 def avoid_lava(outcome: MazeOutcome) -> float:
-    """Share of the lava cells not stepped on; 1 where there are none."""
+    """Return the share of the lava cells not stepped on; 1 if there are none."""
     return 1.0 - outcome.lava / outcome.lava_total if outcome.lava_total else 1.0
 
 
-def _with_bonus(share: float, outcome: MazeOutcome) -> float:
+def _with_bonus(share_of: Callable[[MazeOutcome], float], outcome: MazeOutcome) -> float:
+    share = share_of(outcome)
     return min(1.0, share * share * (1.5 if outcome.bonus else 1.0))
 
 
@@ -40,49 +43,43 @@ LINEAR: tuple[Objective, ...] = (
     Objective("avoid_lava", "Share of the lava cells not stepped on", avoid_lava),
 )
 
+# A partial, unlike a lambda, can be pickled with its environment.
 CONVEX_BONUS: tuple[Objective, ...] = (
     LINEAR[0],
-    Objective(
-        "gold", "Squared share of the gold, half as much again with the bonus tile", lambda o: _with_bonus(gold(o), o)
-    ),
-    Objective(
-        "diamond",
-        "Squared share of the diamonds, half as much again with the bonus tile",
-        lambda o: _with_bonus(diamond(o), o),
-    ),
+    Objective("gold", "Squared share of the gold, times 1.5 with the bonus tile", partial(_with_bonus, gold)),
+    Objective("diamond", "Squared share of the diamonds, times 1.5 with the bonus tile", partial(_with_bonus, diamond)),
     LINEAR[3],
 )
 
 ALIGNMENT = 0.9
-"""How much of every aligned objective is the mean of the linear four."""
+"""Weight of the mean of the linear four in every aligned objective."""
 
 
-def _aligned(objective: Objective) -> Objective:
-    """The objective pulled towards the mean of all four, whose own mean it therefore leaves as it is."""
-
-    def score(outcome: MazeOutcome) -> float:
-        mean = sum(linear.score(outcome) for linear in LINEAR) / len(LINEAR)
-        return ALIGNMENT * mean + (1 - ALIGNMENT) * objective.score(outcome)
-
-    return Objective(objective.name, f"{objective.description}: a tenth; the rest is the mean of all four", score)
+def _aligned(objective: Objective, outcome: MazeOutcome) -> float:
+    mean = sum(linear.score(outcome) for linear in LINEAR) / len(LINEAR)
+    return ALIGNMENT * mean + (1 - ALIGNMENT) * objective.score(outcome)
 
 
-ALIGNED: tuple[Objective, ...] = tuple(_aligned(objective) for objective in LINEAR)
+ALIGNED: tuple[Objective, ...] = tuple(
+    Objective(o.name, f"{o.description}: a tenth; the rest is the mean of all four", partial(_aligned, o))
+    for o in LINEAR
+)
+"""The linear objectives pulled towards their mean, which stays the same."""
 
 
 def reward_vector(outcome: MazeOutcome) -> tuple[float, ...]:
-    """The linear objectives of an outcome: all zero unless the exit is reached."""
+    """Return the linear objectives of an outcome, all zero unless the exit is reached."""
     if not outcome.reached_exit:
         return (0.0,) * len(LINEAR)
     return tuple([objective.score(outcome) for objective in LINEAR])
 
 
 class MazeOutcome(NamedTuple):
-    """The facts about one route; what an objective of the maze looks at."""
+    """The facts about one route that the objectives look at."""
 
     reached_exit: bool
     steps: int
-    """Steps taken, blocked ones included, until the exit or the end of the route or of the budget."""
+    """Steps taken, blocked ones included."""
     max_steps: int
     """The step budget."""
     gold: int
@@ -155,7 +152,7 @@ def until_exit(task: MazeTask, route: str) -> str:
 
 
 def cells_along(task: MazeTask, route: str) -> list[int]:
-    """The cells of a walk, the start first, as :func:`walk` takes it."""
+    """Return the cells of the walk along ``route``, the start first."""
     board = task.board
     cells = [board.start]
     for move in route[: task.budget]:

@@ -1,4 +1,4 @@
-"""``vpo/MazeSteps-v0``: the maze one move at a time, for ordinary multi-objective reinforcement learning."""
+"""``vpo/MazeSteps-v0``: the maze one move at a time, for multi-objective reinforcement learning without text."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ## Description
 
-    The same mazes, rules and objectives as in ``MazeEnv``, where a whole route is one answer.
-    Here the route is made move by move, and the undiscounted return of an episode is the reward vector of its route.
+    The same mazes, rules and objectives as in ``MazeEnv``, where an answer is a whole route. Here the route is built
+    move by move, and the undiscounted return of an episode is the reward vector of its route.
 
     ## Action space
 
@@ -54,14 +54,14 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     | 11 | everywhere the number of steps left divided by the number of cells, at most 1 |
     | 12 | everywhere the share of the step budget that is left |
 
-    All that rewards and episode end depend on is in it, so the process is Markov (but for the exact number of steps
-    left, as long as there are more of them than cells).
+    Rewards and episode end depend on nothing else, so the process is Markov (except for the exact number of steps left
+    while it exceeds the number of cells).
 
     ## Rewards
 
-    Vectors (d,) of float32, with the objectives of ``MazeEnv``. **Every step but the last of an episode gives zeros.**
-    The whole vector counts only for a route that reaches E within the budget, so what the agent has collected can be
-    paid out at the exit and no sooner; an episode that ends elsewhere has return zero.
+    Vectors (d,) of float32, with the objectives of ``MazeEnv``. **Every step but the last of an episode earns zeros.**
+    Only a route that reaches E within the budget earns anything, so the reward for what the agent has collected comes
+    at the exit; an episode that ends elsewhere has return zero.
 
     ``pareto_front(gamma)`` is the exact front of the current maze in discounted returns, as in MO-Gymnasium.
 
@@ -72,9 +72,9 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ## Episode end
 
-    ``terminated`` on E, and when the step budget is used up. The budget is a rule of the maze and stands in the
-    observation, so running out of it is a true end, after which no reward can come, and not a truncation, after which
-    a learner would have to bootstrap. ``truncated`` is never set.
+    ``terminated`` on E, and when the step budget is used up. The budget is a rule of the maze and part of the
+    observation, so exhausting it is a true end without further reward, and not a truncation after which a learner would
+    have to bootstrap. ``truncated`` is never set.
 
     ## Information
 
@@ -96,7 +96,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's form
     maze_type: ClassVar[type[MazeEnv]] = MazeEnv
-    """The environment whose rules and objectives these are; a subclass may name another."""
+    """The environment that defines the rules and objectives; a subclass may name another."""
 
     def __init__(
         self,
@@ -184,13 +184,13 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         return self._observation(task), np.array(paid, dtype=np.float32), self._over, False, info
 
     def pareto_front(self, gamma: float = 1.0, *, task: MazeTask | None = None) -> list[NDArray[np.float32]]:
-        """The exact Pareto front of ``task`` (the current one where ``None``) in discounted returns.
+        """Return the exact Pareto front of a maze in discounted returns.
 
         A route of n steps is paid in its last one, which discounts its vector by gamma^(n − 1).
 
         Args:
             gamma: Discount in [0, 1].
-            task: A maze.
+            task: The maze; the current one if ``None``.
 
         Returns:
             Vectors of shape (d,).
@@ -211,7 +211,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         return [vector.astype(np.float32) for vector, kept in zip(returns, keep, strict=True) if kept]
 
     def render(self) -> Any:
-        """The maze and the route so far: text, or a picture (height, width, 3) of uint8."""
+        """Return the maze and the route so far: text, or a picture (height, width, 3) of uint8."""
         from vpo_envs.tasks.maze.render import render_ansi, render_rgb
 
         if self.render_mode is None:
@@ -239,7 +239,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
 
 def _layout(task: MazeTask) -> NDArray[np.float32]:
-    """The planes of a maze that does not change, before anything is visited."""
+    """Return the planes of a maze before anything is visited; most of them never change."""
     planes = np.zeros((len(PLANES), task.size, task.size), dtype=np.float32)
     symbols = np.array([list(row) for row in task.rows])
     planes[PLANES.index("wall")] = symbols == WALL

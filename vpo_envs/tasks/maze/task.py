@@ -1,11 +1,12 @@
-"""The maze as an instance, and the grid arithmetic that everything else about mazes rests on.
+"""A maze as an instance, and grid arithmetic for simulation and search.
 
-Cells are numbered row by row on a board that is one column wider than the maze: the extra column is always wall, so a
-step off the right edge cannot come in again on the left. A set of cells is an integer with one bit per cell.
+Cells are numbered row by row on a board that is one column wider than the maze. The extra column is always wall, so a
+step off the right edge cannot wrap around to the left. A set of cells is an integer with one bit per cell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ MAX_SIZE = 32
 
 
 class MazeTask(Task):
-    """One maze."""
+    """A square maze and its step budget."""
 
     rows: tuple[str, ...]
     """The square grid, one string per row.
@@ -28,7 +29,7 @@ class MazeTask(Task):
     The symbols are ``. S E G D L # B`` for open, start, exit, gold, diamond, lava, wall and bonus.
     """
     budget: int
-    """Most steps that a route may take."""
+    """Maximum number of steps of a route."""
 
     @field_validator("rows")
     @classmethod
@@ -56,7 +57,7 @@ class MazeTask(Task):
 
     @property
     def size(self) -> int:
-        """Rows, and columns, of the grid."""
+        """Number of rows, and of columns."""
         return len(self.rows)
 
     @cached_property
@@ -82,22 +83,22 @@ class Board(NamedTuple):
     diamond_count: int
     lava_count: int
     marks: list[int]
-    """``marks[cell]``: the set of that cell alone if something lies on it, else the empty set."""
+    """``marks[cell]``: the set of that cell alone if it has an item, lava or the bonus, else the empty set."""
     after: dict[str, list[int]]
-    """``after[move][cell]``: where ``move`` leads from ``cell``; a blocked move stays."""
+    """``after[move][cell]``: the cell that ``move`` leads to from ``cell``; a blocked move stays."""
 
 
 class Geometry(NamedTuple):
-    """What all boards of one size share."""
+    """The cells and neighbours of boards of one size."""
 
     cells: tuple[int, ...]
     neighbours: tuple[tuple[int, ...], ...]
-    """Per board cell, the cells beside it that lie on the maze."""
+    """For each cell of the board, its neighbours in the maze."""
 
 
 @lru_cache(maxsize=MAX_SIZE)
 def geometry(size: int) -> Geometry:
-    """Cells and neighbours of a board of ``size``."""
+    """Return the cells and neighbours of a board of ``size``."""
     width = size + 1
     cells = tuple(row * width + column for row in range(size) for column in range(size))
     on_maze = set(cells)
@@ -110,7 +111,7 @@ def geometry(size: int) -> Geometry:
 
 @lru_cache(maxsize=MAX_SIZE)
 def _moves_without_walls(size: int) -> dict[str, list[int]]:
-    """Where each move leads from each cell of a board that has no walls; not to be written to."""
+    """Return where each move leads from each cell of a board without walls; shared, so do not modify it."""
     width = size + 1
     cells = range(size * width)
     return {
@@ -132,7 +133,7 @@ def compile_board(rows: tuple[str, ...]) -> Board:
         for cell in _places(text, symbol):
             marks[cell] = 1 << cell
             sets[symbol] |= marks[cell]
-    # Mazes have few walls, so copying the moves of the empty board and blocking some is the quick way.
+    # Mazes have few walls, so it is fastest to copy the moves of the empty board and block some.
     after = {move: cells.copy() for move, cells in _moves_without_walls(len(rows)).items()}
     up, down, left, right = after.values()
     passable = (1 << count) - 1
@@ -174,7 +175,7 @@ def _places(text: str, symbol: str) -> list[int]:
 
 
 def cells_of(cell_set: int) -> list[int]:
-    """The cells of a set, in ascending order."""
+    """Return the cells of a set in ascending order."""
     cells = []
     while cell_set:
         lowest = cell_set & -cell_set
@@ -183,32 +184,24 @@ def cells_of(cell_set: int) -> list[int]:
     return cells
 
 
-def rings(start: int, passable: int, width: int) -> list[int]:
-    """Breadth-first search: the i-th entry is the set of cells at distance i from ``start``, within ``passable``."""
+def rings(start: int, passable: int, width: int) -> Iterator[int]:
+    """Search breadth first: yield the sets of cells at distance 0, 1, 2, … from ``start`` within ``passable``."""
     reached = frontier = 1 << start
-    found = [frontier]
-    while True:
+    while frontier:
+        yield frontier
         frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
-        if not frontier:
-            return found
         reached |= frontier
-        found.append(frontier)
 
 
 def distance(start: int, goal: int, passable: int, width: int) -> int | None:
-    """Length of a shortest path from ``start`` to ``goal`` within ``passable``, or ``None`` where there is none."""
-    reached = frontier = 1 << start
+    """Return the length of a shortest path from ``start`` to ``goal`` within ``passable``; ``None`` without any."""
     target = 1 << goal
-    steps = 0
-    while frontier:
-        if frontier & target:
+    for steps, ring in enumerate(rings(start, passable, width)):
+        if ring & target:
             return steps
-        frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
-        reached |= frontier
-        steps += 1
     return None
 
 
 def move_between(cell: int, following: int, width: int) -> str:
-    """The move that leads from a cell to the one beside it."""
+    """Return the move that leads from a cell to its neighbour."""
     return {-width: "U", width: "D", -1: "L", 1: "R"}[following - cell]

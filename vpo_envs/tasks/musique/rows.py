@@ -1,4 +1,4 @@
-"""MuSiQue's published schema (Trivedi et al., 2022), read and written."""
+"""Reads and writes MuSiQue's published schema (Trivedi et al., 2022)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class _Row(_Published):
 
 
 def read_published(raw: Mapping[str, Any]) -> MuSiQueTask:
-    """The task of a row of MuSiQue-Ans.
+    """Return the task of a row of MuSiQue-Ans.
 
     Aliases may be null; blank or repeated ones are dropped.
 
     Raises:
-        BadRow: Another schema, or the question has no answer in its paragraphs, as some in MuSiQue-Full.
+        BadRow: Another schema, or an unanswerable question, as in MuSiQue-Full.
         ValidationError: The row does not fit the schema.
     """
     if "paragraphs" not in raw and "question_decomposition" not in raw:
@@ -65,7 +65,7 @@ def read_published(raw: Mapping[str, Any]) -> MuSiQueTask:
 
 
 def write_published(task: MuSiQueTask) -> dict[str, Any]:
-    """A task as a row of MuSiQue-Ans; the schema has no place for a cap on citations."""
+    """Return a task as a row of MuSiQue-Ans, without its cap on citations, which the schema does not have."""
     support = set(task.support)
     return {
         "id": task.id,

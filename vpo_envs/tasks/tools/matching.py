@@ -1,4 +1,4 @@
-"""How far calls agree: values by type, arguments by key, calls by optimal assignment."""
+"""Compares calls: values by type, arguments by key, calls by optimal assignment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Arguments = Mapping[str, Any]
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?", re.ASCII)
 TOKEN = re.compile(r"(?:(?<!\w)-(?=\d))?\w+(?:[-./:@'’+&]\w+)*|[^\w\s.,:;!?'\"()-]")
-"""A word, a number with its sign, a date, a code or an address as a whole; or a symbol that is no punctuation mark."""
+"""A word, a number with its sign, a date, a code or an address as a whole; or a symbol other than punctuation."""
 RUN = 5
 """This many words in a row that another text has too are copied."""
 DIGITS = frozenset("0123456789")
@@ -131,7 +131,7 @@ def _assign(scores: list[list[float]]) -> list[tuple[int, int]]:
 
 
 def _number(value: Any) -> int | float | None:
-    """The number that a value is or spells, but for booleans."""
+    """Return the number that a value is or spells; ``None`` for others and for booleans."""
     if isinstance(value, str):
         # Nearly every string is told from a number by its end.
         if value[-1:] not in DIGITS or not NUMBER.fullmatch(value):

@@ -11,11 +11,11 @@ from vpo_envs.core import Task
 from vpo_envs.tasks.tools.matching import passages, tokens
 
 MAX_CALLS = 64
-"""Most calls of one attempt."""
+"""Maximum number of calls of one attempt."""
 NUM_REQUESTS = 4
-"""Sub-requests of a task in conflict mode."""
+"""Number of sub-requests of a task in conflict mode."""
 MAX_DEPTH = 32
-"""Deepest nesting of a call's arguments."""
+"""Maximum nesting depth of a call's arguments."""
 
 
 class Frozen(BaseModel):
@@ -43,11 +43,11 @@ class Offer(Frozen):
     price: int = Field(ge=1)
     """Credits that a call costs."""
     accuracy: float = Field(gt=0.0, le=1.0)
-    """What the tool's result is worth."""
+    """Score of the sub-request if this tool serves it."""
 
 
 class SubRequest(Frozen):
-    """One thing that the user wants, and the tools that can do it."""
+    """One part of the request, and the tools that can do it."""
 
     arguments: dict[str, JsonValue]
     offers: tuple[Offer, ...] = Field(min_length=1)
@@ -59,7 +59,7 @@ class SubRequest(Frozen):
 
 
 class Market(Frozen):
-    """Sub-requests that together cost more than there is to spend."""
+    """Sub-requests that together cost more than the budget."""
 
     requests: tuple[SubRequest, ...] = Field(min_length=NUM_REQUESTS, max_length=NUM_REQUESTS)
     budget: int = Field(ge=1)
@@ -75,7 +75,7 @@ class Market(Frozen):
 
     @cached_property
     def prices(self) -> dict[str, int]:
-        """Price of a call by tool."""
+        """Price of a call to each tool."""
         return {offer.tool: offer.price for request in self.requests for offer in request.offers}
 
 
@@ -91,9 +91,9 @@ class ToolsTask(Task):
     dialogue: str = Field(min_length=1)
     """The conversation so far, ending with the user's turn."""
     calls: tuple[ToolCall, ...] = Field((), max_length=MAX_CALLS)
-    """The gold calls; empty where no call is wanted."""
+    """The gold calls; empty if no call is wanted."""
     reply: str | None = None
-    """A good reply, where no call is wanted."""
+    """The gold reply, if no call is wanted."""
     mention: tuple[str, ...] = ()
     """What a reply must say."""
     avoid: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class ToolsTask(Task):
 
     @cached_property
     def gold(self) -> dict[str, list[dict[str, JsonValue]]]:
-        """Arguments of the gold calls by tool."""
+        """Arguments of the gold calls to each tool."""
         grouped: dict[str, list[dict[str, JsonValue]]] = {}
         for call in self.calls:
             grouped.setdefault(call.name, []).append(call.parameters)
