@@ -203,11 +203,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
                 f"num_weights must be a power of two for the sobol sampler, got {self.num_weights}: "
                 "choose 64, 128 or 256, or weight_sampler iid"
             )
-        if self.answers_per_rollout > self.max_new_tokens:
-            raise ValueError(
-                f"{self.answers_per_rollout} answers do not fit into a response of max_new_tokens="
-                f"{self.max_new_tokens}: ask for fewer answers or allow more tokens"
-            )
+        check_room(self.answers_per_rollout, self.max_new_tokens)
         for name in ("split", "num_answers", "answers_as_steps", "render_mode"):
             if name in self.env_kwargs:
                 hint = "set num_answers" if name == "num_answers" else "leave it out"
@@ -259,6 +255,19 @@ class Job(NamedTuple):
 def usual_answers(method: str) -> int:
     """Return the answers per rollout of a method where ``num_answers`` is not set."""
     return 1 if estimator(method).answers == "single" else DEFAULT_SET_SIZE
+
+
+def check_room(num_answers: int, max_new_tokens: int) -> None:
+    """Check that a response has at least one token per answer.
+
+    Raises:
+        ValueError: It has not.
+    """
+    if num_answers > max_new_tokens:
+        raise ValueError(
+            f"{num_answers} answers do not fit into a response of max_new_tokens={max_new_tokens}: ask for fewer "
+            "answers or allow more tokens"
+        )
 
 
 def flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:

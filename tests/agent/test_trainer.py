@@ -29,6 +29,11 @@ from vpo_agent.trainer import Trainer
 MakeConfig = Callable[..., TrainConfig]
 
 
+def test_settings_that_are_not_checked_are_refused() -> None:
+    with pytest.raises(TypeError, match="Trainer takes a TrainConfig, got a dict: use make_config"):
+        Trainer({"steps": 2})  # type: ignore[arg-type]
+
+
 class Crash(Exception):
     """Stands for whatever ends a process."""
 

@@ -18,6 +18,16 @@ from vpo_envs import MazeEnv, VectorTextEnv
 from vpo_envs.text import format_answers
 from vpo_envs.vector import TextVectorEnv
 
+
+@pytest.mark.parametrize("mode", [None, "vector_entry_point"])
+def test_single_moves_are_copied_as_mo_gymnasium_does(mode: str | None) -> None:
+    envs = gym.make_vec("vpo/MazeSteps-v0", num_envs=3, vectorization_mode=mode, preset="embedded")
+    observations, _ = envs.reset(seed=5)
+    assert observations.shape == (3, 13, 6, 6)
+    rewards = envs.step(np.zeros(3, dtype=np.int64))[1]
+    assert rewards.shape == (3, 4)
+
+
 TEXT_ENVS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/") and "MazeSteps" not in env_id)
 RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</answer_2>", "", "\ud800<answer>?</answer>"]
 

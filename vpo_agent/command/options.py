@@ -105,7 +105,13 @@ def run(main: Callable[[], None]) -> None:
 def _make_parser(
     program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]
 ) -> Parser:
-    parser = Parser(prog=program, description=description, formatter_class=_HelpFormatter, allow_abbrev=False)
+    parser = Parser(
+        prog=program,
+        usage="%(prog)s [--preset NAME] [--config FILE] [--resume | --overwrite] [--SETTING VALUE ...]",
+        description=description,
+        formatter_class=_HelpFormatter,
+        allow_abbrev=False,
+    )
     default_name = next(name for name, preset in presets.items() if preset is usual)
     parser.add_argument(
         "--preset",

@@ -131,7 +131,9 @@ class Pool:
                 )
         # A damaged file has zipfile, zlib and NumPy raise half a dozen types, some of them plain RuntimeErrors.
         except Exception as error:
-            raise ValueError(f"cannot read the pool of answers {str(path)!r}: {error}") from error
+            no_pool = "it is damaged, or no pool that vpo eval or a run wrote"
+            reason = (error.strerror if isinstance(error, OSError) else None) or no_pool
+            raise ValueError(f"cannot read the pool of answers {str(path)!r}: {reason}") from error
 
 
 def counted(count: int, noun: str) -> str:

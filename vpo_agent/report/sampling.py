@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.config import TrainConfig, read_run_config
+from vpo_agent.config import TrainConfig, check_room, read_run_config
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
@@ -121,6 +121,7 @@ def _sample(
     for name in ("split", "num_answers"):
         if name in env_kwargs:
             raise ValueError(f"--env-kwargs must not hold {name!r}: give --{name.replace('_', '-')}")
+    check_room(chosen["num_answers"], chosen["max_new_tokens"])
     env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
     if options.pairs is not None:
         read_pairs(options.pairs, env.objective_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,17 @@ def test_prompts_that_the_model_cannot_read_are_said_with_the_way_out(
     way_out = json.loads(line.split("--env-kwargs ")[1].strip("'"))
     train_and_report(Job(letters_config(**settings, env_kwargs=way_out), resume=False, overwrite=False))
     assert "are unknown to the model" not in capsys.readouterr().out
+
+
+def test_responses_too_short_for_the_tags_are_said(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {"steps": 1, "prompts_per_step": 1, "rollouts_per_prompt": 2, "eval_prompts": 2, "eval_answers": 3}
+    train_and_report(Job(letters_config(**few, max_new_tokens=3), resume=False, overwrite=False))
+    out = capsys.readouterr().out
+    assert re.search(
+        r"^no response can hold 3 answers: their tags alone take \d+ tokens, and --max-new-tokens is 3$", out, re.M
+    )
 
 
 def test_a_finished_job_is_evaluated_and_reported_again(letters_config: MakeConfig) -> None:
