@@ -1,4 +1,4 @@
-"""The attention function that models get here: their usual one, but where tokens are laid out differently."""
+"""The attention function of policies: that of transformers, or one for packed rows and shared prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ try:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 except ImportError:
-    # Whatever works with a model comes by here: a transformers that is too old is said in one sentence.
+    # Everything that uses a model imports this module, so a transformers that is too old is reported here.
     check_libraries()
     raise
 
@@ -22,7 +22,7 @@ from vpo_agent.policy.packing import Packed, packed_attention
 from vpo_agent.policy.shared_prompts import SharedPrompts, shared_attention
 
 ATTENTION = "vpo"
-"""Its name."""
+"""Name of the attention function."""
 
 
 def attention(
@@ -36,24 +36,24 @@ def attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over a packed row, or over shared prompts; with neither, that of transformers.
+    """Compute attention over a packed row or over shared prompts; without either, that of transformers.
 
     Args:
         module: The attention layer.
         query: (rows, heads, tokens, width).
         key: (rows, key heads, tokens, width).
         value: (rows, key heads, tokens, width).
-        attention_mask: Not used for a packed row and shared prompts.
+        attention_mask: Not used with ``packed`` or ``shared``.
         packed: The layout of a packed row, see `vpo_agent.policy.packing`.
-        shared: Prompts that stand apart from the rows, see `vpo_agent.policy.shared_prompts`.
-        scaling: Of the scores; 1 / sqrt(width) where ``None``.
-        **kwargs: Whatever else a model hands over.
+        shared: Prompts stored apart from the rows, see `vpo_agent.policy.shared_prompts`.
+        scaling: Factor of the scores; ``None``: 1 / sqrt(width).
+        **kwargs: Other arguments of the model's attention.
 
     Returns:
         (rows, tokens, heads, width), and ``None`` in place of the attention weights.
 
     Raises:
-        NotImplementedError: Another layout, and an attention that is more than softmax over all tokens before.
+        NotImplementedError: ``packed`` or ``shared`` for an attention that is more than softmax over all tokens before.
     """
     if packed is None and shared is None:
         out: tuple[Tensor, None] = sdpa_attention_forward(
@@ -62,7 +62,7 @@ def attention(
         return out
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "sinks"):
         if kwargs.get(name) is not None:
-            raise NotImplementedError(f"attention over another layout does not know {name}")
+            raise NotImplementedError(f"attention over packed rows or shared prompts does not support {name}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if packed is not None:
         return packed_attention(query, key, value, packed, scale), None

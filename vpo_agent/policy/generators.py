@@ -1,8 +1,7 @@
-"""The random generators of a process, as text and tensors, for a checkpoint.
+"""The state of a process's global random generators, for checkpoints.
 
-The project's own streams need none of this: tasks, weights, samples, shuffles and evaluations are keyed by (seed, step)
-and made anew at each step. It is for what a user adds, such as an environment or an estimator that draws from a global
-generator.
+The project's own random streams are keyed by (seed, step) and need no state. This is for the user's code, such as an
+environment or estimator that draws from a global generator.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 
 
 def generator_states() -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """States of the global generators: Python's and NumPy's as JSON has them, those of PyTorch as tensors."""
+    """Return the states of the generators of Python and NumPy as JSON values, and those of PyTorch as tensors."""
     version, internal, gauss = random.getstate()
     numpy: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the global generator is what is saved
     numbers = {
@@ -30,7 +29,7 @@ def generator_states() -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def restore_generators(numbers: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Give the global generators the states of :func:`generator_states`; those of GPUs that are gone are left out."""
+    """Restore the states from :func:`generator_states`, except those of GPUs that are gone."""
     version, internal, gauss = numbers["python"]
     random.setstate((version, tuple(internal), gauss))
     key = np.array(numbers["numpy"]["state"]["key"], dtype=np.uint32)

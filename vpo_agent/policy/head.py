@@ -1,8 +1,8 @@
-"""Log-probabilities of given tokens from the states before the model's head, without keeping any logits.
+"""Log-probabilities of given tokens from the states before the model's head, without storing the logits.
 
-The logits of a whole batch would be its largest tensor by far: 4 bytes for each token and entry of the vocabulary, and
-several such tensors in the backward pass. Here they exist for one tile of tokens at a time, forward and backward; the
-backward pass computes them again, which is one matrix product more.
+The logits of a batch would be its largest tensor by far: 4 bytes per token and entry of the vocabulary, several times
+in the backward pass. Here they exist for one tile of tokens at a time. The backward pass recomputes them, at the cost
+of one more matrix product.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 TILE_TOKENS_CPU = 256
-"""Tokens of a tile on a CPU, where a tile should fit into a core's cache."""
+"""Tokens per tile on a CPU: a tile should fit into a core's cache."""
 TILE_TOKENS_GPU = 1024
-"""Tokens of a tile on a GPU, where it should be large enough to fill the device."""
+"""Tokens per tile on a GPU: a tile should keep the device busy."""
 
 
 def token_log_probs(
@@ -28,19 +28,19 @@ def token_log_probs(
     temperature: float = 1.0,
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of the tokens ``chosen`` under softmax((states · weight + bias) / temperature).
+    """Compute the log-probabilities of the tokens ``chosen`` under softmax((states · weight + bias) / temperature).
 
     Args:
-        states: (n, width), or with no weight the logits themselves, (n, vocabulary).
-        weight: Of the head, (vocabulary, width); ``None`` where ``states`` are logits.
-        bias: Of the head, (vocabulary,); ``None`` without.
+        states: (n, width); without a weight the logits themselves, (n, vocabulary).
+        weight: Weight of the head, (vocabulary, width); ``None`` if ``states`` are logits.
+        bias: Bias of the head, (vocabulary,), or ``None``.
         chosen: (n,), int64.
         temperature: > 0.
-        entropy: Measure the entropy of the distributions as well.
+        entropy: Also compute the entropy of the distributions.
 
     Returns:
-        Log-probabilities (n,), float32, through which gradients flow into states, weight and bias; and the entropies
-        (n,), float32, without gradient.
+        Log-probabilities (n,), float32, differentiable by states, weight and bias; and the entropies (n,), float32,
+        without gradient.
     """
     apply: Any = _TokenLogProbs.apply
     log_probs, entropies = apply(states, weight, bias, chosen, temperature, entropy)
@@ -48,7 +48,7 @@ def token_log_probs(
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """The derivative by the logits is (one-hot of the token - probabilities) / temperature, as for cross-entropy."""
+    """As for cross-entropy, the derivative by the logits is (one-hot of the token - probabilities) / temperature."""
 
     @staticmethod
     def forward(
@@ -76,7 +76,7 @@ class _TokenLogProbs(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, bias, chosen = ctx.saved_tensors
         slope = slopes[0][:, None] / ctx.temperature
-        # Sums over tiles are taken in float32, in which a small gradient still adds to a large one.
+        # Sums over tiles are in float32: in bfloat16 a small gradient would vanish next to a large one.
         by_states, by_weight, by_bias = (
             torch.zeros_like(tensor, dtype=dtype) if needed else None
             for tensor, dtype, needed in zip(
@@ -107,6 +107,6 @@ def _tiles(states: Tensor) -> list[slice]:
 
 
 def _logits(states: Tensor, weight: Tensor | None, bias: Tensor | None, temperature: float) -> Tensor:
-    """Tempered, in float32."""
+    """Tempered logits in float32."""
     logits = (states if weight is None else linear(states, weight, bias)).float()
     return logits if temperature == 1.0 else logits / temperature

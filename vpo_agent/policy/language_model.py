@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -27,8 +28,8 @@ from vpo_envs.text import answer_tags
 class LMPolicy(Sampler):
     """A causal language model and its tokenizer, on one device.
 
-    The model stays in evaluation mode, in the update too: dropout would make the ratio of the new policy to the one
-    that sampled noise.
+    The model stays in evaluation mode, even in the update: dropout would add noise to the ratio between the new policy
+    and the one that sampled.
 
     Args:
         model: Any Hugging Face causal language model, or a PEFT model around one.
@@ -36,15 +37,11 @@ class LMPolicy(Sampler):
         gradient_checkpointing: Trade time for memory in the update.
 
     Raises:
-        ValueError: The tokenizer has neither of those tokens, or gradient checkpointing does not suit the model.
+        ValueError: The tokenizer has neither token, or the model does not support gradient checkpointing.
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        gradient_checkpointing: bool = False,
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, gradient_checkpointing: bool = False
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
@@ -56,13 +53,14 @@ class LMPolicy(Sampler):
                     "set tokenizer.pad_token or tokenizer.eos_token and save it again"
                 )
             self.tokenizer.pad_token = self.tokenizer.eos_token
-        self._causal_lm: Any = self.model.get_base_model() if hasattr(model, "get_base_model") else self.model
+        self.causal_lm: Any = self.model.get_base_model() if hasattr(model, "get_base_model") else self.model
+        """The Hugging Face model itself; of a PEFT model the one whose layers hold the adapters."""
         if gradient_checkpointing:
-            recompute_layers(self._causal_lm)
-        self.vocabulary: int = self._causal_lm.get_input_embeddings().num_embeddings
+            recompute_layers(self.causal_lm)
+        self.vocabulary: int = self.causal_lm.get_input_embeddings().num_embeddings
         # Masked positions may hold any token that the embedding has; a pad token added later is often beyond its end.
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
-        self.cached_model = CachedModel(self._causal_lm, filler)
+        self.cached_model = CachedModel(self.causal_lm, filler)
         """The model as decoding uses it."""
         self._decoder = self._decoder_apart()
         self.packs = self._can_pack()
@@ -87,21 +85,20 @@ class LMPolicy(Sampler):
         Args:
             name_or_path: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub or a folder; saved LoRA
                 adapters are merged into their base.
-            device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+            device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.
-            adapters: Folder of saved adapters to go on training, with ``lora_rank``; fresh ones where ``None``.
+            adapters: Folder of saved adapters to continue from, with ``lora_rank``; ``None``: fresh ones.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
 
         Raises:
-            ValueError: The model cannot be found or read, a setting is unknown or does not suit the model, or ``peft``
+            ValueError: The model cannot be found or read, a setting is unknown or does not fit the model, or ``peft``
                 is missing.
-            OutOfMemory: The device's memory does not hold the model.
+            OutOfMemory: The model does not fit into the device's memory.
         """
         place = choose_device(device)
-        weights_dtype = choose_dtype(dtype, place)
-        model, tokenizer = load_model(name_or_path, weights_dtype)
+        model, tokenizer = load_model(name_or_path, choose_dtype(dtype, place))
         if lora_rank:
             model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
         with memory_for(f"the model {str(name_or_path)!r}", "take a smaller one, or --dtype bfloat16"):
@@ -110,32 +107,27 @@ class LMPolicy(Sampler):
 
     @property
     def device(self) -> torch.device:
-        """Where the model lives."""
+        """The device that holds the weights."""
         place: torch.device = next(self.model.parameters()).device
         return place
 
     @property
     def dtype(self) -> torch.dtype:
         """The number format of the weights."""
-        dtype: torch.dtype = self._causal_lm.dtype
+        dtype: torch.dtype = self.causal_lm.dtype
         return dtype
 
     @property
-    def causal_lm(self) -> Any:
-        """The Hugging Face model itself: of a PEFT model the one around whose layers the adapters are."""
-        return self._causal_lm
-
-    @property
     def ending_ids(self) -> list[int]:
-        """End-of-sequence tokens: the tokenizer's, and those that the model was made with."""
-        own = getattr(getattr(self._causal_lm, "generation_config", None), "eos_token_id", None)
+        """End-of-sequence tokens of the tokenizer and of the model's generation settings."""
+        own = getattr(getattr(self.causal_lm, "generation_config", None), "eos_token_id", None)
         more = own if isinstance(own, list) else [own]
         return sorted({token for token in (self.tokenizer.eos_token_id, *more) if token is not None})
 
     def save(self, folder: Path) -> None:
-        """Save model (of a PEFT model, the adapters) and tokenizer as a folder that ``from_pretrained`` reads."""
-        # PEFT would otherwise ask the Hub whether the vocabulary has grown.
-        options: dict[str, Any] = {} if self.model is self._causal_lm else {"save_embedding_layers": False}
+        """Save the model (of a PEFT model, the adapters) and the tokenizer in a form that ``from_pretrained`` reads."""
+        # Otherwise PEFT asks the Hub whether the vocabulary has grown.
+        options: dict[str, Any] = {} if self.model is self.causal_lm else {"save_embedding_layers": False}
         with quiet_transformers():
             self.model.save_pretrained(folder, **options)
             self.tokenizer.save_pretrained(folder)
@@ -143,13 +135,21 @@ class LMPolicy(Sampler):
     # Prompts -------------------------------------------------------------------------------------------------------
 
     def encode_prompts(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Tokens (P, Lp), padded on the left, and their mask; through the chat template where there is one."""
-        texts = [self._as_chat(prompt) for prompt in prompts]
+        """Tokenize prompts, through the chat template if there is one: tokens padded on the left, (P, Lp), and mask."""
         templated = self.tokenizer.chat_template is not None
-        rows = self.tokenizer(texts, add_special_tokens=not templated, verbose=False)["input_ids"]
-        if any(not row for row in rows):
+        texts = [self.apply_template([{"role": "user", "content": one}]) for one in prompts] if templated else prompts
+        rows = self.tokenizer(list(texts), add_special_tokens=not templated, verbose=False)["input_ids"]
+        if not all(rows):
             raise ValueError("a prompt has no tokens: the tokenizer reads it as empty text")
         return self.cached_model.pad(rows)
+
+    def apply_template(self, messages: list[dict[str, str]]) -> str:
+        """Format a chat by the tokenizer's template, with thinking off and ready for the model's answer."""
+        # Templates without a thinking switch ignore the extra argument.
+        text: str = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+        return text
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         """Check that prompts and responses of these lengths fit into the model's context.
@@ -165,23 +165,13 @@ class LMPolicy(Sampler):
                 f"{most} positions of this model: lower max_new_tokens, or take another model"
             )
 
-    def _as_chat(self, prompt: str) -> str:
-        if self.tokenizer.chat_template is None:
-            return prompt
-        chat = [{"role": "user", "content": prompt}]
-        # Templates without a thinking switch ignore the extra argument.
-        text: str = self.tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
-        return text
-
     # Sampling ------------------------------------------------------------------------------------------------------
 
     def decoder(self, *, share_prompts: bool = False) -> Decoder:
-        """Make a sampling loop for this model, which nothing else may use while its rows are running.
+        """Make a sampling loop for this model; nothing else may use the model while rows are running.
 
         Args:
-            share_prompts: All rows join together and without beginnings, so that they may share their prompts.
+            share_prompts: All rows join at the same time and without beginnings, so they can share their prompts.
         """
         kind = SharingRows if share_prompts and self.shares_prompts else Rows
         return Decoder(kind(self.cached_model), self.ending_ids)
@@ -191,7 +181,6 @@ class LMPolicy(Sampler):
         return ClosingTag(self.tokenizer, closing, self._tokens_that_close)
 
     def _sample(self, request: SampleRequest) -> Samples:
-        # A prompt is computed once for its rollouts. A row's random numbers depend on the seed and its place alone.
         self.model.eval()
         encoded = self.encode_prompts(request.prompts)
         self.check_length(encoded[0].shape[1], request.max_new_tokens)
@@ -220,17 +209,17 @@ class LMPolicy(Sampler):
     # Log-probabilities ---------------------------------------------------------------------------------------------
 
     def log_probs(self, samples: Samples, *, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of the sampled tokens under the current weights, with gradient.
+        """Compute the log-probabilities of the sampled tokens under the current weights, with gradient.
 
-        The prompt of a group is computed once and shared by its rollouts, and nothing is computed for padding, where
-        the model's attention is plain (`vpo_agent.policy.packing`); otherwise each rollout is computed with its prompt.
+        If the model's attention is plain, each prompt is computed once for its rollouts and nothing for padding
+        (`vpo_agent.policy.packing`); otherwise each rollout is computed with its prompt.
 
         Returns:
-            Log-probabilities (B, T), float32, 0 where the mask is False, and the entropy of the distributions
-            (tokens,) without gradient where it is asked for.
+            Log-probabilities (B, T), float32, 0 where the mask is False; and with ``entropy`` the entropy of the
+            distributions, (tokens,), without gradient.
         """
         states = self._states_packed(samples) if self.packs else self._hidden_apart(samples)[samples.mask]
-        head = None if self._decoder is None else self._causal_lm.get_output_embeddings()
+        head = None if self._decoder is None else self.causal_lm.get_output_embeddings()
         found, entropies = token_log_probs(
             states,
             None if head is None else head.weight,
@@ -243,66 +232,62 @@ class LMPolicy(Sampler):
         return out.masked_scatter(samples.mask, found), entropies
 
     def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
-        """Last hidden states, or logits for a model whose head is not plain."""
+        """Last hidden states, or logits if the head is not plain."""
         where = {"position_ids": positions} if self.cached_model.takes_positions else {}
-        module = self._causal_lm if self._decoder is None else self._decoder
+        module = self.causal_lm if self._decoder is None else self._decoder
         out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where, **more)
         states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
         return states
 
     def _states_packed(self, samples: Samples) -> Tensor:
-        """What each sampled token is predicted from, (tokens, width): prompts once, and no padding."""
+        """The state that each sampled token is predicted from, (tokens, width), with prompts once and no padding."""
         batch = pack(samples)
         # A mask of four axes passes through the model untouched; the attention function has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
         states = self._states(batch.ids, unused, batch.positions, packed=batch)
-        # Not by plain indexing: on several threads its backward pass adds up in an order of chance, and all rollouts of
-        # a prompt are predicted from the prompt's last token.
+        # The rollouts of a prompt share the state of its last token, and on several threads the backward pass of plain
+        # indexing would add up their gradients in a nondeterministic order.
         return states[0].index_select(0, batch.predicts)
 
     def _can_pack(self) -> bool:
-        """Whether the model takes packed batches; found by trying, as families differ in what their attention does."""
-        config = self._causal_lm.config
-        before = config._attn_implementation
+        """Whether packed batches give the states of separate ones; families differ, so this is tried."""
+        before = self.causal_lm.config._attn_implementation
         if before != "sdpa" or not self.cached_model.takes_positions:
             return False
-        rng = torch.Generator().manual_seed(0)
-        ids = torch.randint(self.vocabulary, (4, 5), generator=rng).to(self.device)
-        prompts = torch.randint(self.vocabulary, (2, 4), generator=rng).to(self.device)
-        mask = torch.arange(5, device=self.device) < torch.tensor([5, 2, 1, 4], device=self.device)[:, None]
-        prompt_mask = torch.arange(4, device=self.device) >= torch.tensor([0, 2], device=self.device)[:, None]
-        trial = Samples(prompts, prompt_mask, ids, mask, torch.zeros(4, 5), [""] * 4, torch.zeros(4), 1.0)
+        rows = self._trial_rows(4, 2, 5, 2, 1, 4)
+        zeros = [[0.0] * len(row) for row in rows]
+        trial = Samples.of(self.cached_model.pad(rows[:2]), rows[2:], zeros[2:], [False] * 4, 1.0, self.tokenizer)
         with torch.no_grad(), quiet_transformers():
-            expected = self._hidden_apart(trial)[mask]
-            self._causal_lm.set_attn_implementation(ATTENTION)
-            try:
-                states = self._states_packed(trial)
-            except (NotImplementedError, TypeError, RuntimeError, ValueError):
-                states = None
-        if states is not None and _alike(states, expected):
-            return True
-        self._causal_lm.set_attn_implementation(before)
+            expected = self._hidden_apart(trial)[trial.mask]
+            self.causal_lm.set_attn_implementation(ATTENTION)
+            with suppress(NotImplementedError, TypeError, RuntimeError, ValueError):
+                if _alike(self._states_packed(trial), expected):
+                    return True
+            self.causal_lm.set_attn_implementation(before)
         return False
 
+    @torch.no_grad()
     def _can_share_prompts(self) -> bool:
-        """Whether sampling may keep each prompt once in the cache; found by trying, as for :meth:`_can_pack`."""
-        # On a GPU, where each operation is launched, several small ones in place of one may cost more: not measured.
+        """Whether rows that share their prompts get the logits of separate ones; tried, as for packing."""
+        # On a GPU the additional small operations may cost more than they save.
         if not self.packs or self.device.type != "cpu":
             return False
-        ids = torch.randint(self.vocabulary, (2, 4), generator=torch.Generator().manual_seed(0))
-        mask = torch.arange(4) >= torch.tensor([0, 2])[:, None]
+        encoded = self.cached_model.pad(self._trial_rows(4, 2))
+        tokens = encoded[0].flatten()
         found: list[Tensor] = []
-        with torch.no_grad():
+        with suppress(NotImplementedError, TypeError, RuntimeError, ValueError):
             for kind in (Rows, SharingRows):
-                try:
-                    rows = kind(self.cached_model)
-                    rows.join(self.cached_model.read(ids, mask), [0, 0, 1, 1])
-                    rows.append(ids[0])
-                    rows.keep([0, 3, 2])
-                    found.append(rows.append(ids[1, :3]))
-                except (NotImplementedError, TypeError, RuntimeError, ValueError):
-                    return False
-        return _alike(found[0], found[1])
+                rows = kind(self.cached_model)
+                rows.join(self.cached_model.read(*encoded), [0, 0, 1, 1])
+                rows.append(tokens[:4])
+                rows.keep([0, 3, 2])
+                found.append(rows.append(tokens[:3]))
+            return _alike(found[0], found[1])
+        return False
+
+    def _trial_rows(self, *lengths: int) -> list[list[int]]:
+        rng = np.random.default_rng(0)
+        return [rng.integers(self.vocabulary, size=length).tolist() for length in lengths]
 
     def _hidden_apart(self, samples: Samples) -> Tensor:
         group = samples.rollouts_per_prompt
@@ -312,36 +297,35 @@ class LMPolicy(Sampler):
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
     def _decoder_apart(self) -> Any:
-        """The model without its head; ``None`` where it does more to its states or logits than apply the head.
+        """The model without its head; ``None`` if it also scales or caps states or logits.
 
-        Several families scale or cap their logits, each by a setting of its own name, so this is found by trying.
+        The settings for that have different names in different families, so this is tried.
         """
-        decoder, head = self._causal_lm.get_decoder(), self._causal_lm.get_output_embeddings()
-        # Of a head that is more than a linear map, as with adapters of its own, the weight says too little.
-        if decoder is None or decoder is self._causal_lm or type(head) is not torch.nn.Linear:
+        decoder, head = self.causal_lm.get_decoder(), self.causal_lm.get_output_embeddings()
+        # A head with adapters, for one, is more than its weight.
+        if decoder is None or decoder is self.causal_lm or type(head) is not torch.nn.Linear:
             return None
         ids = torch.arange(2, device=self.device)[None]
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
         with torch.no_grad():
-            whole = self._causal_lm(**arguments).logits
+            whole = self.causal_lm(**arguments).logits
             apart = head(decoder(**arguments).last_hidden_state)
-        # Exactly equal: a cap hardly moves the small logits of a fresh model.
+        # Exact, since a cap hardly changes the small logits of an untrained model.
         same = whole.shape == apart.shape and torch.allclose(whole, apart.to(whole), rtol=0, atol=0, equal_nan=True)
         return decoder if same else None
 
 
 def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> np.ndarray:
-    """Random numbers (P * rollouts, length) keyed by ``seed``; a row's depend on its place in the stream alone."""
+    """Random numbers (P * rollouts, length) keyed by ``seed``; those of a row depend only on its place."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
     stream = rng.random((max(places) + 1, rollouts, length), dtype=np.float32)
     return stream[list(places)].reshape(-1, length)
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
-    """Whether two ways to compute the same thing agree, but for rounding.
+    """Whether two results are equal up to rounding.
 
-    The margin is wide where the numbers are coarse: the answer must not change with the weights, since a resumed run
-    asks again.
+    The margin for coarse formats is wide: a resumed run asks again, and the answer must not depend on the weights.
     """
     error = float((found.double() - expected.double()).norm() / expected.double().norm())
     return error < (1e-4 if expected.dtype == torch.float32 else 0.1)

@@ -1,4 +1,4 @@
-"""Finding and reading a language model: where it runs, in which number format, with or without LoRA adapters."""
+"""Loads language models: device, number format, LoRA adapters."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def choose_device(device: str) -> torch.device:
-    """The device that a setting names; ``"auto"`` is a GPU where there is one.
+    """Return the device that a setting names; ``"auto"`` is a GPU if there is one.
 
     Raises:
-        ValueError: Unknown device, or a GPU that is not there.
+        ValueError: An unknown device, or a GPU that PyTorch does not see.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -45,10 +45,10 @@ def choose_device(device: str) -> torch.device:
 
 
 def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The number format that a setting names; ``"auto"`` is bfloat16 on a GPU and float32 on a CPU.
+    """Return the number format that a setting names; ``"auto"`` is bfloat16 on a GPU and float32 on a CPU.
 
     Raises:
-        ValueError: Another name.
+        ValueError: An unknown name.
     """
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -81,7 +81,7 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
                 from peft import PeftModel
 
                 model = PeftModel.from_pretrained(model, name).merge_and_unload().requires_grad_(True)
-    # Loading goes through half a dozen libraries, each with exceptions of its own.
+    # Loading goes through several libraries, each with its own exceptions.
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
@@ -92,13 +92,10 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
 
 
 def lora_config(rank: int) -> Any:
-    """PEFT's settings for LoRA adapters on every linear layer but the head.
-
-    Args:
-        rank: Rank of the adapters; their scale, alpha / rank, is 2.
+    """Return PEFT's settings for LoRA adapters on every linear layer but the head, with alpha / rank = 2.
 
     Raises:
-        ValueError: ``peft`` is missing, or of another version than needed.
+        ValueError: ``peft`` is missing or has the wrong version.
     """
     if find_spec("peft") is None:
         raise ValueError(f"lora_rank={rank} needs the package peft: pip install 'vpo-gym[lora]'")
@@ -109,16 +106,16 @@ def lora_config(rank: int) -> Any:
 
 
 def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Path | None = None) -> Any:
-    """Put trainable LoRA adapters on every linear layer but the head; everything else is frozen.
+    """Add trainable LoRA adapters to every linear layer but the head, and freeze everything else.
 
     Args:
         model: The base model.
         rank: Rank of the adapters.
         seed: Keys the adapters' initial values.
-        saved: A folder with adapters to go on with, as ``save_pretrained`` wrote it; fresh ones where ``None``.
+        saved: Folder of adapters to continue from, as ``save_pretrained`` wrote it; ``None``: fresh ones.
 
     Raises:
-        ValueError: ``peft`` is missing or of another version than needed, or the saved adapters cannot be read.
+        ValueError: ``peft`` is missing or has the wrong version, or the saved adapters cannot be read.
     """
     config = lora_config(rank)
     from peft import PeftModel, get_peft_model
@@ -129,7 +126,7 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
                 return PeftModel.from_pretrained(model, str(saved), is_trainable=True)
         except Exception as error:  # of PEFT, safetensors or the Hub's client
             raise ValueError(f"cannot read the adapters in {str(saved)!r}: {error}") from error
-    # PEFT draws from the global generator, which knows nothing of the run's seed.
+    # PEFT draws from the global generator, which the run's seed does not determine.
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)
         return get_peft_model(model, config)
@@ -137,7 +134,7 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep the progress bars and notices of transformers, and PEFT's calls of what it has renamed, off the screen."""
+    """Suppress the progress bars and notices of transformers, and deprecation warnings from PEFT's calls."""
     level = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
@@ -152,7 +149,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def _base_of_adapters(name: str) -> str | None:
-    """Name of the model that the adapters in ``name`` belong to; ``None`` where these are no adapters."""
+    """Name of the base model if ``name`` holds adapters."""
     if find_spec("peft") is None:
         if (Path(name) / "adapter_config.json").is_file():
             raise ValueError("these are LoRA adapters, which need the package peft: pip install 'vpo-gym[lora]'")

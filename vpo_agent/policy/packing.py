@@ -1,10 +1,10 @@
 """A batch of rollouts as one sequence without padding, in which each prompt stands once.
 
-Everything in a transformer but attention treats tokens one by one, so a batch may be laid out as one long row: the
-prompts, then the responses, none padded. Attention alone has to know which tokens belong together: a prompt's tokens
-see those before them, a response's tokens see their prompt and those before them in their own response. For that it
-takes them out of the row, padded to the longest. Transformers lets a model's attention function be replaced by name
-(`vpo_agent.policy.attention`), which is all that this takes, so any model whose attention is plain can be packed.
+Everything in a transformer except attention treats tokens independently, so a batch can be one long row: the prompts,
+then the responses, without padding. Only attention must know which tokens belong together: a token of a prompt sees
+those before it, a token of a response sees its prompt and those before it in its response. So attention gathers the
+tokens from the row, padded to the longest. It replaces the model's attention function by name
+(`vpo_agent.policy.attention`), which works for any model with plain attention.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class Packed:
     """A batch of P prompts with G rollouts each, B = P·G, as one row of N tokens."""
 
     ids: Tensor
-    """The tokens, (1, N). The last token of a response is left out: nothing is predicted from it."""
+    """Tokens, (1, N), without the last of each response, from which nothing is predicted."""
     positions: Tensor
-    """The position of each in its own sequence, (1, N)."""
+    """Position of each token in its sequence, (1, N)."""
     predicts: Tensor
-    """The place in the row from which each response token is predicted, row by row of the batch: (tokens,)."""
+    """Place in the row that predicts each response token of the batch, (tokens,)."""
     prompts: Tensor
     """Places of each prompt's tokens, padded on the left, (P, Lp)."""
     responses: Tensor
     """Places of each response's tokens, padded on the right, (B, T)."""
     prompts_back: Tensor
-    """Where each of the row's prompt tokens stands in ``prompts``, flattened."""
+    """Index of each prompt token of the row in the flattened ``prompts``."""
     responses_back: Tensor
-    """Where each of the row's response tokens stands in ``responses``, flattened."""
+    """Index of each response token of the row in the flattened ``responses``."""
     prompt_mask: Tensor
-    """What a token of a prompt sees, (P or 1, 1, Lp, Lp)."""
+    """Which prompt tokens a prompt token sees, (P or 1, 1, Lp, Lp)."""
     response_mask: Tensor
-    """What a token of a response sees of its prompt and its response, (B or 1, 1, T, Lp + T)."""
+    """Which tokens of its prompt and response a response token sees, (B or 1, 1, T, Lp + T)."""
 
 
 def pack(samples: Samples) -> Packed:
@@ -68,7 +68,7 @@ def pack(samples: Samples) -> Packed:
     own = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()[None, None]
     seen_prompt = torch.ones(1, 1, longest, longest_prompt, dtype=torch.bool, device=device)
     if not bool(prompt_mask.all()):
-        # A padded token sees itself, since an attention over nothing is not a number.
+        # Padding sees itself, since attention over nothing is NaN.
         diagonal = torch.eye(longest_prompt, dtype=torch.bool, device=device)
         causal = causal & prompt_mask[:, None, None, :] | diagonal
         seen_prompt = prompt_mask.repeat_interleave(group, 0)[:, None, None, :].expand(-1, -1, longest, -1)
@@ -87,14 +87,14 @@ def pack(samples: Samples) -> Packed:
 
 
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float) -> Tensor:
-    """Attention over a packed row.
+    """Compute attention over a packed row.
 
     Args:
         query: (1, heads, N, width).
         key: (1, key heads, N, width).
         value: (1, key heads, N, width).
-        packed: Which tokens belong together.
-        scale: Of the scores.
+        packed: The layout.
+        scale: Factor of the scores.
 
     Returns:
         (1, N, heads, width).
@@ -117,7 +117,7 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, 
         return prompt_part[None]
 
     def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
-        """(B, Lp + T, heads, width): each response's own states behind those of its prompt."""
+        """The states of each prompt and response, (B, Lp + T, heads, width)."""
         return torch.cat([prompt.repeat_interleave(group, 0), _take(states, packed.responses)], dim=1)
 
     response_part = attend(

@@ -1,7 +1,7 @@
 """Gradient checkpointing of a model that stays in evaluation mode.
 
-Transformers recomputes layers in training mode alone, in which many layers also drop states out. In policy optimisation
-dropout would make the ratio of the new policy to the one that sampled noise, so the layers are wrapped here instead.
+Transformers recomputes layers only in training mode, which also turns dropout on. In policy optimisation dropout would
+add noise to the ratio between the new policy and the one that sampled, so the layers are wrapped here instead.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def recompute_layers(model: torch.nn.Module) -> None:
-    """Keep only the input of each layer for the backward pass, which computes the rest again.
+    """Keep only the input of each layer for the backward pass, which recomputes the rest.
 
     Args:
-        model: A Hugging Face model; its layers are changed in place.
+        model: A Hugging Face model, changed in place.
 
     Raises:
-        ValueError: The model does not mark its layers as ones that can be recomputed.
+        ValueError: The model does not mark layers that can be recomputed.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
@@ -34,5 +34,5 @@ def recompute_layers(model: torch.nn.Module) -> None:
 def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
-    # Nothing in evaluation mode draws random numbers.
+    # In evaluation mode nothing draws random numbers.
     return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)

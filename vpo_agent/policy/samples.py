@@ -1,4 +1,4 @@
-"""What samples from a policy, and what it has sampled: prompts, responses and their log-probabilities, as tensors."""
+"""Samples of a policy as tensors: prompts, responses and their log-probabilities; and the interface of samplers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Samples:
     prompt_ids: Tensor
     """Prompt tokens, padded on the left, shape (P, Lp)."""
     prompt_mask: Tensor
-    """True where a prompt token stands, shape (P, Lp)."""
+    """False at padding, shape (P, Lp)."""
     ids: Tensor
     """Response tokens, padded on the right, shape (B, T)."""
     mask: Tensor
-    """True where a response token stands, shape (B, T)."""
+    """False at padding, shape (B, T)."""
     log_probs: Tensor
     """Log-probability of each response token as it was sampled, float32, shape (B, T)."""
     texts: list[str]
-    """The responses as text, B of them."""
+    """The B responses as text."""
     truncated: Tensor
     """True where a response ran into the length limit, shape (B,)."""
     temperature: float
@@ -43,14 +43,14 @@ class Samples:
         temperature: float,
         tokenizer: Any,
     ) -> Samples:
-        """Put responses side by side.
+        """Combine responses of different lengths.
 
         Args:
             prompts: Prompt tokens and their mask, padded on the left, (P, Lp).
             tokens: B responses, of at least one token each, in the order of their prompts.
             log_probs: The log-probability of each of those tokens.
             truncated: Which responses ran into the length limit.
-            temperature: That they were sampled at.
+            temperature: Temperature of the sampling.
             tokenizer: Decodes.
         """
         device = prompts[0].device
@@ -100,7 +100,7 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
     def right(tensors: Sequence[Tensor]) -> Tensor:
         return torch.cat([pad(tensor, (0, length - tensor.shape[1])) for tensor in tensors])
 
-    # Token 0 fills up what the masks hide.
+    # Token 0 is the padding.
     return Samples(
         prompt_ids=left([part.prompt_ids for part in parts]),
         prompt_mask=left([part.prompt_mask for part in parts]),

@@ -1,9 +1,9 @@
-"""Decoding many responses to each prompt while the keys and values of the prompt stand once.
+"""Decoding many responses to each prompt with one copy of the prompt's keys and values.
 
-The rows of a group see the same prompt. Repeating its cache for each of them costs memory, and time in every decoding
-step, which reads all of it. Here the rows' queries are gathered prompt by prompt and attend to the keys that stand
-once; a row's own tokens are attended to apart. The two are parts of one softmax, so the whole is their mean, weighted
-by the parts' normalisers: the attention function of PyTorch for the CPU gives the logarithm of each.
+The rows of a group see the same prompt. Repeating its cache for each row costs memory, and time in every decoding step,
+which reads all of it. Here the queries of a prompt's rows attend to one copy of its keys, and each row attends to its
+own tokens separately. Both are parts of one softmax, so the whole is their mean weighted by their normalisers, whose
+logarithms PyTorch's attention function for the CPU returns.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from transformers.cache_utils import DynamicLayer
 
 @dataclass
 class SharedPrompts:
-    """Keys and values of P prompts, and which rows belong to which."""
+    """Keys and values of P prompts, and the prompt of each row."""
 
     keys: list[Tensor]
-    """Of each layer, (P, key heads, Lp, width)."""
+    """Keys of each layer, (P, key heads, Lp, width)."""
     values: list[Tensor]
-    """Of each layer, (P, key heads, Lp, width)."""
+    """Values of each layer, (P, key heads, Lp, width)."""
     mask: Tensor | None
-    """False where a prompt is padded, (P, Lp); ``None`` without padding."""
+    """False at padding, (P, Lp); ``None`` without padding."""
     owner: Tensor
     """The prompt of each row, (rows,)."""
 
     def __post_init__(self) -> None:
-        """Lay the rows out."""
+        """Compute the table of rows."""
         self._lay_out()
 
     @classmethod
@@ -48,7 +48,7 @@ class SharedPrompts:
         return cls(keys, values, mask, owner)
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only ``rows``, in this order, and the prompts that they belong to."""
+        """Keep only ``rows``, in this order, and their prompts."""
         prompts, self.owner = self.owner[rows].unique(return_inverse=True)
         if len(prompts) < len(self.keys[0]):
             self.keys = [states[prompts] for states in self.keys]
@@ -57,7 +57,7 @@ class SharedPrompts:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Lay the rows out in a table of the prompts, (P, most rows of a prompt), which may have gaps."""
+        """Compute a table of the rows of each prompt, (P, most rows of a prompt), which may have gaps."""
         rows, prompts = len(self.owner), len(self.keys[0])
         counts = torch.bincount(self.owner, minlength=prompts)
         widest = int(counts.max())
@@ -65,13 +65,13 @@ class SharedPrompts:
         ranks = torch.arange(rows, device=self.owner.device) - (counts.cumsum(0) - counts)[self.owner[by_prompt]]
         places = self.owner[by_prompt] * widest + ranks
         self.row_at = by_prompt.new_zeros(prompts * widest)
-        """The row at each place of the table; in a gap, some row."""
+        """The row at each place of the table; in a gap, any row."""
         self.row_at[places] = by_prompt
         self.place = torch.empty_like(places)
         """The place of each row."""
         self.place[by_prompt] = places
         self.moved = rows < len(self.row_at) or bool((self.place[1:] < self.place[:-1]).any())
-        """Whether the table is anything but the rows in their order."""
+        """Whether the table differs from the rows in their order."""
         self.bias: Tensor | None = None
         """Added to the scores, (P, 1, 1, Lp)."""
         if self.mask is not None:
@@ -82,22 +82,22 @@ class SharedPrompts:
 def shared_attention(
     query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, layer: int, scale: float
 ) -> Tensor:
-    """Attention of one token of each row over its prompt and the tokens of its response so far.
+    """Compute attention of one token of each row over its prompt and its response so far.
 
     Args:
         query: (rows, heads, 1, width).
-        key: Of the response, (rows, key heads, tokens, width).
-        value: Of the response, (rows, key heads, tokens, width).
+        key: Keys of the responses, (rows, key heads, tokens, width).
+        value: Values of the responses, (rows, key heads, tokens, width).
         shared: The prompts.
         layer: Number of the layer.
-        scale: Of the scores.
+        scale: Factor of the scores.
 
     Returns:
         (rows, 1, heads, width).
     """
     rows, heads, _, width = query.shape
     prompts, key_heads = shared.keys[layer].shape[:2]
-    # Heads that share their keys stand beside each other, like several tokens of one head.
+    # Heads that share keys are adjacent, so they can pass as several tokens of one head.
     queries = query.view(rows, key_heads, -1, width)
     own, own_norm = _attend(queries, key, value, None, scale)
 
@@ -116,6 +116,6 @@ def shared_attention(
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
     """Attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
-    # What scaled_dot_product_attention calls on a CPU; the public function keeps the normaliser to itself.
+    # scaled_dot_product_attention calls this on a CPU, but does not return the normaliser.
     out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
     return out, norm[..., None]

@@ -1,4 +1,4 @@
-"""From tasks to reward matrices: prompts, responses, scores."""
+"""Collects rollouts: the prompts of tasks, sampled responses and their reward matrices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rollouts:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """Which rollouts have a score at all: no answer's scorer failed. Shape (P, G)."""
+        """Which rollouts have a score, because no answer's scorer failed; shape (P, G)."""
         return np.asarray((self.status != Status.INVALID).all(axis=-1))
 
 
@@ -58,18 +58,18 @@ def collect(
     """Sample ``rollouts`` responses to each task and score them.
 
     Args:
-        env: The environment, whose ``num_answers`` says how many answers a response holds.
-        sampler: What samples, a policy or another backend.
+        env: The environment; a response holds ``env.num_answers`` answers.
+        sampler: A policy or another backend.
         tasks: P tasks.
-        rollouts: G.
+        rollouts: G, responses to each task.
         max_new_tokens: Longest response, in tokens.
-        temperature: Of the sampling.
+        temperature: Temperature of the sampling.
         seed: Numbers that key the random stream.
         sample_batch: Most responses in flight at one time, but at least those of one prompt; halved for good where the
             device's memory does not hold them. Every response has its own random numbers, so how the batch is split
             does not matter to them; the backend ``continuous`` has one stream for a call, and there it does.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
-        scorer: Scores the responses with ``env``, which it must know; by default this process does.
+        scorer: Scores the responses; it must know ``env``. By default they are scored in this process.
 
     Raises:
         OutOfMemory: The device's memory does not hold the responses to one prompt.

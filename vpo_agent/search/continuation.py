@@ -1,4 +1,4 @@
-"""Finishing begun responses: many rows at a time, each with its own beginning, the prompts computed once."""
+"""Finishes responses from given beginnings, many at a time; prompts are computed once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vpo_agent.policy.language_model import LMPolicy
 class Continuer:
     """Samples the rest of responses to fixed prompts.
 
-    The prompts are computed once and kept, since a search asks for the same prompts hundreds of times.
+    The prompts are computed once, since a search uses them hundreds of times.
 
     Args:
         policy: The model.
         prompts: P prompts as text.
         max_new_tokens: Longest response, in tokens, its beginning included.
         temperature: Divides the logits, > 0.
-        most_rows: Most rows in flight at one time.
+        most_rows: Most rows sampled at the same time.
 
     Raises:
         ValueError: Prompt and response do not fit into the model's context.
@@ -57,14 +57,13 @@ class Continuer:
         """Sample the rest of n responses.
 
         Args:
-            prompts: Which prompt each row answers.
-            beginnings: The tokens that each response begins with, fewer than ``max_new_tokens``.
-            closings: The tag that ends each row; so do an end-of-sequence token and ``max_new_tokens``.
-            keys: Numbers that key each row's random stream. A row with the same prompt, beginning and key gets the same
-                random numbers whichever other rows are in flight.
+            prompts: Index of each row's prompt.
+            beginnings: The first tokens of each response, fewer than ``max_new_tokens``.
+            closings: The tag that ends each row, besides an end-of-sequence token and ``max_new_tokens``.
+            keys: Numbers that key each row's random stream, whatever other rows are sampled.
 
         Returns:
-            The new tokens of each row, at least one, with what ended it.
+            The new tokens of each row, at least one, including the last.
 
         Raises:
             ValueError: A beginning leaves no token to sample.

@@ -27,16 +27,16 @@ def best_of_n(
     max_new_tokens: int = 1024,
     temperature: float = 1.0,
 ) -> SearchResult:
-    """Sample ``budget`` answers to each instance, in whole responses; of the last one what goes beyond is dropped.
+    """Sample ``budget`` answers to each instance, as whole responses without the surplus answers of the last one.
 
     Args:
-        env: The environment; its ``num_answers`` says how many answers a response holds.
+        env: The environment; a response holds ``env.num_answers`` answers.
         policy: The model.
-        indices: Which instances of the environment's split.
-        budget: Answers to each.
+        indices: Indices of instances in the environment's split.
+        budget: Answers to each instance.
         seed: Keys the random stream.
         max_new_tokens: Longest response, in tokens.
-        temperature: Of the sampling.
+        temperature: Temperature of the sampling.
 
     Raises:
         ValueError: The budget is below 1, or an index is outside the split.
@@ -87,7 +87,7 @@ def sample_responses(
 
 
 def best_of_pool(pool: Pool, budget: int) -> NDArray[np.float64]:
-    """The exact expected best scalar reward of 1 to ``budget`` answers of a saved pool, (N, budget).
+    """Return the exact expected best scalar reward of 1 to ``budget`` answers of a saved pool, (N, budget).
 
     Raises:
         ValueError: The pool holds fewer answers.
@@ -97,7 +97,7 @@ def best_of_pool(pool: Pool, budget: int) -> NDArray[np.float64]:
 
 
 def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
-    """Tokens of each answer: those from the end of the one before; what is left over falls to the last."""
+    """Tokens of each answer, counted from the end of the one before; the last also gets those after it."""
     costs, spent = [], 0
     for answer in answers:
         end = spent if answer is None else max(spent, len(answer.response))

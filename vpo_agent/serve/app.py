@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,35 +23,35 @@ from vpo_agent.serve.protocol import (
     ChatRequest,
     CompletionRequest,
     RequestError,
+    SamplingRequest,
     choice,
     event,
     read_request,
-    usage,
 )
 
 DRAINED_BODIES = 32
-"""A body over the limit is read to its end, so that its sender hears why, up to this many times the limit."""
+"""A body over the limit is read to its end, up to this many times the limit, so that its sender reads the error."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may ask for."""
+    """Limits of one request and of all requests together."""
 
     body_bytes: int = 2**20
     body_seconds: float = 30.0
-    """Longest time that a body may take to arrive."""
+    """Longest time for a body to arrive."""
     answers: int = 256
     """Most answers to one request: prompts times ``n``."""
     max_tokens: int = 4096
-    """Most tokens of an answer; the model's context is a limit of its own."""
+    """Longest answer; the model's context limits it further."""
     rows: int = 64
-    """Answers that are decoded together."""
+    """Answers decoded at the same time."""
     waiting: int = 1024
-    """Answers that may wait for a place."""
+    """Answers that may wait in the queue."""
 
 
 def make_app(engine: Engine, name: str, limits: Limits) -> Starlette:
-    """The application that serves an engine's policy under a name."""
+    """Make the application that serves an engine's policy under a name."""
     server = _Server(engine, name, limits)
     routes = [
         Route("/health", server.health),
@@ -100,9 +100,9 @@ class _Server:
     async def chat(self, request: Request) -> Response:
         asked = read_request(ChatRequest, await self._body(request))
         self._check_name(asked.model)
-        goes_on = bool(asked.continue_final_message)
+        policy, goes_on = self._engine.policy, asked.continue_final_message
         messages = [(message.role, message.text) for message in asked.messages]
-        encoded = await self._encode(lambda: prompts.encode_chat(self._engine.policy, messages, continue_final=goes_on))
+        encoded = await self._encode(lambda: prompts.encode_chat(policy, messages, continue_final=goes_on))
         return await self._answer(request, asked, encoded)
 
     # From request to answers ---------------------------------------------------------------------------------------
@@ -134,20 +134,22 @@ class _Server:
         async with self._encoding:
             return await asyncio.to_thread(encode)
 
-    def _sampling(self, asked: CompletionRequest | ChatRequest, encoded: list[list[int]]) -> Sampling:
+    def _sampling(self, asked: SamplingRequest, encoded: list[list[int]]) -> Sampling:
         limits, chat = self._limits, isinstance(asked, ChatRequest)
-        answers = len(encoded) * (asked.n or 1)
+        answers = len(encoded) * asked.n
         if answers > limits.answers:
             raise RequestError(
                 400, f"{answers} answers are asked for; one request may have {limits.answers}", param="n"
             )
         longest = max(map(len, encoded))
-        room = prompts.room(self._engine.policy, longest)
-        wanted = asked.token_limit
+        positions = self._engine.policy.cached_model.most_positions
+        # The last token is never read, so it needs no position.
+        room = None if positions is None else positions - longest + 1
+        wanted = asked.max_completion_tokens if isinstance(asked, ChatRequest) else None
+        wanted = wanted or asked.max_tokens
         param = "messages" if chat else "prompt"
         if room is not None and room < (wanted or 1):
-            context = room + longest - 1
-            message = f"this model has {context} positions, and the prompt takes {longest} of them"
+            message = f"this model has {positions} positions, and the prompt takes {longest} of them"
             if room > 0:
                 message = f"{message}: {wanted} more tokens do not fit, at most {room} do"
             raise RequestError(400, message, param=param, code="context_length_exceeded")
@@ -156,34 +158,32 @@ class _Server:
                 400, f"max_tokens is {wanted}; this server draws at most {limits.max_tokens}", param="max_tokens"
             )
         if wanted is None:
-            # OpenAI's defaults: 16 tokens of plain text, and what fits of a message.
+            # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
             wanted = min(limits.max_tokens if chat else 16, limits.max_tokens, room or limits.max_tokens)
         return Sampling(
             max_tokens=wanted,
-            temperature=1.0 if asked.temperature is None else asked.temperature,
-            top_p=1.0 if asked.top_p is None else asked.top_p,
-            stop=asked.stops,
-            keep_stop=bool(asked.include_stop_str_in_output),
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop),
+            keep_stop=asked.include_stop_str_in_output,
             seed=asked.seed,
         )
 
-    async def _answer(
-        self, request: Request, asked: CompletionRequest | ChatRequest, encoded: list[list[int]]
-    ) -> Response:
+    async def _answer(self, request: Request, asked: SamplingRequest, encoded: list[list[int]]) -> Response:
         events: asyncio.Queue[Piece | Exception] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def deliver(piece: Piece | Exception) -> None:
-            with suppress(RuntimeError):  # The loop is closed: nobody is there to hear it.
+            with suppress(RuntimeError):  # The loop is closed, so nobody waits.
                 loop.call_soon_threadsafe(events.put_nowait, piece)
 
         job = EngineRequest(
             prompts=encoded,
-            n=asked.n or 1,
+            n=asked.n,
             sampling=self._sampling(asked, encoded),
             deliver=deliver,
-            stream=bool(asked.stream),
-            continues=not isinstance(asked, ChatRequest) or bool(asked.continue_final_message),
+            stream=asked.stream,
+            continues=not isinstance(asked, ChatRequest) or asked.continue_final_message,
         )
         try:
             self._engine.submit(job)
@@ -197,83 +197,31 @@ class _Server:
             "created": int(time.time()),
             "model": self._name,
         }
+        pieces = self._pieces(job, events)
         if job.stream:
-            with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
-            return StreamingResponse(self._stream(job, events, head, chat, with_usage), media_type="text/event-stream")
-        return await self._whole(request, job, events, head, chat)
+            parts = _stream(job, pieces, head, chat, asked.stream_options.include_usage)
+            return StreamingResponse(parts, media_type="text/event-stream")
+        done = sorted(await _all_ended(pieces, request), key=lambda piece: piece.index)
+        choices = [choice(chat, piece.index, piece.text, piece.finish) for piece in done]
+        return JSONResponse({**head, "choices": choices, "usage": _usage(job, done)})
 
-    async def _whole(
-        self,
-        request: Request,
-        job: EngineRequest,
-        events: asyncio.Queue[Piece | Exception],
-        head: dict[str, Any],
-        chat: bool,
-    ) -> Response:
-        done: list[Piece] = []
-
-        async def gather() -> None:
-            while len(done) < job.answers:
+    async def _pieces(
+        self, job: EngineRequest, events: asyncio.Queue[Piece | Exception]
+    ) -> AsyncGenerator[Piece, None]:
+        """Yield what the engine delivers until all answers have ended; if nobody waits any longer, cancel the job."""
+        running = job.answers
+        try:
+            while running:
                 piece = await events.get()
                 if isinstance(piece, Exception):
                     raise _as_refusal(piece)
-                done.append(piece)
-
-        async def gone() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
-        tasks = [asyncio.create_task(gather()), asyncio.create_task(gone())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not tasks[0].done():
-                raise ClientDisconnect
-            tasks[0].result()
+                running -= piece.finish is not None
+                yield piece
         finally:
             self._engine.cancel(job)
-            for task in tasks:
-                task.cancel()
-        done.sort(key=lambda piece: piece.index)
-        return JSONResponse(
-            {
-                **head,
-                "choices": [choice(chat, piece.index, piece.text, piece.finish) for piece in done],
-                "usage": usage([len(prompt) for prompt in job.prompts], sum(piece.tokens for piece in done)),
-            }
-        )
 
-    async def _stream(
-        self,
-        job: EngineRequest,
-        events: asyncio.Queue[Piece | Exception],
-        head: dict[str, Any],
-        chat: bool,
-        with_usage: bool,
-    ) -> AsyncIterator[bytes]:
-        begun: set[int] = set()
-        ended = tokens = 0
-        try:
-            while ended < job.answers:
-                piece = await events.get()
-                if isinstance(piece, Exception):
-                    yield event(_as_refusal(piece).body())
-                    return
-                first = piece.index not in begun
-                begun.add(piece.index)
-                part = choice(chat, piece.index, piece.text, piece.finish, delta=True, first=first)
-                if piece.finish:
-                    ended += 1
-                    tokens += piece.tokens
-                yield event({**head, "choices": [part]})
-            if with_usage:
-                counted = usage([len(prompt) for prompt in job.prompts], tokens)
-                yield event({**head, "choices": [], "usage": counted})
-            yield event("[DONE]")
-        finally:  # Also where the client has gone.
-            self._engine.cancel(job)
-
-    def _check_name(self, model: str | None) -> None:
-        if model not in (None, "default", self._name):
+    def _check_name(self, model: str) -> None:
+        if model not in ("default", self._name):
             raise RequestError(
                 404,
                 f"there is no model {model!r} here: this server has {self._name!r}, also called 'default'",
@@ -283,6 +231,54 @@ class _Server:
 
     def _card(self) -> dict[str, Any]:
         return {"id": self._name, "object": "model", "created": self._created, "owned_by": "vpo-gym"}
+
+
+async def _all_ended(pieces: AsyncGenerator[Piece, None], request: Request) -> list[Piece]:
+    """Wait for the ends of all answers, as long as the client does."""
+
+    async def gather() -> list[Piece]:
+        return [piece async for piece in pieces if piece.finish]
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    gathering, leaving = tasks = asyncio.create_task(gather()), asyncio.create_task(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not gathering.done():
+            raise ClientDisconnect
+        return gathering.result()
+    finally:
+        gathering.cancel()
+        leaving.cancel()
+
+
+async def _stream(
+    job: EngineRequest, pieces: AsyncGenerator[Piece, None], head: dict[str, Any], chat: bool, with_usage: bool
+) -> AsyncIterator[bytes]:
+    """Yield answers as server-sent events."""
+    begun: set[int] = set()
+    done: list[Piece] = []
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                part = choice(chat, piece.index, piece.text, piece.finish, delta=True, first=piece.index not in begun)
+                begun.add(piece.index)
+                if piece.finish:
+                    done.append(piece)
+                yield event({**head, "choices": [part]})
+    except RequestError as error:
+        yield event(error.body())
+        return
+    if with_usage:
+        yield event({**head, "choices": [], "usage": _usage(job, done)})
+    yield event("[DONE]")
+
+
+def _usage(job: EngineRequest, done: Sequence[Piece]) -> dict[str, int]:
+    read, sampled = sum(map(len, job.prompts)), sum(piece.tokens for piece in done)
+    return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
 
 
 def _as_refusal(error: Exception) -> RequestError:

@@ -16,12 +16,12 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.text import GrowingText
 
 PREFILL_TOKENS = 16384
-"""Most prompt tokens, padding included, that join between two tokens; a single longer prompt joins alone."""
+"""Most prompt tokens, padding included, that join at one time; a longer prompt joins alone."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the answers to one request are sampled."""
+    """Sampling settings of one request."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -30,7 +30,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     keep_stop: bool = False
     seed: int | None = None
-    """Of the random numbers; fresh ones where ``None``."""
+    """Seed of the random numbers; ``None``: a fresh one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Request:
     n: int
     sampling: Sampling
     deliver: Callable[[Piece | Exception], None]
-    """Called by the engine's thread, for each answer at its end; in a stream, whenever there is new text."""
+    """Called by the engine's thread at the end of each answer; in a stream, whenever there is new text."""
     stream: bool = False
     continues: bool = False
     """Whether an answer's text continues that of its prompt, its leading space included."""
@@ -76,15 +76,15 @@ class Stopped(RuntimeError):
 
 
 class Engine:
-    """Answers requests with one policy, as many at a time as there is room for.
+    """Answers requests with one policy in one batch.
 
-    An answer depends on its prompt, the sampling and the seed, not on what else is in the batch, up to the rounding of
-    the model's arithmetic, which may depend on the shape of the batch.
+    An answer depends on its prompt, settings and seed, not on the rest of the batch, up to the rounding of the model's
+    arithmetic, which may differ between batches of different shapes.
 
     Args:
         policy: Nothing else may use or change its model until the engine is closed.
-        max_rows: Most answers that are decoded together.
-        max_waiting: Most answers that wait for a place.
+        max_rows: Most answers in the batch.
+        max_waiting: Most answers in the queue.
     """
 
     def __init__(self, policy: LMPolicy, *, max_rows: int = 64, max_waiting: int = 1024) -> None:
@@ -102,7 +102,7 @@ class Engine:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Queue a request; its ``deliver`` is called with the answers, or once with what went wrong.
+        """Queue a request; its ``deliver`` is called with the answers, or once with an error.
 
         Raises:
             Busy: Too many answers are waiting.
@@ -117,14 +117,14 @@ class Engine:
             self._changed.notify()
 
     def cancel(self, request: Request) -> None:
-        """Drop the unfinished answers of a request; nothing more is delivered."""
+        """Drop the unfinished answers of a request without delivering more."""
         with self._changed:
             request.cancelled = True
             if request in self._waiting:
                 self._waiting.remove(request)
 
     def close(self, *, wait: bool = True) -> None:
-        """Fail what is running or waiting with :class:`Stopped`, and end the thread."""
+        """Fail all requests with :class:`Stopped` and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -133,18 +133,18 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether requests are taken and answered."""
+        """Whether requests are being answered."""
         return self._thread.is_alive() and not self._closing
 
     @property
     def waiting(self) -> int:
-        """Answers without a place in the batch."""
+        """Number of answers in the queue."""
         with self._changed:
             return sum(request.answers - request._joined for request in self._waiting)
 
     @property
     def running(self) -> int:
-        """Answers in the batch."""
+        """Number of answers in the batch."""
         return len(self._answers)
 
     def _run(self) -> None:
@@ -159,7 +159,7 @@ class Engine:
             try:
                 with torch.no_grad():
                     self._advance()
-            # Out of memory, or a bug: the requests in flight hear of it, and the next ones are served.
+            # Out of memory, or a bug: the requests in the batch fail, and the next ones are served.
             except Exception as error:
                 with self._changed:
                     self._fail(error)
@@ -197,7 +197,7 @@ class Engine:
                 if request._joined == request.answers:
                     self._waiting.popleft()
         if joining:
-            # Known as running before the model is asked, so that they hear of it where it fails.
+            # Listed before the model runs, so that they are told if it fails.
             self._answers += joining
             model = self.policy.cached_model
             self._decoder.join(model.read(*model.pad(prompts)), which, joining)
@@ -212,7 +212,7 @@ class Engine:
         return _Answer(request, number * request.n + place, seed, text)
 
     def _fail(self, error: Exception, *, everything: bool = False) -> None:
-        """Tell the requests in flight what went wrong, and start with an empty batch."""
+        """Deliver an error to the requests in the batch and start with an empty one."""
         failed = {answer.request for answer in self._answers}
         if everything:
             failed.update(self._waiting)
@@ -226,7 +226,7 @@ class Engine:
 
 
 class _Answer(Row):
-    """An answer in the batch, whose text grows with its tokens."""
+    """An answer in the batch, with the text of its tokens."""
 
     def __init__(self, request: Request, index: int, seed: np.random.SeedSequence, text: GrowingText) -> None:
         sampling = request.sampling
@@ -239,7 +239,7 @@ class _Answer(Row):
         self._read = 0
 
     def deliver(self) -> None:
-        """Deliver what is new in the text."""
+        """Deliver new text, or at its end the answer."""
         if self.finish:
             if not self._text.stopped:
                 # An end-of-sequence token has no text.

@@ -1,4 +1,4 @@
-"""From a request's prompt or messages to tokens, as the policy saw them in training."""
+"""Tokenizes prompts and messages of requests as training does."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from vpo_agent.serve.protocol import RequestError
 
 
 def encode_completion(policy: LMPolicy, prompt: str | list[str] | list[int] | list[list[int]]) -> list[list[int]]:
-    """Tokens of plain prompts, taken as they are: no chat template.
+    """Tokenize plain prompts, without a chat template.
 
     Raises:
         RequestError: A prompt without tokens, or a token that the model does not have.
     """
-    rows: list[list[int]] = []
     # One prompt as text or as tokens, or several of either.
     several = isinstance(prompt, list) and not (prompt and isinstance(prompt[0], int))
-    for one in prompt if several else [prompt]:
-        rows.append(_encode_text(policy, one) if isinstance(one, str) else _checked(policy, one))
+    prompts: Any = prompt if several else [prompt]
+    rows = [_encode_text(policy, one) if isinstance(one, str) else _checked(policy, one) for one in prompts]
     if not rows or not all(rows):
         raise RequestError(400, "the prompt has no tokens: give it some text", param="prompt")
     return rows
@@ -30,10 +29,10 @@ def encode_completion(policy: LMPolicy, prompt: str | list[str] | list[int] | li
 def encode_chat(
     policy: LMPolicy, messages: Sequence[tuple[str, str]], *, continue_final: bool = False
 ) -> list[list[int]]:
-    """Tokens of a chat, as one prompt.
+    """Tokenize a chat as one prompt.
 
-    It goes through the tokenizer's chat template with thinking switched off, as prompts do in training. Without a
-    template the texts stand one after the other, apart by an empty line; a single message is the prompt itself.
+    It goes through the tokenizer's chat template with thinking off, as prompts do in training. Without a template the
+    texts are separated by empty lines; a single message is the prompt itself.
 
     Args:
         policy: Whose tokenizer is used.
@@ -47,7 +46,7 @@ def encode_chat(
     if continue_final:
         *messages, (role, begun) = messages
         if role != "assistant" or not messages:
-            message = "continue_final_message needs a last message of the role assistant, behind at least one other"
+            message = "continue_final_message needs a last message of the role assistant, after at least one other"
             raise RequestError(400, message, param="continue_final_message")
     tokenizer = policy.tokenizer
     if tokenizer.chat_template is None:
@@ -55,22 +54,13 @@ def encode_chat(
     else:
         chat = [{"role": "system" if role == "developer" else role, "content": text} for role, text in messages]
         try:
-            text = tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
-            )
+            text = policy.apply_template(chat)
         except TemplateError as error:
             raise RequestError(400, f"the chat template refuses these messages: {error}", param="messages") from None
     row = _encode_text(policy, text + begun, templated=tokenizer.chat_template is not None)
     if not row:
         raise RequestError(400, "the messages have no tokens: give them some text", param="messages")
     return [row]
-
-
-def room(policy: LMPolicy, prompt_tokens: int) -> int | None:
-    """How many tokens may follow a prompt; ``None`` where the model sets no limit."""
-    # The last token drawn is never read, so it needs no position.
-    positions = policy.cached_model.most_positions
-    return None if positions is None else positions - prompt_tokens + 1
 
 
 def _encode_text(policy: LMPolicy, text: str, *, templated: bool = False) -> list[int]:

@@ -1,26 +1,42 @@
-"""The part of OpenAI's protocol that is spoken: requests as they come in, and what goes back."""
+"""The supported part of OpenAI's protocol: the bodies of requests and responses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 Text = Annotated[str, Field(min_length=1)]
-# Every new token is compared with all of them.
+# Each new token is compared with all stop strings.
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 
 
+UNSUPPORTED: Mapping[str, Any] = {
+    "best_of": 1,
+    "echo": False,
+    "frequency_penalty": 0,
+    "functions": [],
+    "logit_bias": {},
+    "logprobs": False,
+    "presence_penalty": 0,
+    "response_format": {"type": "text"},
+    "suffix": "",
+    "tools": [],
+    "top_logprobs": 0,
+}
+"""Fields that would change the answers, each with the value that does not."""
+
+
 class RequestError(Exception):
-    """A request that is refused: the HTTP status, and the body that says why.
+    """A refused request.
 
     Args:
         status: HTTP status, 4xx or 5xx.
-        message: One sentence, for a person.
+        message: One sentence for a person.
         param: The field at fault.
-        code: A word for programs.
+        code: The reason as one word for programs.
     """
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
@@ -30,126 +46,98 @@ class RequestError(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """The JSON that OpenAI's clients read errors from."""
+        """Return the error as JSON in OpenAI's form."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
-class StreamOptions(BaseModel):
-    """What a stream carries besides the answers."""
-
-    model_config = ConfigDict(strict=True)
-
-    include_usage: bool | None = None
-
-
-class _Request(BaseModel):
-    """What both endpoints take; unsupported fields that would change the answers are refused, all others ignored."""
-
+class _Body(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
-    model: str | None = None
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        # Clients send null for fields that they leave out.
+        return {name: value for name, value in values.items() if value is not None} if type(values) is dict else values
+
+
+class StreamOptions(_Body):
+    """Options of a stream."""
+
+    include_usage: bool = False
+
+
+class SamplingRequest(_Body):
+    """The fields of both endpoints; unsupported fields that would change the answers are refused, others ignored."""
+
+    model: str = "default"
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    n: int = Field(1, ge=1)
+    temperature: float = Field(1.0, ge=0, le=100, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
-    include_stop_str_in_output: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-
-    @property
-    def token_limit(self) -> int | None:
-        """Most tokens of an answer, where the request says so."""
-        return self.max_tokens
+    stop: StopString | Annotated[list[StopString], Field(max_length=16)] = []
+    include_stop_str_in_output: bool = False
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, values: Any) -> Any:
-        if isinstance(values, dict):
-            for name, harmless in _UNSUPPORTED.items():
-                if values.get(name) not in harmless:
-                    raise ValueError(f"{name} is not supported by this server: leave it out")
+        for name, harmless in UNSUPPORTED.items() if isinstance(values, dict) else ():
+            if values.get(name) not in (None, harmless):
+                raise ValueError(f"{name} is not supported by this server: leave it out")
         return values
 
 
-class CompletionRequest(_Request):
+class CompletionRequest(SamplingRequest):
     """The body of ``POST /v1/completions``."""
 
     prompt: Text | list[Text] | list[int] | list[list[int]]
 
 
-class MessagePart(BaseModel):
-    """A piece of a message; only text is understood."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
+class MessagePart(_Body):
+    """A part of a message; only text is supported."""
 
     type: Literal["text"]
     text: str
 
 
-class Message(BaseModel):
+class Message(_Body):
     """A message of a chat."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[MessagePart]
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The text of all parts."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
-class ChatRequest(_Request):
+class ChatRequest(SamplingRequest):
     """The body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    continue_final_message: bool | None = None
-
-    @property
-    def token_limit(self) -> int | None:
-        """Most tokens of an answer, where the request says so; the newer name wins."""
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+    """The newer name of ``max_tokens``, which wins."""
+    continue_final_message: bool = False
 
 
-# What would change the answers, with the values that ask for nothing.
-_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "best_of": (None, 1),
-    "echo": (None, False),
-    "frequency_penalty": (None, 0),
-    "functions": (None, []),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
-    "presence_penalty": (None, 0),
-    "response_format": (None, {"type": "text"}),
-    "suffix": (None, ""),
-    "tools": (None, []),
-    "top_logprobs": (None, 0),
-}
-
-R = TypeVar("R", bound=_Request)
+R = TypeVar("R", bound=SamplingRequest)
 
 
 def read_request(kind: type[R], body: bytes) -> R:
-    """Check the body of a request.
+    """Parse and check the body of a request.
 
     Raises:
-        RequestError: It is not JSON, or not what ``kind`` describes.
+        RequestError: It is not JSON, or a field is missing or wrong.
     """
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-    # Of a union every branch complains; the field is the part of the place that means something to the caller.
+    # Every branch of a union complains, but all of them name the field first.
     param = str(first["loc"][0]) if first["loc"] else None
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "json_invalid":
@@ -158,21 +146,12 @@ def read_request(kind: type[R], body: bytes) -> R:
 
 
 def event(data: Mapping[str, Any] | str) -> bytes:
-    """One server-sent event."""
+    """Encode a server-sent event."""
     return f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
 
 
 def choice(chat: bool, index: int, text: str, finish: str | None, *, delta: bool = False, first: bool = False) -> Any:
-    """One answer, or a piece of one in a stream.
-
-    Args:
-        chat: Whether it is a message or plain text.
-        index: Which answer.
-        text: What it says.
-        finish: Why it ended.
-        delta: Whether it is a piece.
-        first: Whether it is the first piece of its answer, which names the role.
-    """
+    """Return an answer, or with ``delta`` a piece of one in a stream, of which the first one names the role."""
     fields: dict[str, Any] = {"index": index}
     if not chat:
         fields["text"] = text
@@ -181,9 +160,3 @@ def choice(chat: bool, index: int, text: str, finish: str | None, *, delta: bool
     else:
         fields["message"] = {"role": "assistant", "content": text}
     return {**fields, "finish_reason": finish, "logprobs": None}
-
-
-def usage(prompt_tokens: Sequence[int], answer_tokens: int) -> dict[str, int]:
-    """How many tokens were read and drawn."""
-    read = sum(prompt_tokens)
-    return {"prompt_tokens": read, "completion_tokens": answer_tokens, "total_tokens": read + answer_tokens}

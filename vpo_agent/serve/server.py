@@ -16,26 +16,24 @@ from vpo_agent.serve.app import Limits, make_app
 from vpo_agent.serve.engine import Engine
 
 STOP_SECONDS = 5
-"""How long connections may take to end when the server stops."""
-
-
+"""Time for connections to end when the server stops."""
 BACKLOG = 128
 """Connections that may wait to be accepted."""
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """Where a server listens."""
+    """A server that takes connections."""
 
     base_url: str
-    """What OpenAI's clients take as their ``base_url``, such as ``http://127.0.0.1:8000/v1``."""
+    """The ``base_url`` for OpenAI's clients, such as ``http://127.0.0.1:8000/v1``."""
     model: str
-    """The name of the model in requests."""
+    """Name of the model in requests."""
     engine: Engine
 
 
 class _Server(uvicorn.Server):
-    """Ends what is running first when it stops, so that open requests hear of it instead of being waited for."""
+    """Stops the engine first when it shuts down, so open requests fail at once instead of being waited for."""
 
     def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
         super().__init__(config)
@@ -58,16 +56,16 @@ def serve(
     """Serve a policy until Ctrl-C or SIGTERM.
 
     Args:
-        policy: Sampled from; nothing else may use or change its model meanwhile.
-        name: Of the model, in requests.
-        host: Address to listen on; anything but a loopback address is open to others, and there is no password.
-        port: 0 takes a free one.
-        limits: What requests may ask for.
+        policy: Nothing else may use or change its model meanwhile.
+        name: Name of the model in requests.
+        host: Address to listen on. Any other than a loopback address is open to other machines, without a password.
+        port: 0: any free port.
+        limits: Limits of requests.
         ready: Called when connections are taken.
 
     Raises:
         ValueError: The address cannot be used.
-        KeyboardInterrupt: Ctrl-C, after everything has ended.
+        KeyboardInterrupt: Ctrl-C, after the server has stopped.
     """
     with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
         ready(running)
@@ -117,7 +115,7 @@ def _server(
         log_level="warning",
         access_log=False,
         server_header=False,
-        # Clients keep their connections for later requests.
+        # Clients reuse their connections.
         timeout_keep_alive=60,
         backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS,
@@ -131,7 +129,7 @@ def _server(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens on the address, for the caller to close.
+    """Open a socket that listens on the address, for the caller to close.
 
     Raises:
         ValueError: The address cannot be used.
@@ -144,7 +142,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # From here on the address is taken, and connections wait for the server to start.
+        # From now on connections wait for the server to start.
         listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()

@@ -1,4 +1,4 @@
-"""From tokens to text as they come: pieces for a stream, and the end at a stop string."""
+"""Decodes tokens one by one: pieces for a stream, and the end at a stop string."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder shows for a character of which only some bytes are there."""
+"""Decoded for a character of which some bytes are missing."""
 
 
 class GrowingText:
-    """The text of a growing row of tokens.
+    """The text of a growing sequence of tokens.
 
     A token's text depends on its neighbours (a word's leading space, a character of several tokens), so each is decoded
-    behind the ones before it, and a character that is not complete yet is held back.
+    with the tokens before it, and incomplete characters are held back.
 
     Args:
         tokenizer: Decodes.
-        before: Tokens that the text continues; none where it stands by itself.
-        stop: Strings at the first of which the text ends.
+        before: Tokens that the text continues; may be empty.
+        stop: The text ends at the first of these strings.
         keep_stop: Whether the stop string stays in the text.
     """
 
@@ -26,7 +26,7 @@ class GrowingText:
         self.text = ""
         self.stopped = False
         self._tokenizer = tokenizer
-        # A handful of tokens is context enough.
+        # A few tokens are context enough.
         self._ids = list(before[-8:])
         self._from, self._read = 0, len(self._ids)
         self._stop, self._keep_stop = stop, keep_stop
@@ -41,14 +41,14 @@ class GrowingText:
             self._extend(now[len(known) :])
 
     def finish(self) -> None:
-        """Say that no token follows: what was held back belongs to the text."""
+        """Add what was held back, since no token follows."""
         if not self.stopped:
             known, now = self._decoded()
             self._extend(now[len(known) :])
             self._read = len(self._ids)
 
     def release(self, *, last: bool = False) -> str:
-        """The part of the text that is new since the last call and cannot become part of a stop string any more."""
+        """Return the text that is new since the last call and cannot become part of a stop string."""
         end = len(self.text)
         if not (last or self.stopped):
             end -= max((_overlap(self.text, stop) for stop in self._stop), default=0)
@@ -74,5 +74,5 @@ class GrowingText:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` with which ``stop`` begins."""
+    """Length of the longest end of ``text`` that ``stop`` begins with."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,4 +1,4 @@
-"""What generates the responses: our own loop, transformers' continuous batching, or vLLM, behind one interface."""
+"""Generation backends: the native loop, transformers' continuous batching, or vLLM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_backend(backend: Backend) -> None:
-    """Check that a backend is installed.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Raise ValueError if a backend is not installed."""
     if backend == "continuous":
         from vpo_agent.rollouts.backends.continuous import has_continuous_batching
 
@@ -28,8 +24,8 @@ def check_backend(backend: Backend) -> None:
             )
     if backend == "vllm" and find_spec("vllm") is None:
         raise ValueError(
-            "backend=vllm needs the package vllm, which brings a torch of its own: pip install 'vllm>=0.22' in an "
-            "environment of its own, or take backend native"
+            "backend=vllm needs the package vllm, which brings its own torch: pip install 'vllm>=0.22' in a separate "
+            "environment, or take backend native"
         )
 
 
@@ -37,13 +33,13 @@ def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_u
     """Make the sampler that generates from ``policy``.
 
     Args:
-        backend: Which one.
-        policy: The model that is trained; its weights at the time of a call are those sampled from.
-        model: Folder or name of the model that it was made from, of which vLLM reads the architecture.
-        gpu_memory_utilization: Share of the GPU's memory that vLLM takes while it generates, in (0, 1].
+        backend: Name of the backend.
+        policy: The trained model; each call samples from its current weights.
+        model: Folder or name of the initial model, from which vLLM reads the architecture.
+        gpu_memory_utilization: Share of the GPU's memory that vLLM uses while it generates, in (0, 1].
 
     Raises:
-        ValueError: The backend is not installed, or does not take this model.
+        ValueError: The backend is not installed or does not support this model.
     """
     check_backend(backend)
     if backend == "continuous":

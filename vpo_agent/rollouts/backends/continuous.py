@@ -1,4 +1,4 @@
-"""Transformers' continuous batching: a paged cache, and a waiting prompt takes the place of a row that has ended."""
+"""Transformers' continuous batching: a paged cache in which waiting prompts replace ended rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, 
 from vpo_agent.rollouts.spans import closing_token
 
 CPU_PAGE = 32
-"""Tokens in a page of the cache on a CPU, where attention runs over whole pages."""
+"""Tokens per page of the cache on a CPU, where attention reads whole pages."""
 
 
 def has_continuous_batching() -> bool:
-    """Whether the transformers that is installed has what this module takes."""
+    """Whether the installed transformers has the settings that this module uses."""
     try:
         from transformers import ContinuousBatchingConfig
     except ImportError:
@@ -35,10 +35,10 @@ def has_continuous_batching() -> bool:
 class ContinuousSampler(Sampler):
     """Samples from a policy by transformers' continuous batching.
 
-    A prompt is prefilled once and its cache forked to its rollouts. The engine ends rows at single tokens: where the
-    closing tag of the last answer is one token of the vocabulary rows end there, elsewhere they go on to the end of
-    sequence or to ``max_new_tokens`` and are cut at the tag afterwards. All random numbers come from one stream, so
-    the samples of a call depend on its whole batch, and how a batch is split into calls matters to them.
+    Each prompt is computed once and its cache forked to its rollouts. The engine ends rows only at single tokens: if
+    the closing tag of the last answer is one token, rows end there; otherwise they continue to the end of sequence or
+    ``max_new_tokens`` and are cut at the tag afterwards. All random numbers come from one stream, so the samples of a
+    call depend on its whole batch and on how a batch is split into calls.
 
     Args:
         policy: The model.
@@ -73,20 +73,20 @@ class ContinuousSampler(Sampler):
         )
 
     def _generate(self, rows: list[list[int]], generation: GenerationConfig, seed: int) -> list[Any]:
-        """What the engine gives for each rollout, those of a prompt side by side."""
+        """The engine's output for each rollout, those of a prompt adjacent."""
         from transformers import ContinuousBatchingConfig
 
         rollouts, length = generation.num_return_sequences, generation.max_new_tokens
         settings: dict[str, Any] = {"return_logprobs": True, "seed": seed}
         if self.policy.device.type == "cpu":
-            # The defaults are made for a GPU: here they would take most of the memory, and attend over all of it.
+            # The defaults are for a GPU: on a CPU they would take most of the memory and attend over all of it.
             pages = -(-(max(map(len, rows)) + length) // CPU_PAGE) + 1
             settings |= {"page_size": CPU_PAGE, "num_blocks": pages * len(rows) * rollouts}
         with generators_kept(), quiet_transformers(), self._plain_attention():
             manager = self.policy.causal_lm.init_continuous_batching(
                 generation_config=generation, continuous_batching_config=ContinuousBatchingConfig(**settings)
             )
-            # All of them before the engine starts: otherwise its batches would depend on how fast they come.
+            # All before the engine starts: otherwise its batches would depend on timing.
             requests = [manager.add_request(row, request_id=str(i)) for i, row in enumerate(rows)]
             manager.start()
             try:
@@ -119,12 +119,12 @@ class ContinuousSampler(Sampler):
         """Tokens at which the engine ends a row."""
         closing = closing_token(self.policy.tokenizer, num_answers)
         alone = [] if closing is None else [closing]
-        # The engine takes -1 for no token at all.
+        # For the engine, -1 is no token.
         return sorted({*self.policy.ending_ids, *alone}) or [-1]
 
     @contextmanager
     def _plain_attention(self) -> Iterator[None]:
-        """Attention that the engine knows, in place of our own."""
+        """Replace our attention function by one that the engine supports."""
         model = self.policy.causal_lm
         before = model.config._attn_implementation
         if before == ATTENTION:

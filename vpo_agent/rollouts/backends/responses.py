@@ -1,4 +1,4 @@
-"""What an engine returns, lists of tokens and log-probabilities, as samples that end where ours end."""
+"""Converts what engines return, tokens and log-probabilities, to samples that end where native ones end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def to_samples(
     log_probs: Sequence[Sequence[float]],
     request: SampleRequest,
 ) -> Samples:
-    """Cut responses at their end and put them side by side.
+    """Cut responses at their end and combine them.
 
     A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
-    one that has neither is truncated.
+    one with neither is truncated.
 
     Args:
-        policy: Whose tokenizer reads them.
-        prompts: Prompt tokens and their mask, as :meth:`LMPolicy.encode_prompts` gives them.
-        tokens: B responses in the order of their prompts, each of at least one token.
+        policy: Its tokenizer decodes.
+        prompts: Prompt tokens and their mask from :meth:`LMPolicy.encode_prompts`.
+        tokens: B responses of at least one token each, in the order of their prompts.
         log_probs: The log-probability of each of those tokens.
-        request: What was asked for.
+        request: The request that they answer.
     """
     closing = answer_tags(request.num_answers)[-1][1]
     ends = [_end(row, closing, policy) for row in tokens]
@@ -52,7 +52,7 @@ def prompt_rows(prompt_ids: Tensor, prompt_mask: Tensor) -> list[list[int]]:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Give the global random generators their states back, whatever an engine does to them."""
+    """Restore the global random generators after an engine has used them."""
     states = generator_states()
     try:
         yield
@@ -61,7 +61,7 @@ def generators_kept() -> Iterator[None]:
 
 
 def _end(tokens: Sequence[int], closing: str, policy: LMPolicy) -> int | None:
-    """How many tokens there are up to the end of a response; ``None`` where it has no end."""
+    """Tokens up to the end of a response; ``None`` without an end."""
     ending = set(policy.ending_ids)
     stop = next((place + 1 for place, token in enumerate(tokens) if token in ending), None)
 

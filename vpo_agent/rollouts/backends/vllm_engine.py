@@ -1,9 +1,9 @@
 """vLLM in the trainer's own process, on the trainer's own GPU.
 
-Written against the documented interface of vLLM 0.22 and later: ``LLM.generate`` with token ids as prompts, sleep mode,
-and ``collective_rpc("reload_weights", kwargs={"weights_iterator": ...})``, which takes weights under their checkpoint's
-names. The tests run it against a stand-in that checks the calls, and against vLLM itself where that is installed with a
-GPU; no release of vLLM has been run with it yet.
+Written for the documented interface of vLLM 0.22 and later: ``LLM.generate`` with token ids as prompts, sleep mode, and
+``collective_rpc("reload_weights", kwargs={"weights_iterator": ...})``, which takes weights by their names in a
+checkpoint. The tests run it with a stand-in that checks the calls, and with vLLM itself if that and a GPU are there; it
+has not run with any release of vLLM yet.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from vpo_envs.text import answer_tags
 class VLLMSampler(Sampler):
     """Samples from a policy by vLLM.
 
-    Every call hands the policy's weights over first, and puts the engine to sleep afterwards, so that its cache and its
-    copy of the weights leave the GPU to the update. A row has a seed of its own, which depends on its place alone.
+    Each call loads the policy's weights first and puts the engine to sleep afterwards, so that the update can use the
+    memory of its cache and weights. Each row has its own seed, which depends only on its place.
 
     Args:
         policy: The model.
-        model: Its folder or name, of which vLLM reads architecture and tokenizer.
-        gpu_memory_utilization: Share of the GPU's memory that vLLM takes while it generates, in (0, 1].
+        model: Folder or name from which vLLM reads architecture and tokenizer.
+        gpu_memory_utilization: Share of the GPU's memory that vLLM uses while it generates, in (0, 1].
 
     Raises:
         ValueError: vLLM does not start with this model on this machine.
     """
 
     def __init__(self, policy: LMPolicy, model: str, *, gpu_memory_utilization: float) -> None:
-        # In a process of its own the engine would get the weights pickled.
+        # In a separate process the engine would receive pickled weights.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         self.policy = policy
         with generators_kept():
@@ -51,9 +51,9 @@ class VLLMSampler(Sampler):
                     dtype=str(policy.dtype).removeprefix("torch."),
                     gpu_memory_utilization=gpu_memory_utilization,
                     enable_sleep_mode=True,
-                    # Those of the tempered distribution.
+                    # Log-probabilities of the tempered distribution.
                     logprobs_mode="processed_logprobs",
-                    # Nothing of the sampling settings that a model may bring.
+                    # Without the sampling settings that come with a model.
                     generation_config="vllm",
                     seed=0,
                 )
@@ -79,7 +79,7 @@ class VLLMSampler(Sampler):
                 stop=[closing],
                 include_stop_str_in_output=True,
                 stop_token_ids=self.policy.ending_ids,
-                # No others than that of the token itself.
+                # Only the log-probability of the sampled token.
                 logprobs=0,
                 seed=row_seed,
             )
@@ -103,22 +103,19 @@ class VLLMSampler(Sampler):
         )
 
     def _wake(self) -> None:
-        """Give the engine its memory back and the weights of now; room for the cache comes last."""
+        """Load the current weights into the engine, then allocate its cache."""
         self._llm.wake_up(tags=["weights"])
         weights = checkpoint_weights(self.policy.causal_lm)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.wake_up(tags=["kv_cache"])
-        # What it had computed for a prompt is that of the weights before.
+        # Cached prompts were computed with the old weights.
         self._llm.reset_prefix_cache()
 
 
 def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a model by the names that its checkpoint has, layer by layer; LoRA adapters are added to theirs.
+    """Yield the weights of a Hugging Face model by their names in a checkpoint, with LoRA adapters merged.
 
-    A weight that stands in two places, such as that of a tied head, comes once.
-
-    Args:
-        model: A Hugging Face model, with or without adapters in its layers; it is not changed.
+    A tied weight comes once. The model is not changed.
     """
     seen: set[int] = set()
     for prefix, module in model.named_modules():
@@ -138,7 +135,7 @@ def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _row_seeds(seed: Sequence[int], places: Sequence[int], rollouts: int) -> list[int]:
-    """A seed for each row, keyed by ``seed`` and the row's place."""
+    """A seed per row, keyed by ``seed`` and the row's place."""
     return [
         int(np.random.SeedSequence([*seed, place * rollouts + rollout]).generate_state(1, np.uint32)[0])
         for place in places
