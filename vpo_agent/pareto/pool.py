@@ -56,7 +56,7 @@ class Pool:
         for name, shape in expected.items():
             found = getattr(self, name).shape
             if found != shape:
-                raise ValueError(f"rewards of shape {self.rewards.shape} go with {name} of {shape}; got {found}")
+                raise ValueError(f"rewards of shape {self.rewards.shape} need {name} of shape {shape}; got {found}")
         if len(self.objectives) != d:
             raise ValueError(f"rewards have {d} objectives, but {len(self.objectives)} are named")
         if self.fronts is not None:
@@ -69,22 +69,22 @@ class Pool:
             raise ValueError(f"{n} prompts with {rollouts} rollouts need as many responses")
 
     def active_rewards(self) -> Floats:
-        """The rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
+        """Return the rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
         return self.rewards.astype(np.float64) * self.active[:, None, None, :]
 
     def scalar(self) -> Floats:
-        """The scalar reward of each answer under the prompt's fixed weights, (N, R, m)."""
+        """Return the scalar reward of each answer under the prompt's fixed weights, (N, R, m)."""
         return np.asarray(np.einsum("nrmd,nd->nrm", self.active_rewards(), self.scalar_weights))
 
     def optimum(self) -> Floats | None:
-        """The best scalar reward on each exact front, (N,); ``None`` where no front is known."""
+        """Return the best scalar reward on each exact front, (N,); ``None`` if no front is known."""
         if self.fronts is None:
             return None
         pairs = zip(self.fronts, self.scalar_weights, strict=True)
         return np.array([float((front @ weights).max()) for front, weights in pairs])
 
     def save(self, path: Path) -> None:
-        """Write an ``.npz`` file, whole or not at all."""
+        """Write an ``.npz`` file, completely or not at all."""
         more: dict[str, Any] = (
             {} if self.fronts is None else {f"front_{i}": front for i, front in enumerate(self.fronts)}
         )
@@ -129,7 +129,7 @@ class Pool:
                     _read_responses(data["responses"]) if "responses" in data else None,
                     _read_source(data["source"]) if "source" in data else {},
                 )
-        # A damaged file has zipfile, zlib and NumPy raise half a dozen types, some of them plain RuntimeErrors.
+        # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.
         except Exception as error:
             no_pool = "it is damaged, or no pool that vpo eval or a run wrote"
             reason = (error.strerror if isinstance(error, OSError) else None) or no_pool
@@ -142,8 +142,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def _as_bytes(value: Any) -> NDArray[np.uint8]:
-    """JSON as bytes: an array of strings would give every text the room of the longest."""
-    # Escapes keep half a surrogate pair, which a model can write and UTF-8 cannot say.
+    """Encode a value as JSON; in an array of strings every text would take the space of the longest."""
+    # ASCII escapes preserve lone surrogates, which a model can write and UTF-8 cannot encode.
     return np.frombuffer(json.dumps(value, default=str).encode(), dtype=np.uint8)
 
 
@@ -152,12 +152,12 @@ def _read_responses(stored: NDArray[np.uint8]) -> Texts:
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise ValueError("its responses are not a list of lists")
     if not all(isinstance(text, str) for row in rows for text in row):
-        raise ValueError("its responses are not texts")
+        raise ValueError("its responses are not strings")
     return tuple(tuple(row) for row in rows)
 
 
 def _read_source(stored: NDArray[np.uint8]) -> dict[str, Any]:
     source = json.loads(stored.tobytes())
     if not isinstance(source, dict):
-        raise ValueError("its source is not a table of names and values")
+        raise ValueError("its source is not a JSON object")
     return source

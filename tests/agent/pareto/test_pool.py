@@ -1,4 +1,4 @@
-"""The file of a pool: it comes back whole, old ones still open, and what is no pool says so."""
+"""The file of a pool: it reads back whole, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ def test_a_lone_array_is_no_pool(tmp_path: Path) -> None:
     [
         ({"rewards": np.zeros((N, R, D), np.float32)}, r"shape \(N, R, m, d\)"),
         ({"rewards": np.zeros((N, 0, M, D), np.float32)}, "none of them 0"),
-        ({"status": np.zeros((N, R), np.int8)}, "go with status of"),
-        ({"active": np.ones((N, D + 1), bool)}, "go with active of"),
-        ({"scalar_weights": np.ones((N + 1, D))}, "go with scalar_weights of"),
-        ({"indices": np.arange(N + 1)}, "go with indices of"),
+        ({"status": np.zeros((N, R), np.int8)}, "need status of shape"),
+        ({"active": np.ones((N, D + 1), bool)}, "need active of shape"),
+        ({"scalar_weights": np.ones((N + 1, D))}, "need scalar_weights of shape"),
+        ({"indices": np.arange(N + 1)}, "need indices of shape"),
         ({"objectives": ("a", "b")}, "have 3 objectives, but 2 are named"),
         ({"fronts": (np.ones((1, D)),)}, "need as many fronts"),
         ({"fronts": (np.ones((1, D + 1)),) * N}, r"a front must have shape \(f, 3\)"),
