@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from vpo_agent.estimators import available_estimators, estimator
-from vpo_agent.learning.bound_estimator import BoundEstimator
+from vpo_agent.learning.bound_estimator import SETTINGS, BoundEstimator
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import make_prompts
@@ -44,11 +45,7 @@ def settings_of_rows(
     num_answers: int = 3,
     method: str = "vpo",
     method_options: Mapping[str, Any] | None = None,
-    num_weights: int = 128,
-    alpha: float = 1.0,
-    weight_sampler: str = "sobol",
-    scalar_weights: list[float] | None = None,
-    seed: int = 0,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Return the settings that a row carries for its score, as JSON values, after trying them out.
 
@@ -58,11 +55,8 @@ def settings_of_rows(
         num_answers: Answers in a response, m.
         method: An estimator that scores each rollout by itself.
         method_options: Options of the estimator.
-        num_weights: K, for methods that draw weights.
-        alpha: Dirichlet concentration of the weights.
-        weight_sampler: "sobol" or "iid".
-        scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
-        seed: Keys the weights.
+        **settings: ``num_weights``, ``alpha``, ``weight_sampler``, ``scalar_weights`` and ``seed``, see
+            :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
 
     Raises:
         ValueError: An unknown environment, method or option, a method that needs more than a score per rollout, or a
@@ -75,20 +69,17 @@ def settings_of_rows(
             f"{method} {UNLIKE_GRPO[method]}, and verl takes one score per rollout: choose one of {fitting}, "
             "or train with the built-in trainer or TRL"
         )
-    settings: dict[str, Any] = {
+    row = {
         "env": env_id,
         "env_kwargs": dict(env_kwargs or {}),
         "num_answers": num_answers,
         "method": method,
         "method_options": dict(method_options or {}),
-        "num_weights": num_weights,
-        "alpha": alpha,
-        "weight_sampler": weight_sampler,
-        "scalar_weights": scalar_weights,
-        "seed": seed,
+        **{field.name: field.default for field in fields(BoundEstimator) if field.name in SETTINGS},
+        **settings,
     }
-    _bound(_as_text(settings)).try_out(rollouts=1)
-    return settings
+    _bound(_as_text(row)).try_out(rollouts=1)
+    return row
 
 
 def dataset_rows(settings: Mapping[str, Any], indices: Iterable[int], split: str = "train") -> list[dict[str, Any]]:

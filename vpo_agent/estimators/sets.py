@@ -18,10 +18,7 @@ from vpo_agent.estimators.set_scores import (
 def vpo(groups: RewardGroups, *, scalarization: Scalarization = "linear", augmentation: float = 0.05) -> Advantages:
     """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817).
 
-    Args:
-        groups: the batch.
-        scalarization: "linear" as in the paper, or "tchebycheff", see `utilities`.
-        augmentation: of Tchebycheff.
+    The scalarization is "linear", as in the paper, or "tchebycheff" with an augmentation above 0, see `utilities`.
     """
     scores = best_scores(utilities(groups.rewards, groups.drawn_weights(), scalarization, augmentation))
     return Advantages(standardise(scores, groups.valid), scores)
@@ -39,11 +36,7 @@ def vpo_soft(groups: RewardGroups, *, beta: float = 8.0) -> Advantages:
     """Set score with a smooth maximum in place of the best answer, standardised within the group.
 
     E_w[(1/beta) log mean_s exp(beta w . r_s)] is the mean of the answers for beta to 0, and `vpo` for beta to infinity.
-    Its gradient reaches every answer, including a failing one beside a good one.
-
-    Args:
-        groups: the batch.
-        beta: above 0; utilities lie in [0, 1].
+    Its gradient reaches every answer, including a failing one beside a good one. Utilities lie in [0, 1]; beta > 0.
     """
     scores = soft_scores(utilities(groups.rewards, groups.drawn_weights()), beta)
     return Advantages(standardise(scores, groups.valid), scores)
@@ -55,10 +48,6 @@ def vpo_anytime(groups: RewardGroups, *, mean_weight: float = 0.25) -> Advantage
 
     E_w[(1 - mean_weight) max_s w . r_s + mean_weight mean_s w . r_s]: with probability `mean_weight` the search sees
     a single answer, otherwise all. 0 is `vpo`; 1 is the mean of the answers.
-
-    Args:
-        groups: the batch.
-        mean_weight: in [0, 1].
     """
     values = utilities(groups.rewards, groups.drawn_weights())
     scores = mixed_scores(values, mean_weight)
@@ -67,11 +56,6 @@ def vpo_anytime(groups: RewardGroups, *, mean_weight: float = 0.25) -> Advantage
 
 @register_estimator("vpo_hypervolume", answers="set")
 def vpo_hypervolume(groups: RewardGroups, *, reference: float = -0.1) -> Advantages:
-    """Hypervolume of the answers of a rollout, standardised within the group.
-
-    Args:
-        groups: the batch.
-        reference: coordinate of the reference point, below 0.
-    """
+    """Hypervolume of the answers above `reference` < 0 in every objective, standardised within the group."""
     scores = hypervolume_scores(groups.rewards, groups.active, reference)
     return Advantages(standardise(scores, groups.valid), scores)

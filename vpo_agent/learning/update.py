@@ -190,10 +190,7 @@ class PolicyUpdate:
         config = self.config
         log_probs, entropy = self.policy.log_probs(samples, entropy=True)
         assert entropy is not None
-        reference = None
-        if config.kl_coef:
-            with torch.no_grad():
-                reference = self._reference_log_probs(samples)
+        reference = self._reference_log_probs(samples) if config.kl_coef else None
         terms = policy_loss(
             log_probs,
             samples.log_probs,
@@ -210,10 +207,7 @@ class PolicyUpdate:
         if bool(torch.isfinite(terms.loss)):
             terms.loss.backward()
         return {
-            "loss": float(terms.loss.detach()),
-            "kl": float(terms.kl),
-            "clip_fraction": float(terms.clip_fraction),
-            "approx_kl": float(terms.approx_kl),
+            **{name: float(getattr(terms, name).detach()) for name in ("loss", "kl", "clip_fraction", "approx_kl")},
             "entropy": float(entropy.mean()) if len(entropy) else 0.0,
             "tokens": float(terms.tokens),
             **_gap(log_probs.detach(), samples),
@@ -229,6 +223,7 @@ class PolicyUpdate:
                 indices = torch.from_numpy(rng.permutation(prompts))
             yield from indices.split(size)
 
+    @torch.no_grad()
     def _reference_log_probs(self, samples: Samples) -> Tensor:
         if self.reference is not None:
             return self.reference.log_probs(samples)[0]
