@@ -1,15 +1,15 @@
-"""Language models that come with the package."""
+"""The bundled language models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 BUNDLED_MODELS = {"tiny-maze": "tiny_maze"}
-"""Folder of each bundled model, by the name that a setting may give."""
+"""Folder of each bundled model, by its name in settings."""
 
 
 def bundled_model_path(name: str) -> Path:
-    """The folder of a bundled model, which ``from_pretrained`` reads.
+    """Return the folder of a bundled model, for ``from_pretrained``.
 
     Raises:
         KeyError: No bundled model has this name.

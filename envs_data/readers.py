@@ -1,9 +1,8 @@
-"""Rows of a data set as validated objects: local files and Hugging Face data sets, through one function.
+"""Read rows of local files and Hugging Face data sets as validated objects.
 
-A source is the path of a ``.json``, ``.jsonl`` or ``.ndjson`` file (an array of rows, or one row a line), each of them
-also as ``.gz``; a ``.parquet`` file; or ``hf:org/name`` or ``hf:org/name:config`` for a data set of the Hugging Face
-hub. What a row means is the business of the function that reads it; where it came from and what was wrong with it is
-said here.
+A source is the path of a ``.json``, ``.jsonl`` or ``.ndjson`` file (an array of rows, or one row a line), optionally
+with ``.gz``; a ``.parquet`` file; or ``hf:org/name`` or ``hf:org/name:config`` for a data set of the Hugging Face hub.
+The caller's function interprets a row; the errors of this module say where the row came from.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ RowT = TypeVar("RowT")
 HUB = "hf:"
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 SHOWN_CHARS = 40
-"""How much of a bad value a message shows."""
+"""Characters of a bad value that a message shows."""
 ENDINGS = (*JSON_ENDINGS, *(f"{ending}.gz" for ending in JSON_ENDINGS), ".parquet")
 
 
 class BadRow(ValueError):
-    """A row that is not what it should be.
+    """Raised for a row that does not fit its schema.
 
     Args:
-        field: Name of the field at fault, such as ``"answer"``; empty where it is the row as a whole.
+        field: Name of the field at fault, such as ``"answer"``; empty for the row as a whole.
         reason: What is wrong with it.
     """
 
@@ -45,15 +44,15 @@ class BadRow(ValueError):
 
 
 class LoadedRows(NamedTuple, Generic[RowT]):
-    """The rows of a source, in its order."""
+    """The rows of a source, in order."""
 
     rows: tuple[RowT, ...]
     skipped: int
-    """How many bad rows were left out."""
+    """Number of bad rows that were left out."""
     first_skipped: str
-    """Place and fault of the first of them; empty if there is none."""
+    """Place and reason of the first skipped row; empty if there is none."""
     origin: str
-    """The source as it was named, with the split where it has splits."""
+    """The source as given, with the split for a Hugging Face data set."""
 
 
 def load_rows(
@@ -67,12 +66,12 @@ def load_rows(
 
     Args:
         source: A path, or ``hf:org/name[:config]``; see the module.
-        read_row: Turns one raw row into a validated one; raises :class:`BadRow` or pydantic's error where it cannot.
-        split: Which split of a Hugging Face data set; a file has no splits.
-        on_bad_row: ``"error"`` stops at the first bad row, ``"skip"`` leaves bad rows out and counts them.
+        read_row: Turns a raw row into a validated one, or raises :class:`BadRow` or pydantic's error.
+        split: Split of a Hugging Face data set; files have no splits.
+        on_bad_row: ``"error"`` stops at the first bad row; ``"skip"`` leaves bad rows out and counts them.
 
     Raises:
-        ValueError: The source cannot be read, a row is bad, or there is no good row: one sentence with the place.
+        ValueError: The source cannot be read, a row is bad, or no row is good; one sentence that names the place.
     """
     if on_bad_row not in get_args(OnBadRow):
         raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
@@ -107,7 +106,7 @@ def _mapping(raw: object) -> Mapping[str, Any]:
 
 
 def _reason(error: ValueError) -> str:
-    """What was wrong with a row, with its field, from whatever its reader raised."""
+    """Return what is wrong with a row, with its field, from the error of its reader."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
@@ -123,7 +122,7 @@ def _reason(error: ValueError) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value in the words of JSON: short ones themselves, others by their kind."""
+    """Return a short value as JSON, and a name for the type of a long one."""
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     if isinstance(value, dict):
@@ -136,7 +135,7 @@ def _shown(value: object) -> str:
 
 
 def _file_rows(source: str) -> Iterator[tuple[str, object]]:
-    """Each row of a file with its place; a line that is not JSON is a :class:`BadRow`."""
+    """Yield each row of a file with its place; a line that is not JSON is a :class:`BadRow`."""
     name = source.lower()
     path = Path(source)
     if path.is_dir():
@@ -159,7 +158,7 @@ def _file_rows(source: str) -> Iterator[tuple[str, object]]:
 
 def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
     with gzip.open(path) if source.lower().endswith(".gz") else path.open("rb") as raw:
-        # utf-8-sig drops the mark that some editors put at the beginning.
+        # utf-8-sig drops the byte order mark of some editors.
         text = io.TextIOWrapper(raw, encoding="utf-8-sig")
         for number, line in enumerate(text, start=1):
             if not line.strip():
@@ -186,20 +185,20 @@ def _array(text: str, source: str) -> list[object]:
 
 
 def _encodable(row: object, text: str) -> object:
-    """A row, or a :class:`BadRow` where it holds half a surrogate pair, which only an escape in ``text`` can bring."""
+    """Return the row, or a :class:`BadRow` if it holds a lone surrogate, which only an escape in ``text`` can bring."""
     if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            return BadRow("", f"half of a surrogate pair, which is no character: {error.object[error.start]!a}")
+            return BadRow("", f"half of a surrogate pair, which is not a character: {error.object[error.start]!a}")
     return row
 
 
 def parse_json(text: str) -> Any:
-    """Read strict JSON: NaN and infinities, which JSON does not have, are errors too.
+    """Parse strict JSON, without NaN and infinities.
 
     Raises:
-        ValueError: Not JSON, or nested too deeply, or a number too long to read.
+        ValueError: The text is not JSON, is nested too deeply, or holds a number too long to read.
     """
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -244,7 +243,7 @@ def _hub_rows(source: str, split: str) -> Iterator[tuple[str, object]]:
     except Exception as error:  # the hub's client raises errors of many libraries
         reason = f"{source}: split {split!r} cannot be loaded ({type(error).__name__}: {_first_line(error)})"
         if isinstance(error, ConnectionError):
-            reason += "; look at the name and at the network, or load a file in its place"
+            reason += "; check the name and the network, or load a file instead"
         raise ValueError(reason) from None
     for number, row in enumerate(rows, start=1):
         yield f"row {number}", row

@@ -1,4 +1,4 @@
-"""Weightings of the objectives: drawn, read, rounded, and stated in the prompt."""
+"""Weights of the objectives: drawn, read, rounded, and stated in the prompt."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vpo_envs.spaces import TextSpace
 
 
 def draw_weights(rng: np.random.Generator, active: NDArray[np.bool_], alpha: float = 1.0) -> NDArray[np.float64]:
-    """A draw from a symmetric Dirichlet distribution over the active objectives, in whole per cent, shape (d,)."""
+    """Draw weights in whole per cent from a symmetric Dirichlet distribution over the active objectives, shape (d,)."""
     weights = np.zeros(len(active))
     weights[active] = rng.dirichlet(np.full(int(active.sum()), alpha))
     return in_whole_percent(weights)
 
 
 def in_whole_percent(weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Weights that sum to 1, shape (d,), rounded to whole per cent that still do."""
+    """Round weights that sum to 1, shape (d,), to whole per cent that still do."""
     exact = 100 * weights.astype(np.float64)
     percent = np.floor(exact)
-    # What rounding down has lost goes to those that lost most.
+    # The per cent lost by rounding down go to the weights that lost most.
     lost = np.argsort(percent - exact, kind="stable")[: round(100 - percent.sum())]
     percent[lost] += 1
     return np.asarray(percent / 100)
@@ -33,19 +33,19 @@ def in_whole_percent(weights: NDArray[np.floating]) -> NDArray[np.float64]:
 def read_weights(
     weights: Sequence[float] | NDArray[np.floating], active: NDArray[np.bool_], names: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Given weights as a point of the simplex over the active objectives, shape (d,).
+    """Scale given weights to sum to 1 over the active objectives, shape (d,).
 
     Raises:
-        ValueError: A wrong number of values, one that is below 0 or no number, or nothing above 0 that is active.
+        ValueError: There are too few or too many values, one is negative or not finite, or no active one is above 0.
     """
     try:
         values = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"weights are numbers, one per objective ({', '.join(names)}); got {weights!r}") from None
+        raise ValueError(f"weights must be numbers, one per objective ({', '.join(names)}); got {weights!r}") from None
     if values.shape != (len(names),):
         raise ValueError(f"weights need {len(names)} values, one per objective ({', '.join(names)}); got {values.size}")
     if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError(f"weights must be finite and not below 0, got {values.tolist()}")
+        raise ValueError(f"weights must be finite and not negative, got {values.tolist()}")
     values = values * active
     if values.sum() <= 0:
         raise ValueError("at least one active objective needs a weight above 0: all are 0")
@@ -55,19 +55,19 @@ def read_weights(
 MAX_PREFERENCE_CHARS = 100_000
 """Room in the observation space for the sentence about the weights."""
 STREAM = 0x77
-"""Keeps the stream of weights apart from that of instances, which starts from the same seed."""
+"""Separates the random stream of weights from that of instances, which has the same seed."""
 
 
 class PreferenceConditioned(gym.Wrapper[str, str, str, str], gym.utils.RecordConstructorArgs):
-    """Write a weighting of the objectives into the prompt, so that one policy can serve any preference.
+    """States weights of the objectives in the prompt, so that one policy can serve any preference.
 
-    Each episode has weights w on the simplex: those of ``reset(options={"weights": …})``, or a draw from a symmetric
-    Dirichlet distribution over the active objectives, in whole per cent, so that what the prompt says is exact. The
-    reward stays a vector. ``info["weights"]`` holds w, shape (d,), and after a step ``info["utility"]`` the weighted
-    sum w·r of each answer, shape (answers,). Which instances are drawn does not change.
+    Each episode has weights w on the simplex, given by ``reset(options={"weights": …})`` or drawn from a symmetric
+    Dirichlet distribution over the active objectives. They are whole per cent, so the prompt states them exactly. The
+    reward is still a vector. ``info["weights"]`` holds w, shape (d,), and after a step ``info["utility"]`` the weighted
+    sum w·r of each answer, shape (answers,). The instances drawn are those of the bare environment.
 
     Args:
-        env: A text environment, or wrappers around one.
+        env: A text environment, wrapped or not.
         alpha: Concentration of the Dirichlet distribution; 1 is uniform on the simplex, less favours extremes.
     """
 
@@ -97,11 +97,11 @@ class PreferenceConditioned(gym.Wrapper[str, str, str, str], gym.utils.RecordCon
 
         Args:
             seed: Seeds the draws of instances and of weights.
-            options: Those of the environment, and ``"weights"``: d numbers from 0 on, which are scaled to sum to 1
-                over the active objectives.
+            options: Options of the environment, and ``"weights"``: d numbers, none negative, which are scaled to sum
+                to 1 over the active objectives.
 
         Raises:
-            ValueError: Weights of a wrong number, below 0, or all 0.
+            ValueError: Bad weights; see :func:`read_weights`.
         """
         options = dict(options or {})
         given = options.pop("weights", None)
@@ -116,7 +116,7 @@ class PreferenceConditioned(gym.Wrapper[str, str, str, str], gym.utils.RecordCon
         return self._observation(observation), {**info, "weights": self.weights}
 
     def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
-        """Score a response; the reward is the vector that the environment gives."""
+        """Score a response; the reward is the environment's vector."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         weights = self.weights
         info = {**info, "weights": weights, "utility": info["reward_matrix"] @ weights}

@@ -10,10 +10,10 @@ SAMPLE_CHARS = " abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<
 
 
 class TextSpace(gym.spaces.Text):
-    """All strings of at most ``max_length`` characters, of any script.
+    """All strings of at most ``max_length`` characters in any script.
 
-    Gymnasium's own ``Text`` checks every character against a set, which takes milliseconds a call at the length of a
-    response and cannot hold the whole of Unicode. Here membership is a look at the length; samples are short and plain.
+    Gymnasium's ``Text`` checks every character against a set, which takes milliseconds for a response and cannot hold
+    all of Unicode. Here membership depends on the length only, and samples are short and plain.
     """
 
     def __init__(self, max_length: int, seed: int | None = None) -> None:
@@ -21,13 +21,13 @@ class TextSpace(gym.spaces.Text):
         super().__init__(max_length=max_length, min_length=0, charset=SAMPLE_CHARS, seed=seed)
 
     def contains(self, x: Any) -> bool:
-        """Whether ``x`` is a string that is not too long."""
+        """Return whether ``x`` is a string that is not too long."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """A random plain string of at most 64 characters."""
         if mask is not None or probability is not None:
-            raise ValueError("a text space of any script samples without mask or probability")
+            raise ValueError("TextSpace.sample takes no mask and no probability")
         length = int(self.np_random.integers(0, min(64, self.max_length) + 1))
         return "".join(SAMPLE_CHARS[i] for i in self.np_random.integers(0, len(SAMPLE_CHARS), size=length))
 

@@ -1,7 +1,7 @@
-"""Many text environments at one time, for ``gym.make_vec``; all their answers are scored together.
+"""Vector environments for ``gym.make_vec``: many copies of a text environment with one scorer.
 
-``gym.make_vec("vpo/Maze-v0", num_envs=8)`` gives a :class:`TextVectorEnv`. ``register_env`` names it as the vector
-entry point ``"vpo_envs.vector:module.Class"``, which this module resolves: a string, so that the spec survives JSON.
+``gym.make_vec("vpo/Maze-v0", num_envs=8)`` makes a :class:`TextVectorEnv`. ``register_env`` names it by the vector
+entry point ``"vpo_envs.vector:module.Class"``, a string, so that the spec survives JSON; this module resolves it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ PER_ENV_OPTIONS = ("index", "task")
 class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
     """``num_envs`` copies of a text environment that share one data source and one scorer.
 
-    Copy ``i`` does what a single environment would that was reset with ``seed + i``. An episode that ends is followed
-    by the next in the same step (Gymnasium's same-step autoreset): the observation is the new prompt, and what the step
-    returned stands in ``infos["final_obs"]`` and ``infos["final_info"]``, whose arrays go over the copies; so the
-    scores of one-step tasks are in ``infos["final_info"]["reward_matrix"]``, shape (n, m, d).
+    Copy ``i`` behaves like a single environment that was reset with ``seed + i``. When an episode ends, the next one
+    starts in the same step (Gymnasium's same-step autoreset): the observation is the new prompt, and the results of the
+    step are in ``infos["final_obs"]`` and ``infos["final_info"]``, with one entry for each copy. So the scores of
+    one-step tasks are in ``infos["final_info"]["reward_matrix"]``, shape (n, m, d).
 
-    ``step`` is ``step_async`` and ``step_wait``: with a pool, slow scorers work while the caller does something else.
+    ``step`` is ``step_async`` followed by ``step_wait``: with a pool, the caller can work while slow scorers run.
 
     Args:
         env_type: Class of the environment; it must not override ``reset`` or ``step``.
-        num_envs: How many copies, n >= 1.
+        num_envs: Number of copies, n >= 1.
         scorer_pool: ``"none"``, ``"threads"``, ``"processes"`` or ``"ray"``; see `vpo_envs.scoring.scorers`.
         scorer_workers: Size of the pool.
         **kwargs: Arguments of the environment.
@@ -84,12 +84,12 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         """Start an episode in each copy.
 
         Args:
-            seed: A number, of which copy i takes ``seed + i``, or one for each copy.
-            options: Those of the environment. ``"index"`` and ``"task"`` may be lists with one value for each copy.
-                ``"reset_mask"``, shape (n,) of bool, leaves the copies where it is false as they are.
+            seed: A number, from which copy i gets ``seed + i``, or one number for each copy.
+            options: Options of the environment. ``"index"`` and ``"task"`` may be lists with one value for each copy.
+                Copies where ``"reset_mask"``, shape (n,) of bool, is false are not reset.
 
         Returns:
-            Prompts, and infos: for each key an array over the copies, and a mask ``_key`` of those that have it.
+            Prompts, and infos: for each key an array over the copies, and a mask ``_key`` of the copies that have it.
         """
         self._refuse_pending("reset")
         n = self.num_envs
@@ -130,12 +130,12 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         return self.step_wait()
 
     def step_async(self, actions: Sequence[str]) -> None:
-        """Begin a step: the answers are read, and scoring starts in the pool, if there is one.
+        """Begin a step: read the answers, and start scoring them in the pool if there is one.
 
         Raises:
-            ValueError: Not one action for each copy.
+            ValueError: The number of actions is not that of the copies.
             TypeError: An action is not a string.
-            AlreadyPendingCallError: The last step has not been waited for.
+            AlreadyPendingCallError: ``step_wait`` has not been called for the last step.
             ResetNeeded: A copy has not been reset.
         """
         self._refuse_pending("step")
@@ -150,14 +150,14 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         """Finish the step that :meth:`step_async` began.
 
         Args:
-            timeout: Most seconds to wait.
+            timeout: Maximum seconds to wait.
 
         Returns:
             As :meth:`step`.
 
         Raises:
             NoAsyncCallError: No step has begun.
-            TimeoutError: The scores are not there yet; they can be waited for again.
+            TimeoutError: The scores are not ready; calling again continues to wait.
         """
         if self._pending is None:
             raise gym.error.NoAsyncCallError("call step_async() before step_wait()", "step")
@@ -188,17 +188,17 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         return tuple(observations), rewards, terminated, truncated, merged
 
     def render(self) -> tuple[Any, ...] | None:
-        """What each copy renders."""
+        """Render each copy."""
         return None if self.render_mode is None else tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Stop the pool; a step that has begun is given up."""
+        """Stop the pool; a step that has begun is dropped."""
         self._pending = None
         self._scorer.close()
 
     def _refuse_pending(self, what: str) -> None:
         if self._pending is not None:
-            raise gym.error.AlreadyPendingCallError(f"{what} while a step is under way: call step_wait() first", "step")
+            raise gym.error.AlreadyPendingCallError(f"{what} during a step: call step_wait() first", "step")
 
     def _read_mask(self, mask: object) -> NDArray[np.bool_]:
         if mask is None:
@@ -214,14 +214,14 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
 
 
 def merge_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Infos of single environments as one, in Gymnasium's form but for dictionaries, which stay whole.
+    """Merge infos of single environments into Gymnasium's form, except that dictionaries stay whole.
 
     Args:
-        infos: One for each environment; ``None`` where there is none.
+        infos: One for each environment; ``None`` if it has none.
 
     Returns:
-        For each key an array with one entry per environment (stacked, where all have arrays of one shape; of objects
-        otherwise), and under ``_key`` a mask (n,) of those that have it.
+        For each key an array with one entry per environment (stacked if all are arrays of one shape, otherwise an array
+        of objects), and under ``_key`` a mask (n,) of the environments that have it.
     """
     merged: dict[str, Any] = {}
     for key in dict.fromkeys(key for info in infos if info is not None for key in info):

@@ -1,8 +1,8 @@
-"""The project's own programming problems: statements, inputs and solutions in TOML, expected outputs beside them.
+"""The bundled programming problems: statements, inputs and solutions in TOML, expected outputs in JSON.
 
-``easy.toml``, ``medium.toml`` and ``hard.toml`` hold problems with one meaning, ``conflict.toml`` those that can be
-read in three ways. ``expected.json`` holds what the reference solutions give on the inputs and which tests the wrong
-solutions pass; ``examples/make_code_problems.py`` makes it again and compares.
+``easy.toml``, ``medium.toml`` and ``hard.toml`` hold problems with one meaning, ``conflict.toml`` problems that can be
+read in three ways. ``expected.json`` holds the outputs of the reference solutions and which tests the wrong solutions
+pass; ``examples/make_code_problems.py`` makes it again and compares.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class CodeProblem(BaseModel):
     inputs: tuple[str, ...]
     """The arguments as a JSON array, or the text of standard input."""
     outputs: tuple[tuple[str, ...], ...] = ()
-    """For each input what the reference gives, or what each reading gives: JSON, or the text of standard output."""
+    """For each input the output of the reference, or of each reading: JSON, or the text of standard output."""
     entry: str = ""
-    """The function that is called."""
+    """Name of the function that tests call."""
     starter: str = ""
     reference: str = ""
     wrong: tuple[str, ...] = ()
-    """Two solutions with a mistake that is likely."""
+    """Two solutions with a likely mistake."""
     wrong_passes: tuple[str, ...] = ()
     """For each wrong solution a ``1`` or a ``0`` for each test."""
     readings: tuple[str, ...] = ()
@@ -45,14 +45,14 @@ class CodeProblem(BaseModel):
 
 
 def read_problem_file(name: str) -> list[dict[str, Any]]:
-    """The problems of one TOML file as written there, without expected outputs."""
+    """Return the problems of one TOML file as they are, without expected outputs."""
     text = (files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
     return [{"difficulty": name, **problem} for problem in tomllib.loads(text)["problem"]]
 
 
 @functools.cache
 def load_problems(collection: Collection) -> tuple[CodeProblem, ...]:
-    """The problems with one meaning (``"paper"``), or those with several readings (``"conflict"``)."""
+    """Return the problems with one meaning (``"paper"``) or with several readings (``"conflict"``)."""
     expected = json.loads((files(__package__) / "expected.json").read_text(encoding="utf-8"))
     return tuple(
         CodeProblem.model_validate({**raw, **expected[raw["title"]]})

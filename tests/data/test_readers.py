@@ -186,7 +186,7 @@ def test_a_hub_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     hub = ModuleType("datasets")
     hub.load_dataset = load_dataset  # type: ignore[attr-defined]  # the hub cannot be reached from a test
     monkeypatch.setitem(sys.modules, "datasets", hub)
-    expected = r"split 'train' cannot be loaded \(ConnectionError: cannot reach the hub\); look at the name and"
+    expected = r"split 'train' cannot be loaded \(ConnectionError: cannot reach the hub\); check the name and"
     with pytest.raises(ValueError, match=expected):
         load_rows("hf:org/name", read_row)
 

@@ -195,7 +195,7 @@ def test_the_real_library_loads_splits_and_its_refusals_are_one_sentence(tmp_pat
     assert no_config.startswith("hf:org/name:large: split 'train' cannot be loaded (")
     assert "large" in no_config.partition("(")[2]
     assert no_set.startswith("hf:org/other: split 'train' cannot be loaded (")
-    assert no_set.endswith("look at the name and at the network, or load a file in its place")
+    assert no_set.endswith("check the name and the network, or load a file instead")
     assert not any("\n" in refusal for refusal in refusals)
 
 

@@ -182,7 +182,7 @@ def test_a_step_can_be_begun_and_waited_for() -> None:
     envs.step_async(["<answer>UP</answer>"] * 2)
     with pytest.raises(TimeoutError, match=r"0\.01 seconds"):
         envs.step_wait(timeout=0.01)
-    with pytest.raises(gym.error.AlreadyPendingCallError, match="reset while a step is under way"):
+    with pytest.raises(gym.error.AlreadyPendingCallError, match="reset during a step"):
         envs.reset()
     GatedMaze.sign.set()
     assert envs.step_wait()[2].all()

@@ -131,10 +131,10 @@ def test_a_prompt_can_be_conditioned_without_an_episode() -> None:
     [
         ([1, 2, 3], r"weights need 4 values, one per objective \(completion, gold, diamond, avoid_lava\); got 3"),
         ([[1, 2, 3, 4]], "weights need 4 values"),
-        ([1, -1, 1, 1], "not below 0"),
+        ([1, -1, 1, 1], "not negative"),
         ([1, float("nan"), 1, 1], "finite"),
         ([0, 0, 0, 0], "at least one active objective needs a weight above 0"),
-        ("gold", "weights are numbers, one per objective"),
+        ("gold", "weights must be numbers, one per objective"),
     ],
 )
 def test_bad_weights_are_named(weights: Any, message: str) -> None:

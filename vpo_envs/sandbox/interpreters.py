@@ -1,4 +1,4 @@
-"""Which Python runs inside the sandbox, and the paths that it needs to see there."""
+"""Find the Python that runs inside the sandbox, and the paths that it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class SandboxUnavailable(RuntimeError):
-    """No sandbox of the wanted tier can be set up here; the message says why, tier by tier."""
+    """No sandbox could be set up, or the host failed; the message says why."""
 
 
 class Interpreter(NamedTuple):
@@ -29,14 +29,14 @@ class Interpreter(NamedTuple):
     links: tuple[tuple[str, str], ...]
     """Symbolic links of the root folder, such as ``("/lib", "usr/lib")``."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables without which it does not start."""
+    """Environment variables that it needs to start."""
     hidden: tuple[str, ...] = ()
-    """Folders below ``paths`` that are kept out of sight: installed packages, this project among them, whose problems
-    lie beside their expected outputs."""
+    """Folders below ``paths`` that are hidden: installed packages, including this project, which holds the expected
+    outputs of its problems."""
 
 
 PACKAGES = Path(__file__).parents[2]
-"""Folder of the installed packages of this project."""
+"""Folder that the packages of this project lie in."""
 
 PROBE = (
     "import json, sys, sysconfig; get = sysconfig.get_config_var; "
@@ -58,16 +58,16 @@ LEFT_OUT = (
 
 @functools.cache
 def interpreter(as_other_user: bool) -> Interpreter:
-    """The Python for the sandbox.
+    """Return the Python for the sandbox.
 
-    It is the one that runs here. Where that lies in a folder that another user cannot enter (root's home, say), it is
-    the system's of the same version, else a copy of the one that runs here, made once for the life of this process.
+    It is the one running now. If that lies in a folder that other users cannot enter, such as root's home, it is the
+    system's Python of the same version, or else a copy, made once for the life of this process.
 
     Args:
         as_other_user: Whether it will run as an unprivileged user, who must be able to reach every path.
 
     Raises:
-        SandboxUnavailable: There is none that can be reached.
+        SandboxUnavailable: No suitable Python can be reached.
     """
     named = os.environ.get("VPO_SANDBOX_PYTHON")
     own = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
@@ -77,7 +77,7 @@ def interpreter(as_other_user: bool) -> Interpreter:
         if found is not None and not (as_other_user and not all(map(_open_to_all, found.paths))):
             return found
     if named:
-        raise SandboxUnavailable(f"VPO_SANDBOX_PYTHON={named} is no Python that an unprivileged user can reach")
+        raise SandboxUnavailable(f"VPO_SANDBOX_PYTHON={named} is not a Python that an unprivileged user can reach")
     try:
         found = staged_copy(own)
     except OSError as error:
@@ -88,7 +88,7 @@ def interpreter(as_other_user: bool) -> Interpreter:
 
 
 def describe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> Interpreter | None:
-    """What ``executable`` is and needs; ``None`` where it is no Python that starts."""
+    """Return what ``executable`` needs; ``None`` if it is not a Python that starts."""
     probed = os.path.isfile(executable) and _output([executable, "-s", "-S", "-c", PROBE], dict(environment))
     if not probed:
         return None
@@ -104,7 +104,7 @@ def describe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> 
 
 
 def installed_packages(paths: Iterable[str]) -> tuple[str, ...]:
-    """Folders below ``paths`` that hold installed packages, or this project."""
+    """Return the folders below ``paths`` that hold installed packages or this project."""
     names = [f"{above}{name}" for above in ("", "python3*/") for name in ("site-packages", "dist-packages")]
     found = [folder for path in paths for name in names for folder in Path(path).glob(name)]
     found += [PACKAGES / name for name in ("envs_data", "vpo_envs")]
@@ -114,10 +114,10 @@ def installed_packages(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def readable_parts(python: Interpreter) -> list[tuple[str, bool]]:
-    """What may be read, for Landlock, whose rules cannot except a folder from the one that holds it.
+    """Return what Landlock lets a sandbox read; its rules cannot exclude a folder from a readable one.
 
     Returns:
-        Paths, each with whether all below it may be read (else only its names be listed).
+        Paths, each with whether everything below may be read; otherwise only its names may be listed.
     """
     parts: list[tuple[str, bool]] = []
     left = list(python.paths)
@@ -133,7 +133,7 @@ def readable_parts(python: Interpreter) -> list[tuple[str, bool]]:
 
 
 def staged_copy(executable: str) -> Interpreter | None:
-    """A copy of a Python and its library that every user can read, removed when this process ends."""
+    """Copy a Python and its library to a folder that every user can read, removed when this process ends."""
     probed = _output([executable, "-s", "-S", "-c", PROBE], {})
     if not probed:
         return None
@@ -152,7 +152,7 @@ def staged_copy(executable: str) -> Interpreter | None:
 
 
 def _output(command: list[str], environment: dict[str, str]) -> str:
-    """What a command prints; empty where it fails."""
+    """Return what a command prints; empty if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, cwd="/", env=environment, check=False, timeout=60
@@ -163,7 +163,7 @@ def _output(command: list[str], environment: dict[str, str]) -> str:
 
 
 def _open_to_all(path: str) -> bool:
-    """Whether every user may read ``path`` and pass every folder above it."""
+    """Return whether every user may read ``path`` and enter every folder above it."""
     place = Path(path)
     if not place.stat().st_mode & 0o004:
         return False

@@ -1,4 +1,4 @@
-"""Canary attacks: a tier is used only where it is seen to hold what it promises."""
+"""Canary attacks: a tier is used only if it is seen to keep its promises on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("vpo_envs.sandbox")
 Wanted = Literal["auto", "A", "B", "C", "D"]
 LIMITS = Limits(seconds=10.0, memory_mb=256)
 
-# Each attack returns a true value where it got through.
+# Each function is named for a promise and returns a true value if its attack succeeds.
 CANARY = """
 import os, sys
 
@@ -114,17 +114,17 @@ TRACE_CALLS = {
 
 _lock = threading.Lock()
 _broken: dict[Tier, str] = {}
-"""Why a tier is not used, for tiers that were tried; empty where it holds."""
+"""Why a tier that was tried is not used; empty if it is used."""
 
 
 def canaries(tier: Tier, promises: Sequence[str] | None = None) -> list[str]:
-    """The promises that canary attacks broke in ``tier``, with what they brought back.
+    """Return the promises of ``tier`` that canary attacks broke, with what they returned.
 
-    The limits on time and output are kept by this side of the pipes, whatever the machine, and are not tried here.
+    The limits on time and output are enforced outside, on any machine, and are not attacked here.
 
     Args:
-        tier: Where to try.
-        promises: Which to try; those of the tier where ``None``.
+        tier: The tier to attack.
+        promises: The promises to attack; those of the tier if ``None``.
 
     Raises:
         SandboxUnavailable: The tier cannot be set up.
@@ -154,19 +154,19 @@ def check_wanted(wanted: Wanted, *, allow_unsafe: bool) -> None:
     if wanted not in get_args(Wanted):
         raise ValueError(f"unknown sandbox tier {wanted!r}: choose one of {', '.join(get_args(Wanted))}")
     if wanted == "D" and not allow_unsafe:
-        raise ValueError("sandbox tier 'D' limits resources alone: say allow_unsafe=True to use it all the same")
+        raise ValueError("sandbox tier 'D' limits resources and nothing else: pass allow_unsafe=True to use it anyway")
 
 
 def choose_tier(wanted: Wanted = "auto", *, allow_unsafe: bool = False) -> Tier:
-    """The best tier that this machine can hold, or the one that is wanted, after its preflight.
+    """Return the best tier that works on this machine, or the wanted one, after its preflight.
 
     Args:
         wanted: ``"auto"`` or a tier.
-        allow_unsafe: Permit tier D, which confines nothing but resources.
+        allow_unsafe: Permit tier D, which limits resources and nothing else.
 
     Raises:
         ValueError: Unknown tier, or D without ``allow_unsafe``.
-        SandboxUnavailable: No such tier can be had here; the message says why, tier by tier.
+        SandboxUnavailable: No such tier works on this machine; the message says why, tier by tier.
     """
     check_wanted(wanted, allow_unsafe=allow_unsafe)
     tiers = list(Tier) if wanted == "auto" else [Tier(wanted)]
@@ -183,18 +183,18 @@ def choose_tier(wanted: Wanted = "auto", *, allow_unsafe: bool = False) -> Tier:
 
 
 def _try(tier: Tier) -> str:
-    """Why ``tier`` cannot be used; empty where it can. Either way it is logged."""
+    """Return why ``tier`` cannot be used, empty if it can, and log it."""
     try:
         broken = canaries(tier)
     except SandboxUnavailable as error:
-        logger.info("sandbox tier %s is not to be had: %s", tier, error)
+        logger.info("sandbox tier %s is unavailable: %s", tier, error)
         return str(error)
     if broken:
         logger.warning("sandbox tier %s is not used, canaries got through: %s", tier, "; ".join(broken))
         return f"canaries got through: {'; '.join(broken)}"
     logger.log(
         logging.WARNING if tier is Tier.D else logging.INFO,
-        "sandbox tier %s passed its preflight; what it does not guarantee, that code %s",
+        "sandbox tier %s passed its preflight; not guaranteed is that code %s",
         tier,
         "; ".join([*not_held(tier), "makes no use of a bug of the kernel, or of the time that things take"]),
     )

@@ -1,9 +1,8 @@
 """The system calls that model-written code may make, as a seccomp filter in classic BPF.
 
-The filter is an allow list: computing, memory, threads, its own pipes, clocks, reading files. There is no way through
-it to start a process, open a socket, signal or trace another process, write, make or remove a file, mount, or make a
-namespace. What it does not name fails with "function not implemented", so that a C library falls back as it would on
-an older kernel.
+The filter is an allow list: computing, memory, threads, its own pipes, clocks, reading files. It lets no code start a
+process, open a socket, signal or trace another process, write, make or remove a file, mount, or make a namespace. Other
+calls fail with "function not implemented", so a C library falls back as it would on an older kernel.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ umask=166 getrandom=278 getpriority=141 restart_syscall=128 exit=93 exit_group=9
 openat=56 clone=220 prlimit64=261 fcntl=25 ioctl=29 socketpair=199
 execve=221 execveat=281 kill=129 tkill=130 tgkill=131 socket=198
 """
-# Refused with "operation not permitted", which says more than "not implemented" where code is likely to try.
+# These fail with "operation not permitted" instead, a clearer message for code that is likely to try them.
 REFUSED = ("open", "creat", "fork", "vfork", "execve", "execveat", "kill", "tkill", "tgkill", "socket")
 
 THREAD = 0x00010000  # CLONE_THREAD
@@ -51,15 +50,20 @@ WRITING = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC; O_TM
 FCNTL = (0, 1, 2, 3, 4, 1030)  # duplicate, and flags of descriptors; never F_SETOWN, which can aim a signal
 IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, bytes waiting, blocking, close-on-exec
 
+# Instructions of classic BPF: load a word of seccomp_data, jump if equal, bitwise and, return.
 LOAD, EQUAL, AND, RETURN = 0x20, 0x15, 0x54, 0x06
-ALLOW, KILL = 0x7FFF0000, 0x80000000
+ALLOW, KILL = 0x7FFF0000, 0x80000000  # SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in seccomp_data; each argument has eight bytes
+AF_UNIX, SOCK_STREAM, SOCKET_TYPE = 1, 1, 0xF  # a type without its flags
 
 
 class Machine(NamedTuple):
-    """What a filter must know of a processor architecture."""
+    """A processor architecture, as a filter needs it."""
 
     audit: int
+    """Its AUDIT_ARCH number."""
     calls: dict[str, int]
+    """Number of each system call."""
 
 
 def _table(text: str) -> dict[str, int]:
@@ -70,28 +74,30 @@ MACHINES = {"x86_64": Machine(0xC000003E, _table(X86_64)), "aarch64": Machine(0x
 
 
 def fail(number: int) -> int:
-    """The filter's answer that makes a system call fail with an error number."""
+    """Return the filter's verdict that makes a system call fail with an error number: SECCOMP_RET_ERRNO."""
     return 0x00050000 | number
 
 
 def candidate_filter(machine: str | None = None) -> bytes | None:
-    """The filter for model-written code, as an array of ``struct sock_filter``.
+    """Return the filter for model-written code, as an array of ``struct sock_filter``.
 
     Args:
-        machine: ``"x86_64"`` or ``"aarch64"``; this machine where ``None``.
+        machine: ``"x86_64"`` or ``"aarch64"``; this machine if ``None``.
 
     Returns:
-        The filter, or ``None`` where the system call numbers of the machine are not known here.
+        The filter, or ``None`` if the system call numbers of the machine are unknown.
     """
     known = MACHINES.get(platform.machine() if machine is None else machine)
     if known is None:
         return None
     calls = dict(known.calls)
+    # An instruction is (code, jump if equal, jump if not, value); jumps skip that many instructions. Calls of another
+    # architecture's numbering would get past the rules, so they end the process.
     program: list[tuple[int, int, int, int]] = [
-        (LOAD, 0, 0, 4),
+        (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, known.audit),
         (RETURN, 0, 0, KILL),
-        (LOAD, 0, 0, 0),
+        (LOAD, 0, 0, NUMBER),
     ]
 
     def rule(name: str, body: list[tuple[int, int, int, int]]) -> None:
@@ -99,11 +105,11 @@ def candidate_filter(machine: str | None = None) -> bytes | None:
 
     def one_of(argument: int, values: tuple[int, ...], otherwise: int) -> list[tuple[int, int, int, int]]:
         checks = [(EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
-        return [(LOAD, 0, 0, 16 + 8 * argument), *checks, (RETURN, 0, 0, fail(otherwise)), (RETURN, 0, 0, ALLOW)]
+        return [(LOAD, 0, 0, ARGUMENTS + 8 * argument), *checks, (RETURN, 0, 0, fail(otherwise)), (RETURN, 0, 0, ALLOW)]
 
     def masked(argument: int, mask: int, value: int, otherwise: int) -> list[tuple[int, int, int, int]]:
         return [
-            (LOAD, 0, 0, 16 + 8 * argument),
+            (LOAD, 0, 0, ARGUMENTS + 8 * argument),
             (AND, 0, 0, mask),
             (EQUAL, 1, 0, value),
             (RETURN, 0, 0, fail(otherwise)),
@@ -116,9 +122,9 @@ def candidate_filter(machine: str | None = None) -> bytes | None:
     rule("prlimit64", one_of(0, (0,), errno.EPERM))
     rule("fcntl", one_of(1, FCNTL, errno.EPERM))
     rule("ioctl", one_of(1, IOCTL, errno.ENOTTY))
-    # Streams alone: a datagram socket could send to any socket that has a name.
-    pair = [(LOAD, 0, 0, 16), (EQUAL, 1, 0, 1), (RETURN, 0, 0, fail(errno.EPERM))]
-    rule("socketpair", [*pair, *masked(1, 0xF, 1, errno.EPERM)])
+    # Streams only: a datagram socket could send to any socket that has a name.
+    pair = [(LOAD, 0, 0, ARGUMENTS), (EQUAL, 1, 0, AF_UNIX), (RETURN, 0, 0, fail(errno.EPERM))]
+    rule("socketpair", [*pair, *masked(1, SOCKET_TYPE, SOCK_STREAM, errno.EPERM)])
     for number in calls.values():
         program += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ALLOW)]
     for number in refused:

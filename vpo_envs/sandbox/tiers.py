@@ -1,4 +1,4 @@
-"""The four tiers of confinement, what each holds, and how the sandboxed interpreter is started in each."""
+"""The four tiers of confinement: what each one guarantees, and how the sandboxed interpreter starts in it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Tier(StrEnum):
     A = "A"
     """Bubblewrap's namespaces, seccomp, Landlock where the kernel has it, resource limits."""
     B = "B"
-    """The same namespaces made by this project, seccomp, Landlock where the kernel has it, resource limits."""
+    """The same namespaces without bubblewrap, seccomp, Landlock where the kernel has it, resource limits."""
     C = "C"
     """Landlock, seccomp, resource limits."""
     D = "D"
-    """Resource limits alone."""
+    """Resource limits only."""
 
 
 SECCOMP_HOLDS = ("network", "processes", "signals", "tracing", "kernel_interfaces", "writing")
@@ -37,7 +37,6 @@ HOLDS: dict[Tier, tuple[str, ...]] = {
     Tier.C: (*ALWAYS_HOLDS, *SECCOMP_HOLDS, "reading"),
     Tier.D: ALWAYS_HOLDS,
 }
-"""What each tier keeps model-written code from, by the names of :data:`PROMISES`."""
 PROMISES = {
     "environment": "sees no environment variable of its parent",
     "descriptors": "has no descriptor but its own pipes",
@@ -57,7 +56,7 @@ PROMISES = {
 
 
 def not_held(tier: Tier) -> list[str]:
-    """The promises that ``tier`` does not keep, as phrases."""
+    """Return the promises that ``tier`` does not keep, as phrases."""
     return [phrase for name, phrase in PROMISES.items() if name not in HOLDS[tier]]
 
 
@@ -75,74 +74,80 @@ class Limits(NamedTuple):
 
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"
-"""Where programs that a sandbox is made with are looked for before ``PATH``."""
+"""Folders searched for bubblewrap and setpriv before ``PATH``."""
+
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+"""Number of the system call ``pivot_root``."""
 
 _numbers = itertools.count()
 
 
 def fresh_user() -> int | None:
-    """A user id that nothing else runs as, for one sandbox; ``None`` unless this process is root.
+    """Return a user id for one sandbox that nothing else runs as; ``None`` unless this process is root.
 
-    One id a sandbox keeps sandboxes from signalling each other, and their resource limits from adding up. Where the
-    process lives in a user namespace without such ids, it is "nobody".
+    Separate ids keep sandboxes from signalling each other and their resource limits from adding up. In a user namespace
+    without such ids the user is "nobody".
     """
     if os.geteuid() != 0:
         return None
+    # From 0x70000000 on, far above the ids of people and services; some bits from this process, some from a counter.
     wanted = 0x70000000 + (os.getpid() % (1 << 14) << 12) + next(_numbers) % (1 << 12)
     for line in Path("/proc/self/uid_map").read_text().splitlines():
         first, _, count = map(int, line.split())
         if first <= wanted < first + count:
             return wanted
-    return 65534
+    return 65534  # nobody
 
 
 @functools.cache
 def user_changer() -> str | None:
-    """``setpriv`` of util-linux, where it is installed.
+    """Return the path of util-linux's ``setpriv``; ``None`` if it is not installed.
 
-    Where ``Popen`` itself is to change the user it forks, which copies the page tables of this process: with a few
-    gigabytes in it that takes longer than all else. Without a user it uses ``vfork``, which copies nothing.
+    With ``user=``, ``Popen`` forks, which copies the page tables of this process; with gigabytes in it that takes
+    longer than everything else. Without a user it calls ``vfork``, which copies nothing: ``setpriv`` changes the user.
     """
     program = shutil.which("setpriv", path=SYSTEM_PATH)
-    known = (
-        ""
-        if program is None
-        else subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    )
+    known = "" if program is None else help_of(program)
     return program if "--clear-groups" in known and "--reuid" in known else None
 
 
+def help_of(program: str) -> str:
+    """Return what ``program --help`` prints."""
+    return subprocess.run([program, "--help"], capture_output=True, text=True, cwd="/", check=False).stdout
+
+
 class Start(NamedTuple):
-    """How one sandbox is started."""
+    """The command that starts one sandbox."""
 
     command: list[str]
     user: int | None
-    """Whom ``Popen`` is to make of it; ``None`` where the command does so itself, or nobody need."""
+    """User that ``Popen`` switches to; ``None`` if unnecessary."""
     environment: dict[str, str]
     plan: dict[str, Any]
     """The first frame for ``confine.py``."""
 
 
 def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
-    """The command of one sandbox and what it is told first.
+    """Return the command of one sandbox, and the plan that it receives first.
 
     Args:
         tier: How it is confined.
-        limits: Of each test.
-        code: The text of ``confine.py``.
+        limits: Limits of each test.
+        code: The program that runs inside.
 
     Raises:
-        SandboxUnavailable: The tier cannot be had here.
+        SandboxUnavailable: The tier is unavailable on this machine.
     """
     user = fresh_user()
     python = interpreter(user is not None)
-    # Not -I: the environment is read, for it holds the seed of hashes, and nothing that is anyone else's.
+    # -S no site-packages, -s no user's packages, -P no folder of the script on the path, -B write no bytecode. Not -I,
+    # which would ignore PYTHONHASHSEED; the environment holds nothing else of this process.
     command = [python.executable, "-S", "-s", "-P", "-B", "-X", "utf8", "-c", code]
     environment = {"PYTHONHASHSEED": "0", **dict(python.environment)}
     code_filter = candidate_filter()
     if code_filter is None and tier is not Tier.D:
         raise SandboxUnavailable(f"no table of system calls for {platform.machine()}, so no seccomp filter")
-    # Where the user is not fresh, the limit on processes would count what else the user runs.
+    # The kernel counts processes per user, so without a fresh user the limit would count everything else that it runs.
     own_count = user is not None or tier in (Tier.A, Tier.B)
     rlimits = {
         "AS": limits.memory_mb << 20,
@@ -155,7 +160,7 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         "limits": rlimits,
         "filter": "" if tier is Tier.D or code_filter is None else code_filter.hex(),
         "landlock": {Tier.C: "required", Tier.D: "off"}.get(tier, "wanted"),
-        # Where the root file system is its own, the folders in it that stay hidden are covered.
+        # Tiers A and B cover hidden folders with empty ones; in C Landlock must leave them out.
         "readable": [[path, True] for path in python.paths] if tier is not Tier.C else readable_parts(python),
         "namespaces": None,
     }
@@ -166,7 +171,7 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         command = [changer, f"--reuid={user}", f"--regid={user}", "--clear-groups", "--", *command]
         user = None
     if tier is Tier.B:
-        # A folder to build the new root on; it is covered by that, so nothing that is needed may lie in it.
+        # The new root is mounted over this folder, so nothing that is needed may lie in it.
         free = (
             path
             for path in ("/tmp", "/mnt", "/var/tmp", "/home", "/srv")
@@ -175,29 +180,27 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
         base = next(free, None)
         if base is None:
             raise SandboxUnavailable("no folder to build a root file system on")
-        pivot_root = {"x86_64": 155, "aarch64": 41}[platform.machine()]
         plan["namespaces"] = {
             "base": base,
             "paths": list(python.paths),
             "hidden": list(python.hidden),
             "links": [list(link) for link in python.links],
-            "pivot_root": pivot_root,
+            "pivot_root": PIVOT_ROOT[platform.machine()],
         }
     return Start(command, user, environment, plan)
 
 
 @functools.cache
 def bubblewrap(python: Interpreter) -> tuple[str, ...]:
-    """The bubblewrap command up to ``--``: every namespace, nothing writable, no /proc, no capability."""
+    """Return the bubblewrap command up to ``--``: all namespaces, nothing writable, no /proc, no capability."""
     named = os.environ.get("VPO_SANDBOX_BWRAP")
     program = shutil.which(named or "bwrap", path=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}")
     if program is None:
         raise SandboxUnavailable(
-            f"VPO_SANDBOX_BWRAP={named} is no program" if named else "bubblewrap (bwrap) is not installed"
+            f"VPO_SANDBOX_BWRAP={named} is not a program" if named else "bubblewrap (bwrap) is not installed"
         )
-    known = subprocess.run([program, "--help"], capture_output=True, text=True, cwd="/", check=False).stdout
     words = [program, "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
-    if "--disable-userns" in known:
+    if "--disable-userns" in help_of(program):
         words.append("--disable-userns")
     words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
     for path in python.paths:

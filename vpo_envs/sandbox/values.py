@@ -1,9 +1,9 @@
-"""Compares what a sandbox claims with what a test expects, on plain built-in types.
+"""Compare what a sandbox claims with what a test expects, on plain built-in types.
 
 A value travels as JSON in which tagged arrays keep Python's types apart: ``["l", …]`` a list, ``["t", …]`` a tuple,
 ``["s", …]`` a set, ``["d", [key, value], …]`` a dictionary, ``["f", hex]`` a float, ``["c", hex, hex]`` a complex
-number, ``["b", hex]`` bytes; the rest is JSON's own. The other side may write anything, so nothing of it is
-evaluated, hashed or sorted beyond the size of what is expected, and no method of a foreign class is ever called.
+number, ``["b", hex]`` bytes; the rest is plain JSON. The other side may write anything, so none of it is evaluated,
+hashed or sorted beyond the size of the expected value, and no method of a foreign class is ever called.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import math
 from typing import Any, NoReturn
 
 TOLERANCE = 1e-6
-"""Relative or absolute difference below which two floats are equal."""
+"""Two floats are equal if their relative or absolute difference is below this."""
 
 
 class Claim:
-    """What a sandbox wrote as its result.
+    """A result that a sandbox wrote.
 
     Args:
         data: The bytes.
 
     Raises:
-        ValueError: They are not the encoding of a value.
+        ValueError: The bytes are not the encoding of a value.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -33,12 +33,12 @@ class Claim:
             raise ValueError("nested too deeply") from None
 
     def equals(self, expected: object, *, as_json: bool) -> bool:
-        """Whether the value is what a test expects.
+        """Return whether the value is what a test expects.
 
         Args:
             expected: Plain data.
-            as_json: Compare as JSON does: a tuple is a list, the keys of a dictionary are strings, a boolean is no
-                number. Otherwise as Python's ``==`` does. Floats are equal within :data:`TOLERANCE` either way.
+            as_json: Compare as JSON: a tuple is a list, keys of dictionaries are strings, a boolean is not a number.
+                Otherwise compare as Python's ``==``. Floats are equal within :data:`TOLERANCE` either way.
         """
         return _equal(self.tree, expected, as_json)
 
@@ -64,14 +64,14 @@ def _equal(tree: Any, expected: object, as_json: bool) -> bool:
 
 
 def _items(tree: Any, letters: tuple[str, ...], count: int) -> list[Any] | None:
-    """The items of an encoded container with one of these tags and this many items."""
+    """Return the items of an encoded container that has one of these tags and this many items."""
     if type(tree) is list and len(tree) == count + 1 and type(tree[0]) is str and tree[0] in letters:
         return tree[1:]
     return None
 
 
 def _same_elements(items: list[Any], expected: list[object], as_json: bool) -> bool:
-    """Whether there is a pairing; quadratic, in the size of what is expected."""
+    """Return whether the elements can be paired; quadratic in the size of the expected value."""
     left = list(expected)
     for item in items:
         match = next((i for i, wanted in enumerate(left) if _equal(item, wanted, as_json)), None)
@@ -95,7 +95,7 @@ def _same_entries(items: list[Any], expected: dict[Any, Any], as_json: bool) -> 
 
 
 def _json_key(tree: Any) -> Any:
-    """A dictionary's key as JSON would write it: a whole number becomes its digits."""
+    """Return a dictionary's key as JSON writes it: an integer becomes its digits."""
     return str(tree) if type(tree) is int else tree
 
 
@@ -143,9 +143,9 @@ def _close(value: float | int | None, expected: float | int) -> bool:
 
 
 def same_output(written: bytes, expected: str) -> bool:
-    """Whether a program's output is what a test expects, line by line.
+    """Return whether a program's output is what a test expects, line by line.
 
-    Blanks at the end of a line and empty lines at the end do not count; everything else does.
+    Trailing blanks of a line and empty lines at the end are ignored.
     """
     return _lines(written.decode("utf-8", "replace")) == _lines(expected)
 

@@ -1,7 +1,7 @@
-"""The second half of what runs inside the sandbox, after ``confine.py``: a process that forks once for each test.
+"""The second half of the program inside the sandbox, after ``confine.py``: a process that forks once for each test.
 
-It reads two frames from descriptor 0 (how to confine itself; the candidate and its inputs) and writes one when it is
-ready and four for each test (how it ended; what came out). It never sees what a test expects.
+It reads two frames from descriptor 0 (how to confine itself; the candidate with its inputs) and writes one frame when
+it is ready and four for each test (how it ended; its output, result and errors). It never sees what a test expects.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from vpo_envs.sandbox.confine import SET_PDEATHSIG, SET_SECCOMP, Filter, confine
 
 CHUNK = 65536
 STDERR_CAP = 2000
+SECCOMP_FILTER = 2  # SECCOMP_MODE_FILTER
 NAMES: dict[str, Any] = {}
-"""What the code of functions finds defined, as on sites for such problems."""
+"""Names that are predefined for functions, as programming sites do."""
 PRELUDE = """
 import bisect, collections, copy, datetime, functools, heapq, itertools, math, operator, random, re, string
 from bisect import bisect_left, bisect_right, insort
@@ -42,7 +43,7 @@ from typing import *
 
 
 def read_exactly(count: int) -> bytes:
-    """``count`` bytes of descriptor 0; the end of input ends this process."""
+    """Read ``count`` bytes of descriptor 0; the end of input ends this process."""
     pieces = []
     while count:
         piece = os.read(0, min(count, 1 << 20))
@@ -54,12 +55,12 @@ def read_exactly(count: int) -> bytes:
 
 
 def read_frame() -> Any:
-    """One JSON frame: its length in four bytes, then its text."""
+    """Read one JSON frame: its length in four bytes, then its text."""
     return json.loads(read_exactly(struct.unpack(">I", read_exactly(4))[0]))
 
 
 def write_frame(payload: bytes) -> None:
-    """Write bytes behind their length."""
+    """Write the length of some bytes in four bytes, then the bytes."""
     data = memoryview(struct.pack(">I", len(payload)) + payload)
     while data:
         data = data[os.write(1, data) :]
@@ -69,7 +70,7 @@ def write_frame(payload: bytes) -> None:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A result as JSON that keeps Python's plain types apart; anything else is a TypeError."""
+    """Encode a result as JSON that keeps Python's plain types apart; other types raise TypeError."""
     if depth > 60:
         raise TypeError("the result is nested too deeply")
     if value is None or value is True or value is False:
@@ -94,7 +95,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def run_candidate(job: dict[str, Any], text: str) -> None:
-    """Run the candidate on one input, as the interpreter would run it; the value of a call goes to descriptor 3."""
+    """Run the candidate on one input as the interpreter would; the value of a call is written to descriptor 3."""
     program = job["kind"] == "stdin"
     name = "__main__" if program else "answer"
     module = types.ModuleType(name)
@@ -125,7 +126,7 @@ def run_candidate(job: dict[str, Any], text: str) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End as the interpreter does: threads are waited for, exit functions run, output is flushed."""
+    """Exit as the interpreter does: join threads, run exit functions, flush output."""
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls at its end
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -148,8 +149,8 @@ def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter | Non
         setattr(sys, f"__{name}__", stream)
     limit_test(job["limits"])
     if barrier is not None:
-        prctl(SET_SECCOMP, 2, ctypes.byref(barrier))
-    NAMES["random"].seed(0)  # what is drawn unseeded is the same in every run
+        prctl(SET_SECCOMP, SECCOMP_FILTER, ctypes.byref(barrier))
+    NAMES["random"].seed(0)  # code that does not seed draws the same numbers in every run
     code = 0
     try:
         run_candidate(job, text)
@@ -164,7 +165,11 @@ def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter | Non
 def run_test(
     job: dict[str, Any], text: str, barrier: Filter | None
 ) -> tuple[str, int, bytearray, bytearray, bytearray]:
-    """Fork, feed, watch the clock, collect: how the test ended, its exit code, and what it wrote."""
+    """Run one test in a forked process.
+
+    Returns:
+        How it ended, its exit code, its output, its result and the end of its errors.
+    """
     pipes = [os.pipe() for _ in range(4)]
     pid = os.fork()
     if not pid:
@@ -227,7 +232,7 @@ def run_test(
     if status < 0:
         os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
-    # What it wrote before it ended is still in the pipes; nothing more than the cap is kept.
+    # Output written just before the end is still in the pipes.
     for descriptor, kept in streams.items():
         while len(kept) <= job["output"] and collect(descriptor, kept):
             pass
@@ -243,7 +248,7 @@ def run_test(
 
 
 def collect(descriptor: int, kept: bytearray) -> bool:
-    """Move what waits in a pipe; false at its end, and where nothing waits."""
+    """Append what a pipe holds to ``kept``; return false if it holds nothing or is at its end."""
     try:
         piece = os.read(descriptor, CHUNK)
     except BlockingIOError:
@@ -253,7 +258,7 @@ def collect(descriptor: int, kept: bytearray) -> bool:
 
 
 def sweep() -> None:
-    """Kill what a test left behind: orphans come to this process, which is a subreaper."""
+    """Kill the processes that a test left behind: as a subreaper, this process inherits orphans."""
     for _ in range(1000):
         try:
             with open(f"/proc/self/task/{os.getpid()}/children") as file:
@@ -269,12 +274,12 @@ def sweep() -> None:
 
 
 def main() -> NoReturn:
-    """Confine, say so, run every test, end."""
+    """Confine this process, report that it is ready, run every test, exit."""
     sys.path[:] = [path for path in sys.path if path]
     plan = read_frame()
     try:
         version = confine(plan)
-        # Defined now, so that every test finds them ready.
+        # Imported here once, so that no test has to.
         exec(PRELUDE, NAMES)
         rules = bytes.fromhex(plan["filter"])
         barrier = Filter(len(rules) // 8, rules) if rules else None

@@ -1,1 +1,1 @@
-"""Scoring many responses at a time: threads, processes, Ray."""
+"""Score many responses in parallel: threads, processes, Ray."""

@@ -1,4 +1,4 @@
-"""A pool of workers in Ray, on one host or several, behind the interface of ``concurrent.futures``."""
+"""A pool of Ray workers on one host or several, with the interface of ``concurrent.futures``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any
 
 START_SECONDS = 120.0
-"""How long all actors together may take to start; one that finds no free processor never does."""
+"""Time limit for the start of all actors; an actor without a free processor never starts."""
 
 
 def load_ray() -> Any:
-    """The package.
+    """Import Ray.
 
     Raises:
-        ValueError: It is not installed.
+        ValueError: Ray is not installed.
     """
     try:
         import ray
@@ -29,18 +29,18 @@ def load_ray() -> Any:
 
 
 class RayExecutor(ThreadPoolExecutor):
-    """Actors, each with one processor, and a thread for each of them that waits for what it does.
+    """Runs calls in actors with one processor each, and waits for each actor in a thread.
 
-    Where Ray is not initialised it is: it joins the cluster at ``RAY_ADDRESS``, or starts one on this host. An actor
-    that dies is replaced.
+    If Ray is not initialised, it joins the cluster at ``RAY_ADDRESS`` or starts one on this host. An actor that dies is
+    replaced.
 
     Args:
-        workers: How many actors; one for each processor of the cluster where ``None``.
-        start: What an actor calls first.
-        argument: Argument of ``start``; it is stored once in the cluster.
+        workers: Number of actors; ``None`` means one for each processor of the cluster.
+        start: Function that an actor calls first.
+        argument: Argument of ``start``, stored once in the cluster.
 
     Raises:
-        ValueError: The cluster has fewer processors than that, or others hold them, so that some actors do not start.
+        ValueError: The cluster has too few processors, or too few free ones for all actors to start.
     """
 
     def __init__(self, workers: int | None, start: Callable[[bytes], None], argument: bytes) -> None:
@@ -59,7 +59,7 @@ class RayExecutor(ThreadPoolExecutor):
         actors = [self._new_actor() for _ in range(self._max_workers)]
         for actor in actors:
             self._idle.put(actor)
-        # One that dies as it starts is not waited for: the first call of it says why.
+        # An actor that dies as it starts counts as started; its first call raises the reason.
         started, waiting = self._ray.wait(
             [actor.call.remote(int) for actor in actors], num_returns=len(actors), timeout=START_SECONDS
         )
@@ -72,11 +72,11 @@ class RayExecutor(ThreadPoolExecutor):
             )
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have an actor call ``fn(*args, **kwargs)``; the future raises ``BrokenExecutor`` where it dies of it."""
+        """Have an actor call ``fn(*args, **kwargs)``; the future raises ``BrokenExecutor`` if the actor dies."""
         return super().submit(self._call, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the actors; Ray itself stays, and ends with this process."""
+        """Stop the actors. Ray itself stays until this process ends."""
         super().shutdown(wait, cancel_futures=cancel_futures)
         while not self._idle.empty():
             self._ray.kill(self._idle.get())
@@ -90,7 +90,7 @@ class RayExecutor(ThreadPoolExecutor):
             actor = self._new_actor()
             raise BrokenExecutor(f"a worker in Ray died: {error}") from error
         except self._ray.exceptions.RayTaskError as error:
-            # What the function raised, without the frames of another process.
+            # The exception of the function, without the frames of another process.
             raise (error.cause if isinstance(error.cause, BaseException) else error) from None
         finally:
             self._idle.put(actor)
@@ -100,7 +100,7 @@ class RayExecutor(ThreadPoolExecutor):
 
 
 class _Worker:
-    """What runs in an actor."""
+    """The code of an actor."""
 
     def __init__(self, start: Callable[[bytes], None], argument: bytes) -> None:
         start(argument)

@@ -444,9 +444,9 @@ class Bomb:
 @pytest.mark.parametrize(
     ("changes", "field", "reason"),
     [
-        ({"private_test_cases": packed(Bomb())}, "private_test_cases", "only plain text is admitted"),
+        ({"private_test_cases": packed(Bomb())}, "private_test_cases", "only plain text is allowed"),
         ({"private_test_cases": packed(["a list"])}, "private_test_cases", "holds a list"),
-        ({"private_test_cases": packed(b"bytes")}, "private_test_cases", "only plain text is admitted"),
+        ({"private_test_cases": packed(b"bytes")}, "private_test_cases", "only plain text is allowed"),
         ({"private_test_cases": packed("not json")}, "private_test_cases", "not JSON"),
         ({"private_test_cases": "!!!"}, "private_test_cases", "neither JSON nor base64"),
         ({"private_test_cases": base64.b64encode(b"junk").decode()}, "private_test_cases", "neither JSON nor base64"),

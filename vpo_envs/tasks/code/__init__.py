@@ -1,4 +1,4 @@
-"""Programming problems with one objective for each test, and the environment over them."""
+"""Programming problems with one objective for each test."""
 
 from vpo_envs.tasks.code.env import CodeEnv
 from vpo_envs.tasks.code.scoring import CodeOutcome

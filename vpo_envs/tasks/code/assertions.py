@@ -1,4 +1,4 @@
-"""Assertions as tests: ``assert f(x) == y`` becomes a call made inside the sandbox and a value compared outside."""
+"""Read assertions as tests: ``assert f(x) == y`` becomes a call for the sandbox and a value compared outside."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ MAX_CHARS = 200_000
 
 
 def read_assertion(line: str) -> tuple[str, str]:
-    """Split an assertion into the expression that is evaluated and the value that it must have.
+    """Split an assertion into an expression and the value that it must have.
 
-    Read are ``assert call == literal`` (either way round; ``is`` for a constant), ``assert call``, ``assert not call``
-    and ``assert math.isclose(call, number)``. The expression may be anything; only it goes into the sandbox.
+    The forms are ``assert call == literal`` (either way round; ``is`` for a constant), ``assert call``, ``assert not
+    call`` and ``assert math.isclose(call, number)``. Only the expression, which may be anything, goes into the sandbox.
 
     Returns:
         The source of the expression, and that of the literal.
 
     Raises:
-        ValueError: It is no such assertion.
+        ValueError: The line is not an assertion of these forms.
     """
     if len(line) > MAX_CHARS:
         raise ValueError(f"longer than {MAX_CHARS} characters")
@@ -43,21 +43,21 @@ def read_assertion(line: str) -> tuple[str, str]:
         if ast.unparse(test.func) in ("math.isclose", "isclose"):
             literal = _literal(test.args[1]) if len(test.args) == 2 and not test.keywords else None
             if literal is None:
-                raise ValueError("isclose is read with a call and a number alone")
+                raise ValueError("isclose needs a call and a number, and nothing else")
             return ast.unparse(test.args[0]), literal
         return f"bool({ast.unparse(test)})", "True"
-    raise ValueError(f"an assertion of the form {type(test).__name__} is not read")
+    raise ValueError(f"an assertion of the form {type(test).__name__} is not supported")
 
 
 def _parse(source: str) -> ast.Module:
-    """The syntax tree; what Python has to say about another's style is not passed on."""
+    """Return the syntax tree, without Python's warnings about the style of the source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source)
 
 
 def _literal(node: ast.expr) -> str | None:
-    """The source of a literal; ``set(…)`` of one counts."""
+    """Return the source of a literal, or of ``set(…)`` of one; ``None`` for anything else."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         if node.func.id == "set" and not node.args:
             return "set()"
@@ -75,7 +75,7 @@ def _literal(node: ast.expr) -> str | None:
 
 
 def signature(code: str, call: str) -> str:
-    """The first line of the function in ``code`` that ``call`` calls; empty where there is none."""
+    """Return the first line of the function in ``code`` that ``call`` calls; empty if there is none."""
     try:
         called = {node.func.id for node in ast.walk(_parse(call)) if _names_function(node)}  # type: ignore[attr-defined]  # _names_function says that it is there
         for node in _parse(code).body:

@@ -1,4 +1,4 @@
-"""The project's own problems as tasks, by split, mode and difficulty."""
+"""The bundled problems as tasks, by split, mode and difficulty."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from vpo_envs.data_env import Mode
 from vpo_envs.tasks.code.task import CodeTask, CodeTest, Difficulty
 
 SHOWN = 2
-"""How many tests the prompt shows as examples."""
+"""Number of tests that the prompt shows as examples."""
 
 
 @functools.cache
 def builtin_tasks(split: Split, mode: Mode, difficulty: Difficulty | None = None) -> tuple[CodeTask, ...]:
-    """The built-in problems of a split: half are for training, a quarter each for validation and test.
+    """Return the bundled problems of a split: half are for training, a quarter each for validation and test.
 
     Args:
-        split: Which part.
-        mode: Problems with one meaning, or with several readings.
-        difficulty: One of the three, or all where ``None``; problems with readings have none.
+        split: The split.
+        mode: ``"paper"`` for problems with one meaning, ``"conflict"`` for those with several readings.
+        difficulty: One of the three, or all if ``None``; problems with readings have none.
     """
     problems = load_problems("conflict" if mode == "conflict" else "paper")
     splits: tuple[Split, ...] = ("train", "validation", "train", "test")
@@ -35,7 +35,7 @@ def builtin_tasks(split: Split, mode: Mode, difficulty: Difficulty | None = None
 
 
 def problem_task(problem: CodeProblem) -> CodeTask:
-    """A built-in problem as a task."""
+    """Return a bundled problem as a task."""
     if problem.readings:
         tests = [
             CodeTest(input=given, output=wanted)
@@ -50,7 +50,7 @@ def problem_task(problem: CodeProblem) -> CodeTask:
         statement=problem.statement,
         kind=problem.kind,
         tests=tuple(tests),
-        # Examples of a problem with several readings would tell which one is meant.
+        # Examples would give away which of several readings is meant.
         shown=0 if problem.readings else SHOWN,
         entry=problem.entry,
         starter_code=problem.starter,

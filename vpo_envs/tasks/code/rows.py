@@ -1,7 +1,7 @@
-"""Rows of published programming data sets as problems: LiveCodeBench, DeepCoder and MBPP.
+"""Read rows of published programming data sets: LiveCodeBench, DeepCoder and MBPP.
 
-The schema is known by its fields. Whatever a row holds is data: a pickle is read by an unpickler that admits text
-alone, and assertions are read as syntax, never run.
+The schema is recognised by its fields. A row is only data: a pickle is read by an unpickler that admits nothing but
+text, and assertions are read as syntax, never run.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from vpo_envs.tasks.code.assertions import read_assertion, signature
 from vpo_envs.tasks.code.task import MAX_TEST_BYTES, MAX_TESTS, CodeKind, CodeTask, CodeTest, spread
 
 MAX_UNPACKED = 1 << 29
-"""Largest text that a compressed field may unpack to."""
+"""Maximum size in bytes of an unpacked field."""
 
 
 def read_code_row(raw: Mapping[str, Any]) -> CodeTask:
-    """The problem that a row holds.
+    """Return the problem that a row holds.
 
     Raises:
-        BadRow: No schema that is known here, or a field is not what the schema says.
-        ValidationError: A row in this project's own form with a field at fault.
+        BadRow: The schema is unknown, or a field does not fit it.
+        ValidationError: A field of a row in this project's own form is invalid.
     """
     if "question_content" in raw:
         return _livecodebench(raw)
@@ -65,17 +65,17 @@ def _json(text: str, field: str) -> Any:
 
 
 class _TextUnpickler(pickle.Unpickler):
-    """Reads a pickle that holds no object of any class; plain text is one."""
+    """Reads pickles of built-in values, such as text, and refuses every class."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it names {module}.{name}, and only plain text is admitted")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, and only plain text is allowed")
 
 
 def unpack_text(field: str, packed: str) -> str:
-    """The text in base64 of zlib of a pickle of a text.
+    """Return the text that a field holds as base64 of zlib of a pickle.
 
     Raises:
-        BadRow: It is anything else, or larger than :data:`MAX_UNPACKED`.
+        BadRow: The field holds anything else, or more than :data:`MAX_UNPACKED` bytes.
     """
     try:
         unpacker = zlib.decompressobj()
@@ -92,7 +92,7 @@ def unpack_text(field: str, packed: str) -> str:
     except Exception as error:  # a damaged pickle raises errors of many kinds
         raise BadRow(field, f"the pickle in it is not one of plain text ({error or type(error).__name__})") from None
     if type(text) is not str:
-        raise BadRow(field, f"the pickle in it holds a {type(text).__name__}, and only plain text is admitted")
+        raise BadRow(field, f"the pickle in it holds a {type(text).__name__}, and only plain text is allowed")
     return text
 
 
@@ -143,13 +143,13 @@ def _deepcoder(raw: Mapping[str, Any]) -> CodeTask:
     return _problem(raw, title="", statement=statement, tests=_list(tests, "tests"), entry=entry, field="tests")
 
 
-# Both ----------------------------------------------------------------------------------------------------------------
+# LiveCodeBench and DeepCoder -----------------------------------------------------------------------------------------
 
 
 def _problem(
     raw: Mapping[str, Any], *, title: str, statement: str, tests: list[Any], entry: object, field: str
 ) -> CodeTask:
-    """A problem from tests of the form ``{input, output, testtype}``."""
+    """Return a problem from tests of the form ``{input, output, testtype}``."""
     read: list[CodeTest] = []
     kinds: set[CodeKind] = set()
     for number, test in enumerate(tests, start=1):
@@ -194,7 +194,7 @@ def _program_test(given: object, wanted: object, where: str) -> CodeTest:
 
 
 def _call_test(given: object, wanted: object, where: str) -> CodeTest:
-    """A call: text with one JSON value a line for each argument and one for the value, or the values themselves."""
+    """Return a test of a function, given as JSON text with one argument a line, or as the values themselves."""
     if isinstance(given, str):
         arguments = [_json(line, where) for line in given.split("\n") if line.strip()]
     elif isinstance(given, list):

@@ -1,4 +1,4 @@
-"""Programming problems as data: a statement, and tests that a program's behaviour is compared with."""
+"""Programming problems as data: a statement and tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vpo_envs.core import Task
 
 MAX_TESTS = 16
 MAX_TEST_BYTES = 8192
-"""Largest input or output of a test that is kept when a problem has more tests than it may."""
+"""Maximum bytes of the input or output of a test that is read from a data set."""
 
 CodeKind = Literal["stdin", "call", "expression"]
 Difficulty = Literal["easy", "medium", "hard"]
 
 
 class CodeTest(Task):
-    """One input and the output that it must give."""
+    """One input and the expected output."""
 
     input: str
     """``"stdin"``: the text of standard input; ``"call"``: the arguments as a JSON array; ``"expression"``: Python."""
@@ -36,18 +36,18 @@ class CodeTask(Task):
     kind: CodeKind
     tests: tuple[CodeTest, ...] = Field(min_length=1, max_length=MAX_TESTS)
     shown: int = Field(default=0, ge=0)
-    """How many of the first tests the prompt shows as examples."""
+    """Number of tests, from the first, that the prompt shows as examples."""
     entry: str = ""
     """The function, or the method of ``class Solution``, that tests call; empty for programs."""
     starter_code: str = ""
     setup: str = ""
-    """Python that is run after the answer and before each test's call."""
+    """Python that runs after the answer and before each test's call."""
     difficulty: str = ""
     solution: str = ""
-    """A reference solution, where one is known."""
+    """A reference solution; empty if none is known."""
     readings: tuple[str, ...] = ()
-    """Where the statement can be read in several ways: a solution for each reading. Equal inputs of several tests then
-    ask for different outputs, and no program passes all tests."""
+    """A solution for each reading of a statement that has several. Tests with equal inputs then expect different
+    outputs, so no program passes all of them."""
 
     @model_validator(mode="after")
     def _check(self) -> CodeTask:
@@ -63,7 +63,7 @@ class CodeTask(Task):
         return self
 
     def expected(self, test: CodeTest) -> object:
-        """What ``test`` expects, as plain data."""
+        """Return what ``test`` expects as plain data."""
         if self.kind == "call":
             return json.loads(test.output)
         if self.kind == "expression":
@@ -72,12 +72,12 @@ class CodeTask(Task):
 
 
 def spread(sizes: Sequence[int], count: int = MAX_TESTS) -> list[int]:
-    """Which tests to keep of too many: positions whose sizes are spread evenly from the smallest to the largest.
+    """Choose at most ``count`` tests whose sizes are spread evenly from the smallest to the largest.
 
-    Keeping the shortest ones would make a problem easier than it is.
+    Keeping the smallest tests would make a problem easier than it is.
 
     Returns:
-        At most ``count`` positions, ascending.
+        Positions of the tests, ascending.
     """
     order = sorted(range(len(sizes)), key=lambda i: (sizes[i], i))
     if len(order) <= count:
