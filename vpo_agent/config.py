@@ -306,7 +306,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: No such file, not readable, or an unknown setting.
     """
-    values = _read(path)
+    values = read_values(path)
     settings = flat_settings(values)
     retired = [name for name in RETIRED if name in settings]
     if retired or (path.name == CONFIG_FILE and settings.keys() == values.keys()):
@@ -321,7 +321,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def is_run(folder: Path) -> bool:
     """Whether a folder is that of a run; a saved model has a ``config.json`` as well, of another kind."""
     try:
-        settings = flat_settings(_read(folder / CONFIG_FILE))
+        settings = flat_settings(read_values(folder / CONFIG_FILE))
     except ValueError:
         return False
     return "env" in settings and "model" in settings
@@ -350,8 +350,12 @@ _YamlLoader.add_implicit_resolver(
 )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return what a settings file holds, by name."""
+def read_values(path: Path) -> dict[str, Any]:
+    """Return what a YAML, TOML or JSON file holds, by name.
+
+    Raises:
+        ValueError: No such file, or not readable.
+    """
     kind = path.suffix.lstrip(".").lower()
     try:
         text = path.read_text(encoding="utf-8")
@@ -360,7 +364,7 @@ def _read(path: Path) -> dict[str, Any]:
         else:
             values = tomllib.loads(text) if kind == "toml" else json.loads(text)
     except OSError as error:
-        raise ValueError(f"cannot read the config file {str(path)!r}: {error.strerror}") from None
+        raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
     except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{str(path)!r} is not valid {kind or 'JSON'}: {reason}") from None

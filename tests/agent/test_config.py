@@ -175,5 +175,5 @@ def test_a_bad_file_is_named(tmp_path: Path, name: str, text: str | bytes, messa
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot read the config file '.*gone.json'"):
+    with pytest.raises(ValueError, match=r"cannot read '.*gone.json'"):
         read_config(tmp_path / "gone.json")

@@ -76,18 +76,15 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
         raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
     if target.suffix == ".npz" or target.is_file():
-        _report(arguments, _saved(arguments, target), arguments.out or target.with_name(f"{target.stem}_eval"))
+        from vpo_agent.pareto.pool import Pool
+
+        for name in OF_SAMPLING:
+            if getattr(arguments, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{str(target)!r} is a saved pool, sampled already: leave {option} out")
+        _report(arguments, Pool.load(target), arguments.out or target.with_name(f"{target.stem}_eval"))
     else:
         _sample_and_report(arguments, target)
-
-
-def _saved(arguments: argparse.Namespace, path: Path) -> Any:
-    from vpo_agent.pareto.pool import Pool
-
-    for name in OF_SAMPLING:
-        if getattr(arguments, name) is not None:
-            raise ValueError(f"{str(path)!r} is a saved pool, sampled already: leave --{name.replace('_', '-')} out")
-    return Pool.load(path)
 
 
 def _sample_and_report(arguments: argparse.Namespace, target: Path) -> None:

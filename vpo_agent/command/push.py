@@ -44,20 +44,12 @@ def run(arguments: argparse.Namespace) -> None:
     except HFValidationError as error:
         raise ValueError(f"--repo {arguments.repo!r} cannot be a name on the Hub: {error}") from None
 
-    def prepare(target: Path) -> None:
-        prepare_folder(
-            arguments.folder,
-            target,
-            repo=arguments.repo,
-            checkpoint=arguments.checkpoint,
-            license=arguments.license,
-        )
-
+    about = {"repo": arguments.repo, "checkpoint": arguments.checkpoint, "license": arguments.license}
     if arguments.dry_run is not None:
-        prepare(arguments.dry_run)
+        prepare_folder(arguments.folder, arguments.dry_run, **about)
         size = sum(file.stat().st_size for file in arguments.dry_run.iterdir()) / 2**20
         print(f"{arguments.dry_run} holds what would be pushed to {arguments.repo}, {size:.1f} MiB; nothing was sent")
         return
     with tempfile.TemporaryDirectory() as temporary:
-        prepare(Path(temporary))
+        prepare_folder(arguments.folder, Path(temporary), **about)
         print(f"pushed to {push_folder(Path(temporary), arguments.repo, private=arguments.private)}")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
     from vpo_envs.command.parser import Commands
 
+OF_THE_JOB = ("method", "split", "iterations", "seed", "temperature", "variation", "start", "offspring")
+"""Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve")
 _TINY = {name: MAZE["embedded"][name] for name in ("env", "env_kwargs", "max_new_tokens")}
 
@@ -27,7 +29,7 @@ def add_parser(commands: Commands) -> None:
         "a scalar reward within 0.02 of the optimum on its exact front. An interrupted search in --out is continued.",
     )
     add = parser.add_argument
-    add("targets", nargs="*", metavar="TARGET", help="run folders, models' folders or names, tiny-maze")
+    add("targets", nargs="+", metavar="TARGET", help="run folders, models' folders or names, tiny-maze")
     add("--method", default="evolve", choices=METHODS, help="default evolve")
     add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
     add("--indices", metavar="I,J,...", help="search these instances instead")
@@ -54,8 +56,6 @@ def add_parser(commands: Commands) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     """Search and report."""
-    if not chosen.targets:
-        raise ValueError("give the policies to search with, such as runs/NAME or tiny-maze")
     from vpo_agent.search.runner import per_instance, run_search, summary
 
     job, targets = _plan(chosen)
@@ -83,15 +83,8 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
         env=plans[0]["env"],
         env_kwargs=plans[0]["env_kwargs"],
         indices=tuple(_indices(chosen)),
-        method=chosen.method,
-        split=chosen.split,
-        iterations=chosen.iterations,
-        seed=chosen.seed,
-        temperature=chosen.temperature,
         max_new_tokens=chosen.max_new_tokens or max(plan["max_new_tokens"] for plan in plans),
-        variation=chosen.variation,
-        start=chosen.start,
-        offspring=chosen.offspring,
+        **{name: getattr(chosen, name) for name in OF_THE_JOB},
     )
     targets = [
         SearchTarget(

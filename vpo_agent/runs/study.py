@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config
+from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config, read_values
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import changed_settings
 
@@ -66,19 +65,13 @@ class StudyRun:
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file.
+    """Read a study file, which is TOML, YAML or JSON.
 
     Raises:
-        ValueError: No such file, not TOML, an unknown or missing entry, the same label twice, an unknown baseline.
+        ValueError: No such file, not readable, an unknown or missing entry, the same label twice, an unknown baseline.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"cannot read the study {str(path)!r}: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(f"the study {str(path)!r} is not valid TOML: {error}") from None
-    try:
-        study = Study.model_validate(values)
+        study = Study.model_validate(read_values(path))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

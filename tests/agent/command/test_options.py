@@ -106,7 +106,7 @@ def test_a_switch_may_stand_alone() -> None:
         (["--gradient-checkpointing", "perhaps"], r"gradient_checkpointing='perhaps' is not possible"),
         (["--resume", "--overwrite"], r"exclude each other"),
         (["--resume", "--name", "gone"], r"there is no run to resume in 'runs/gone'"),
-        (["--config", "gone.json"], r"cannot read the config file 'gone.json'"),
+        (["--config", "gone.json"], r"cannot read 'gone.json'"),
     ],
 )
 def test_bad_options_are_named_in_one_line(

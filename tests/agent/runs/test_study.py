@@ -140,7 +140,7 @@ def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_pa
         ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*no estimator is called 'ppo'"),
         ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
         ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean 'steps'"),
-        ("[settings]", "[settings", "not valid TOML"),
+        ("[settings]", "[settings", "not valid toml"),
     ],
 )
 def test_a_bad_study_file_is_named_in_one_line(
@@ -155,7 +155,7 @@ def test_a_bad_study_file_is_named_in_one_line(
 
 def test_a_study_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", str(tmp_path / "none.toml")]) == 2
-    assert "cannot read the study" in capsys.readouterr().err
+    assert "cannot read" in capsys.readouterr().err
 
 
 def test_an_unknown_arm_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

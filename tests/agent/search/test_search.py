@@ -436,7 +436,7 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
         (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
         (["tiny-maze", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
-        ([], "give the policies to search with"),
+        ([], "the following arguments are required: TARGET"),
     ],
 )
 def test_what_cannot_be_searched_is_said_in_one_line(
