@@ -1,7 +1,7 @@
-"""What training on one to a thousand GPUs should take, by arithmetic: memory, time of a step, scoring, staleness.
+"""Estimate what training on one to a thousand GPUs takes: memory, time of a step, scoring, staleness.
 
-Run with `python benchmarks/plan.py`; it prints the tables of docs/scaling.md. What they rest on stands in
-`plan_formulas.py`; `tests/project/test_plan.py` holds the page to them.
+`python benchmarks/plan.py` prints the tables of docs/scaling.md from the formulas in `plan_formulas.py`;
+`tests/project/test_plan.py` checks the page against them.
 """
 
 from __future__ import annotations
@@ -10,66 +10,44 @@ import argparse
 import math
 from collections.abc import Iterable, Sequence
 
-from plan_formulas import (
-    ASSUMED,
-    DEVICES,
-    GIGA,
-    MAZE_SECONDS,
-    SANDBOX_SECONDS,
-    SHAPES,
-    TIME_LIMIT,
-    Device,
-    activation_bytes,
-    apart,
-    cache_bytes,
-    estimator_seconds,
-    parameters,
-    slots,
-    tensor_parallel,
-    together,
-    training_bytes,
-)
+import plan_formulas as f
+from plan_formulas import ASSUMED, DEVICES, GIGA, SHAPES, Device
 
 PLANNED = {shape.name: shape for shape in SHAPES if shape.name in ("0.6B", "4B", "8B", "32B")}
 STAGES = {1: (128, 8), 8: (128, 8), 64: (256, 8), 256: (512, 8), 1024: (1024, 16)}
-"""GPUs, and the prompts and rollouts a prompt of a batch that they are given."""
+"""Number of GPUs: prompts in a batch, rollouts of each."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1) -> str:
-    """A Markdown table whose columns, but for the first ``words``, stand to the right."""
+    """Return a Markdown table in which all columns after the first ``words`` are aligned right."""
     rule = "|" + "|".join("---" if i < words else "---:" for i in range(len(heads))) + "|"
     first, *others = ("| " + " | ".join(str(cell) for cell in line) + " |" for line in [heads, *rows])
     return "\n".join([first, rule, *others])
 
 
 def short(value: float) -> str:
-    """A number with two figures, or all of those before the point."""
+    """Return a number to two significant figures, or all digits before the point."""
     if value == 0 or value >= 9.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
 
 
 def memory_table() -> str:
-    """Memory of the built-in trainer on one device, GB of 10^9 bytes."""
     heads = ["model", "weights", "full", "full, with KL", "LoRA", "cache, KiB a token"]
     rows = []
     for s in SHAPES:
-        gigabytes = [each * parameters(s) / GIGA for each in (2, 18, 20, 2.1)]
-        responses = 256 * 1500 * cache_bytes(s) / GIGA
-        rows.append([s.name, *(f"{x:.0f}" for x in gigabytes), cache_bytes(s) // 1024, f"{responses:.0f}"])
+        gigabytes = [each * f.parameters(s) / GIGA for each in (2, 18, 20, 2.1)]
+        responses = 256 * 1500 * f.cache_bytes(s) / GIGA
+        rows.append([s.name, *(f"{x:.0f}" for x in gigabytes), f.cache_bytes(s) // 1024, f"{responses:.0f}"])
     return table([*heads, "cache of 256 responses of 1,500 tokens"], rows)
 
 
 def device_table(device: Device) -> str:
-    """The vendor's figures and what is assumed of them."""
+    rates = f"updates reach {ASSUMED.mfu_train:.0%}, decoding {ASSUMED.mfu_decode:.0%}"
     rows = [
         ["memory", f"{device.memory / GIGA:.0f} GB", f"{ASSUMED.memory_used:.0%} planned with"],
         ["memory bandwidth", f"{device.hbm / 1e12:.2f} TB/s", f"decoding reaches {ASSUMED.hbm_reached:.0%}"],
-        [
-            "bfloat16, dense",
-            f"{device.operations / 1e12:.0f} TFLOP/s",
-            f"updates reach {ASSUMED.mfu_train:.0%}, decoding {ASSUMED.mfu_decode:.0%}",
-        ],
+        ["bfloat16, dense", f"{device.operations / 1e12:.0f} TFLOP/s", rates],
         ["NVLink, one way", f"{device.nvlink / GIGA:.0f} GB/s", f"{ASSUMED.link_reached:.0%}, within 8 GPUs"],
         ["network of a GPU, one way", f"{device.network / GIGA:.0f} GB/s", f"{ASSUMED.link_reached:.0%}, beyond"],
     ]
@@ -77,44 +55,32 @@ def device_table(device: Device) -> str:
 
 
 def sharded_table(device: Device) -> str:
-    """Memory of a GPU in training and in generation."""
     rows = []
     for s in PLANNED.values():
-        size, response = tensor_parallel(s, device), 3 * ASSUMED.answer
-        cells = [f"{training_bytes(s, shards) / GIGA:.0f}" for shards in (1, 8, 16, 64)]
-        cells += [f"{activation_bytes(s) / GIGA:.0f}", str(size), f"{2 * parameters(s) / size / GIGA:.0f}"]
-        room = slots(s, device, kept=0, tensor_parallel=size, response=response)
-        rows.append([s.name, *cells, f"{cache_bytes(s) * (ASSUMED.prompt + response) / GIGA:.2f}", f"{room:,}"])
-    heads = [
-        "model",
-        "training, 1 shard",
-        "8 shards",
-        "16",
-        "64",
-        "activations in it",
-        "generator, GPUs",
-        "weights a GPU",
-    ]
-    return table([*heads, "cache of a rollout", "rollouts at once"], rows)
+        size, response = f.tensor_parallel(s, device), 3 * ASSUMED.answer
+        cells = [f"{f.training_bytes(s, shards) / GIGA:.0f}" for shards in (1, 8, 16, 64)]
+        cells += [f"{f.activation_bytes(s) / GIGA:.0f}", str(size), f"{2 * f.parameters(s) / size / GIGA:.0f}"]
+        room = f.slots(s, device, kept=0, tensor_parallel=size, response=response)
+        rows.append([s.name, *cells, f"{f.cache_bytes(s) * (ASSUMED.prompt + response) / GIGA:.2f}", f"{room:,}"])
+    heads = ["model", "training, 1 shard", "8 shards", "16", "64", "activations in it", "generator, GPUs"]
+    return table([*heads, "weights a GPU", "cache of a rollout", "rollouts at once"], rows)
 
 
 def step_table(device: Device) -> str:
-    """The time of a step at each stage."""
     rows = []
     for gpus, (prompts, group) in STAGES.items():
         for s in PLANNED.values():
             rollouts, response = prompts * group, 3 * ASSUMED.answer
-            one = together(s, device, gpus, rollouts, response)
-            two = apart(s, device, gpus, rollouts, response) if gpus > 1 else None
-            cells = ["does not fit", "", "", ""]
+            one = f.together(s, device, gpus, rollouts, response)
+            two = f.apart(s, device, gpus, rollouts, response) if gpus > 1 else None
+            cells, more = ["does not fit", "", "", ""], ["", "", ""]
             if one:
                 cells = [short(one.generation), short(one.update), f"{one.transfer:.2f}", short(one.seconds)]
-            more = ["", "", ""]
             if two:
                 more = [f"{two.generators} + {two.trainers}", short(two.seconds), f"{two.lag:.1f}, {two.longest_lag}"]
             best = min((x.seconds for x in (one, two) if x), default=None)
             rate = short(60 * rollouts / best / gpus) if best else ""
-            small = [x(s, device, gpus, 1024, response) for x in (together, apart)] if gpus > 8 else []
+            small = [x(s, device, gpus, 1024, response) for x in (f.together, f.apart)] if gpus > 8 else []
             fixed = min((x.seconds for x in small if x), default=None)
             rows.append([gpus, s.name, f"{rollouts:,}", *cells, *more, rate, short(fixed) if fixed else ""])
     heads = ["GPUs", "model", "rollouts", "generate", "update", "transfer", "step", "apart: generate + train", "step"]
@@ -122,26 +88,26 @@ def step_table(device: Device) -> str:
 
 
 def scoring_table(device: Device) -> str:
-    """What VPO adds to GRPO, and what scoring asks for, with the model that the stage is for."""
+    """Return what VPO adds to GRPO and what scoring needs, for the model that fits each stage."""
     rows = []
     for gpus, (prompts, group) in STAGES.items():
         s, rollouts = PLANNED["0.6B" if gpus == 1 else "8B"], prompts * group
         grpo, vpo = (
-            min(x.seconds for x in (together(s, device, gpus, rollouts, m * ASSUMED.answer), second) if x)
+            min(x.seconds for x in (f.together(s, device, gpus, rollouts, m * ASSUMED.answer), second) if x)
             for m in (1, 3)
-            for second in [apart(s, device, gpus, rollouts, m * ASSUMED.answer) if gpus > 1 else None]
+            for second in [f.apart(s, device, gpus, rollouts, m * ASSUMED.answer) if gpus > 1 else None]
         )
         rate = 3 * rollouts / vpo
-        cost = estimator_seconds(prompts, group, 3, 16, 128)
-        cores = [rate * SANDBOX_SECONDS, rate * (SANDBOX_SECONDS + TIME_LIMIT / 20)]
-        row = [gpus, s.name, short(grpo), short(vpo), f"{vpo / grpo:.1f}", short(rate), f"{rate * MAZE_SECONDS:.2g}"]
+        cost = f.estimator_seconds(prompts, group, 3, 16, 128)
+        cores = [rate * f.SANDBOX_SECONDS, rate * (f.SANDBOX_SECONDS + f.TIME_LIMIT / 20)]
+        row = [gpus, s.name, short(grpo), short(vpo), f"{vpo / grpo:.1f}", short(rate), f"{rate * f.MAZE_SECONDS:.2g}"]
         rows.append([*row, *(short(math.ceil(c)) for c in cores), short(1e3 * cost), f"{cost / vpo:.2%}"])
     heads = ["GPUs", "model", "step, GRPO", "step, VPO", "ratio", "answers/s", "cores, maze", "cores, programs"]
     return table([*heads, "with time-outs", "estimator, ms", "of the step"], rows)
 
 
 def tables(device: Device = DEVICES["h100"]) -> dict[str, str]:
-    """All tables of docs/scaling.md by what they hold."""
+    """Return the tables of docs/scaling.md by title."""
     return {
         "memory of the built-in trainer, GB": memory_table(),
         "device": device_table(device),
@@ -152,9 +118,8 @@ def tables(device: Device = DEVICES["h100"]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", choices=DEVICES, default="h100", help="default h100, which the page has")
+    parser.add_argument("--device", choices=DEVICES, default="h100", help="default h100, as on the page")
     for title, text in tables(DEVICES[parser.parse_args().device]).items():
         print(f"{title}\n\n{text}\n")
 

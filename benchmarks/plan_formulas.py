@@ -1,7 +1,7 @@
-"""Formulas of the plan for many GPUs: memory, the time of a step, how old its rollouts are.
+"""Formulas of the plan for many GPUs: memory, the time of a step, the age of its rollouts.
 
-Nothing here is measured but the three figures that say so. The rates of a device are its vendor's, and `Assumptions`
-says the rest. `benchmarks/plan.py` makes tables of it.
+Only the three costs marked as measured were measured; the rates of a device are its vendor's, and `Assumptions` states
+the rest. `benchmarks/plan.py` makes the tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU by its vendor's figures: bytes, and bytes or bfloat16 operations (dense) a second, links one way."""
+    """A GPU by its vendor's figures: bytes, bytes or dense bfloat16 operations per second, links in one direction."""
 
     name: str
     memory: float
@@ -57,34 +57,37 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the plan takes for granted until it is measured."""
+    """What the plan assumes until it is measured; shares are of the vendor's figures.
+
+    Attributes:
+        memory_used: Share of a GPU's memory that is planned with.
+        hbm_reached: Share of the memory bandwidth that decoding reaches.
+        link_reached: Share of a link's rate that a transfer reaches.
+        mfu_decode: Share of the operations that decoding reaches where they limit it.
+        mfu_train: Share of the operations that an update reaches (MFU).
+        decode_overhead: Seconds of a decoding step spent on kernel launches, sampling and scheduling.
+        prompt: Tokens of a prompt.
+        answer: Tokens of an answer, reasoning included.
+        spread: Standard deviation of the logarithm of a response's length, which is log-normal.
+        limit: Longest response, in mean lengths.
+        micro_batch: Tokens in one backward pass of a GPU.
+        head_tile: Tokens whose logits are in memory at the same time.
+        updates: Optimizer steps per batch; the paper's mini-batch is half its batch.
+    """
 
     memory_used: float = 0.90
-    """Share of a GPU's memory that may be planned with."""
     hbm_reached: float = 0.70
-    """Share of the memory bandwidth that decoding reaches."""
     link_reached: float = 0.70
-    """Share of a link's rate that a transfer reaches."""
     mfu_decode: float = 0.50
-    """Share of the operations that decoding reaches where it is bound by them."""
     mfu_train: float = 0.40
-    """Share of the operations that an update reaches (MFU)."""
     decode_overhead: float = 0.003
-    """Seconds that a decoding step takes beside reading and computing: kernel launches, sampling, the scheduler."""
     prompt: int = 500
-    """Tokens of a prompt."""
     answer: int = 500
-    """Tokens of an answer, reasoning included."""
     spread: float = 0.5
-    """Standard deviation of the logarithm of a response's length, which is log-normal."""
     limit: float = 3.0
-    """The longest response, in mean lengths."""
     micro_batch: int = 16_384
-    """Tokens in one backward pass of a GPU."""
     head_tile: int = 1_024
-    """Tokens whose logits stand in memory together."""
     updates: int = 2
-    """Optimizer steps to a batch; the paper's mini-batch is half its batch."""
 
 
 ASSUMED = Assumptions()
@@ -94,32 +97,31 @@ ESTIMATOR_SECONDS = 1.8e-3  # VPO's weights and advantages of 128 x 8 rollouts, 
 MAZE_SECONDS = 1 / 133_000  # scoring one answer
 SANDBOX_SECONDS = 0.088  # running one program on 16 short tests
 
-TIME_LIMIT = 6.0
-"""Seconds that a test of a program may take."""
+TIME_LIMIT = 6.0  # seconds that a test of a program may take
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
 def layer_parameters(shape: Shape) -> int:
-    """Parameters of one layer: queries and output, keys and values, the gated MLP, and four norms."""
+    """Count the parameters of a layer: queries and output, keys and values, the gated MLP, and four norms."""
     attention = 2 * shape.hidden * (shape.heads + shape.key_heads) * shape.head_width
     return attention + 3 * shape.hidden * shape.intermediate + 2 * shape.hidden + 2 * shape.head_width
 
 
 def parameters(shape: Shape) -> int:
-    """All parameters: the layers, the last norm, and one embedding table, or two where they are not tied."""
+    """Count all parameters: the layers, the last norm, and one embedding table, or two if they are not tied."""
     tables = (1 if shape.tied else 2) * shape.vocabulary * shape.hidden
     return shape.layers * layer_parameters(shape) + shape.hidden + tables
 
 
 def multiplied(shape: Shape) -> int:
-    """Parameters that a token is multiplied with, N: an input table of its own is only looked up."""
+    """Count N, the parameters that a token is multiplied with: an untied input table is only looked up."""
     return parameters(shape) - (0 if shape.tied else shape.vocabulary * shape.hidden)
 
 
 def cache_bytes(shape: Shape) -> int:
-    """Bytes of a token in the key-value cache: keys and values of 2 bytes in each layer."""
+    """Return the bytes of a token in the key-value cache: keys and values of 2 bytes in each layer."""
     return 2 * 2 * shape.layers * shape.key_heads * shape.head_width
 
 
@@ -127,10 +129,10 @@ def cache_bytes(shape: Shape) -> int:
 
 
 def activation_bytes(shape: Shape) -> float:
-    """Activations of a micro-batch with checkpointing: inputs of all layers, one layer's inside, one tile of logits.
+    """Return the activations of a micro-batch with checkpointing: all layer inputs, one layer, one tile of logits.
 
-    Inside a layer stand four vectors of the hidden width, queries, keys and values before and after rotation, the
-    attention's output and four of the MLP's width, 2 bytes each; logits and their gradient have 4 bytes each.
+    A layer holds four vectors of the hidden width, queries, keys and values before and after rotation, the attention's
+    output and four vectors of the MLP's width, 2 bytes each; logits and their gradient take 4 bytes each.
     """
     heads = 2 * (shape.heads + 2 * shape.key_heads) + shape.heads
     inside = 2 * (4 * shape.hidden + heads * shape.head_width + 4 * shape.intermediate)
@@ -139,30 +141,30 @@ def activation_bytes(shape: Shape) -> float:
 
 
 def state_bytes(shape: Shape, shards: int) -> float:
-    """What training keeps on a GPU between steps: float32 weights, gradients, two moments; the reference's 2 bytes.
+    """Return what a GPU keeps between steps: float32 weights, gradients and two moments, and the reference's 2 bytes.
 
-    Unsharded there are the model's own 2 bytes on top: 18 bytes for each parameter, 20 with the reference.
+    Unsharded, the model's own 2 bytes come on top: 18 bytes per parameter, 20 with the reference.
     """
     return (18 if shards > 1 else 20) * parameters(shape) / shards
 
 
 def training_bytes(shape: Shape, shards: int) -> float:
-    """Memory of a GPU in the update: its share of the state, the units that FSDP has gathered, the activations.
+    """Return the memory of a GPU in the update: its share of the state, what FSDP has gathered, the activations.
 
-    Gathered stand two layers and the head with their gradients, 2 + 2 bytes.
+    Two layers and the head are gathered with their gradients, 2 + 2 bytes.
     """
     gathered = 4 * (2 * layer_parameters(shape) + shape.vocabulary * shape.hidden) if shards > 1 else 0
     return state_bytes(shape, shards) + gathered + activation_bytes(shape)
 
 
 def slots(shape: Shape, device: Device, *, kept: float, tensor_parallel: int, response: int) -> int:
-    """Rollouts that one replica of the generator holds at once, in what its weights and ``kept`` bytes a GPU leave."""
+    """Count the rollouts that one generator replica holds in the memory that weights and ``kept`` bytes a GPU leave."""
     free = ASSUMED.memory_used * device.memory - kept - 2 * parameters(shape) / tensor_parallel
     return max(0, int(tensor_parallel * free / (cache_bytes(shape) * (ASSUMED.prompt + response))))
 
 
 def tensor_parallel(shape: Shape, device: Device) -> int:
-    """GPUs that one replica of the generator is spread over: the weights take at most half of their memory."""
+    """Count the GPUs of one generator replica: the weights take at most half of their memory."""
     size = 1
     while 2 * parameters(shape) / size > device.memory / 2:
         size *= 2
@@ -173,7 +175,7 @@ def tensor_parallel(shape: Shape, device: Device) -> int:
 
 
 def decode_seconds(shape: Shape, device: Device, rollouts: float, context: float, spread_over: int) -> float:
-    """One token for each of a replica's rollouts: weights and caches read, or 2 N operations a rollout, the longer."""
+    """Return the time of a token for all rollouts of a replica: reading weights and caches, or 2 N operations each."""
     read = 2 * multiplied(shape) + rollouts * context * cache_bytes(shape)
     computed = 2 * multiplied(shape) * rollouts
     reading = read / (spread_over * device.hbm * ASSUMED.hbm_reached)
@@ -181,7 +183,7 @@ def decode_seconds(shape: Shape, device: Device, rollouts: float, context: float
 
 
 def unfinished(tokens: float, mean: float) -> float:
-    """Share of the responses that are longer than so many tokens: log-normal lengths of a given mean."""
+    """Return the share of responses longer than ``tokens``: lengths are log-normal with the given mean."""
     if tokens <= 0:
         return 1.0
     centre = math.log(mean) - ASSUMED.spread**2 / 2
@@ -191,7 +193,7 @@ def unfinished(tokens: float, mean: float) -> float:
 def streamed_seconds(
     shape: Shape, device: Device, rollouts: float, room: int, response: int, spread_over: int
 ) -> float:
-    """Generation of a replica's rollouts when its slots are always full, as if batches had no end."""
+    """Return the time to generate a replica's rollouts if its slots are always full, as in an endless batch."""
     held = min(rollouts, room)
     step = decode_seconds(shape, device, held, ASSUMED.prompt + response / 2, spread_over)
     return rollouts / held * response * step
@@ -200,7 +202,7 @@ def streamed_seconds(
 def batch_seconds(
     shape: Shape, device: Device, rollouts: float, room: int, response: int, spread_over: int, of: int
 ) -> float:
-    """The same when all wait for the longest of ``of`` responses: full slots first, then ever fewer rollouts."""
+    """Return the same if all wait for the longest of ``of`` responses: full slots first, then ever fewer rollouts."""
     held = min(rollouts, room)
     full = streamed_seconds(shape, device, rollouts, room, response, spread_over) * (1 - held / rollouts)
     pieces = 300
@@ -215,15 +217,15 @@ def batch_seconds(
 
 
 def link(device: Device, gpus: int) -> float:
-    """Bytes a second that a GPU gets from so many others: NVLink within eight, its network port beyond."""
+    """Return the bytes per second that a GPU receives: NVLink within eight GPUs, its network port beyond."""
     return ASSUMED.link_reached * (device.nvlink if gpus <= 8 else device.network)
 
 
 def token_operations(shape: Shape, length: int, *, forwards: int, lora: bool = False) -> float:
-    """Operations of the update for a token: 6 N, 2 N more for recomputation, 2 N for each forward pass beside.
+    """Return the operations of the update per token: 6 N, 2 N for recomputation, 2 N for each further forward pass.
 
-    Attention comes on top: queries times keys, and weights times values, over half of the ``length`` on average. LoRA
-    leaves out the 2 N of the frozen weights' gradients.
+    Attention adds queries times keys, and weights times values, over half of ``length`` on average. LoRA saves the 2 N
+    of the frozen weights' gradients.
     """
     forward = 2 * multiplied(shape) + 4 * shape.layers * shape.heads * shape.head_width * length / 2
     return (3 + 1 + forwards) * forward - (2 * multiplied(shape) if lora else 0)
@@ -240,10 +242,10 @@ def update_seconds(
     forwards: int,
     lora: bool = False,
 ) -> float:
-    """The update of a batch: computing or gathering shards, the longer, then summing gradients between groups.
+    """Return the time to update on a batch: computing or gathering shards, then summing gradients between groups.
 
     A micro-batch gathers the weights twice and scatters gradients once, 2 bytes each, and gathers once for each further
-    forward pass; groups of shards sum gradients of 4 bytes around a ring, once an optimizer step.
+    forward pass; groups of shards sum gradients of 4 bytes around a ring, once per optimizer step.
     """
     length = ASSUMED.prompt + response
     a_gpu = math.ceil(rollouts / ASSUMED.updates / gpus) * length
@@ -257,7 +259,7 @@ def update_seconds(
 
 
 def transfer_seconds(shape: Shape, device: Device, spread_over: int, gpus: int) -> float:
-    """New weights into every generator: 2 bytes for each parameter that a GPU holds, over its slowest link."""
+    """Return the time to send new weights to every generator: 2 bytes per parameter of a GPU, over its slowest link."""
     return 2 * parameters(shape) / spread_over / link(device, gpus)
 
 
@@ -266,7 +268,7 @@ def transfer_seconds(shape: Shape, device: Device, spread_over: int, gpus: int) 
 
 @dataclass(frozen=True)
 class Step:
-    """A training step: seconds of its parts, on which GPUs, and how old its rollouts are, in steps."""
+    """A training step: its GPUs, seconds of its parts, and the age of its rollouts in steps."""
 
     generators: int
     trainers: int
@@ -280,10 +282,10 @@ class Step:
 
 
 def together(shape: Shape, device: Device, gpus: int, rollouts: int, response: int) -> Step | None:
-    """All GPUs generate, then all train, with weights and rollouts of one version; ``None`` where it does not fit.
+    """Plan a step in which all GPUs generate, then all train, on-policy; return None if it does not fit.
 
-    The generator sleeps during the update. It takes the fewest GPUs, and training the fewest shards, that leave room
-    for 16 rollouts at once. One GPU trains all weights if they fit, else LoRA, and generates with the same weights.
+    The generator sleeps during the update. A replica takes the fewest GPUs, and training the fewest shards, that leave
+    room for 16 rollouts. One GPU trains all weights if they fit, else LoRA, and generates with the same weights.
     """
     usable = ASSUMED.memory_used * device.memory
     lora = gpus == 1 and training_bytes(shape, 1) > usable
@@ -304,10 +306,10 @@ def together(shape: Shape, device: Device, gpus: int, rollouts: int, response: i
 
 
 def apart(shape: Shape, device: Device, gpus: int, rollouts: int, response: int) -> Step | None:
-    """Some GPUs generate all the time while the others train; the split that makes the shortest step.
+    """Plan a step in which some GPUs generate while the others train, with the split that gives the shortest step.
 
-    One batch is under way at a time. When a rollout is trained on, its first token is as old as the rollout took to
-    write, and half a step in the buffer on average. The log-probs before the update are one more forward pass.
+    One batch is in flight at a time. When a rollout is trained on, its first token is as old as the rollout took to
+    write, plus half a step in the buffer on average. The log-probs before the update are one more forward pass.
     """
     size = tensor_parallel(shape, device)
     room = slots(shape, device, kept=0, tensor_parallel=size, response=response)
@@ -332,5 +334,5 @@ def apart(shape: Shape, device: Device, gpus: int, rollouts: int, response: int)
 
 
 def estimator_seconds(prompts: int, rollouts: int, answers: int, objectives: int, weights: int) -> float:
-    """Weights and advantages of a batch on one core, in proportion to the batch that was measured."""
+    """Return the time of weights and advantages on one core, scaled from the batch that was measured."""
     return ESTIMATOR_SECONDS * (prompts * rollouts * answers * objectives * weights) / (128 * 8 * 3 * 4 * 128)
