@@ -1,17 +1,15 @@
 """The examples run from the command line as a user would run them."""
 
 import json
-import os
 import re
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 from PIL import Image
-from processes import PATIENCE, run_python
+from processes import run_python
 
 from vpo_agent.command.options import parse_job
 from vpo_agent.config import TrainConfig
@@ -70,11 +68,17 @@ def test_a_transformers_that_is_too_old_is_one_sentence(script: str, tmp_path: P
     about = tmp_path / "transformers-4.40.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.40.0\n")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(EXAMPLES / script), "--steps", "1"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=PATIENCE
+    # In the forked process, all that knows of transformers is forgotten and imported again.
+    again = (
+        "import runpy, sys\n"
+        "for name in list(sys.modules):\n"
+        "    if name.partition('.')[0] in ('accelerate', 'peft', 'transformers', 'trl', 'vpo_agent', 'vpo_envs'):\n"
+        "        del sys.modules[name]\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "del sys.argv[0]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
+    done = run_python(["-c", again, str(EXAMPLES / script), "--steps", "1"], cwd=tmp_path)
     assert done.returncode == 2
     sentence = "vpo-gym needs transformers>=5, but version 4.40.0 is installed: pip install 'transformers>=5'"
     assert done.stderr == f"error: {sentence}\n"
