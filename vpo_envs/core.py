@@ -109,6 +109,7 @@ class AnswerTimeout(RuntimeError):
 
 
 Failure = ScorerFailure | AnswerTimeout
+FAILURES = (ScorerFailure, AnswerTimeout)
 
 
 class UnknownFront(NotImplementedError):
@@ -406,9 +407,17 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
             raise ValueError(f"score_batch needs one task per response, got {len(tasks)} and {len(responses)}")
         m = self.num_answers if num_answers is None else num_answers
         check_whole("num_answers", m, 1)
-        vectors, statuses, _ = self._score(
-            [(task, split_answers(text, m), set()) for task, text in zip(tasks, responses, strict=True)]
-        )
+        vectors: list[tuple[float, ...]] = []
+        statuses: list[Status] = []
+        # Response by response keeps few objects alive, which spares garbage collections, unless a batch has a use.
+        size = 1 if type(self).evaluate_many is VectorTextEnv.evaluate_many else max(1, len(tasks))
+        for first in range(0, len(tasks), size):
+            part = slice(first, first + size)
+            scored = self._score(
+                [(task, split_answers(text, m), set()) for task, text in zip(tasks[part], responses[part], strict=True)]
+            )
+            vectors += scored[0]
+            statuses += scored[1]
         shape = (len(tasks), m)
         rewards = np.array(vectors, dtype=np.float32).reshape(*shape, self.reward_dim)
         return RewardBatch(rewards, np.array(statuses, dtype=np.int8).reshape(shape))
@@ -441,7 +450,7 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
         outcomes: list[OutcomeT | None] = [None] * len(statuses)
         for place, outcome in zip(places, self.evaluate_many(pairs) if pairs else (), strict=True):
             try:
-                if isinstance(outcome, ScorerFailure | AnswerTimeout):
+                if isinstance(outcome, FAILURES):
                     raise outcome
                 outcomes[place] = outcome
                 vectors[place] = self.reward_vector(outcome)
