@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -99,8 +100,8 @@ def evolve(
     m = env.num_answers
     instances = [Instance(env, index, budget) for index in indices]
     prompts = [env.prompt(one.task, m) for one in instances]
-    sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature}
-    continuer = Continuer(policy, prompts, **sampling)  # type: ignore[arg-type]  # mypy joins int and float to object
+    continuing = partial(Continuer, policy, max_new_tokens=max_new_tokens, temperature=temperature)
+    continuer = continuing(prompts)
     starts = sample_responses(env, continuer, instances, min(start, budget), seed)
     archives = [Archive(one.weights, one.active) for one in instances]
     streams = [np.random.default_rng([seed, one.index, 1]) for one in instances]
@@ -122,8 +123,8 @@ def evolve(
             ]
         else:
             asks = [_ask(env, instances[i], archives[i], fresh, streams[i]) for i in rows]
-            rewriter = Continuer(policy, asks, **sampling)  # type: ignore[arg-type]  # as above
-            new = rewriter.finish(range(len(rows)), [[]] * len(rows), [answer_tags(1)[0][1]] * len(rows), keys)
+            closings = [answer_tags(1)[0][1]] * len(rows)
+            new = continuing(asks).finish(range(len(rows)), [[]] * len(rows), closings, keys)
             children = [read_answers(policy.tokenizer, tokens, 1)[0] for tokens in new]
         texts = [None if child is None else child.text for child in children]
         rewards, status = score(env, [instances[i].task for i in rows], texts)
