@@ -233,7 +233,8 @@ class Trainer:
         """Return the advantages (P, G), or (P, G, T) if answers have credit of their own."""
         if result.credit is None:
             return result.advantages
-        credit = token_credit(self.policy.tokenizer, rollouts.samples, result.credit.flatten(0, 1))
+        samples = rollouts.samples
+        credit = token_credit(self.policy.tokenizer, samples.ids, samples.mask, result.credit.flatten(0, 1))
         return result.advantages[..., None] + credit.view(*result.advantages.shape, -1)
 
     def _measures(self, rollouts: Rollouts, result: Advantages) -> dict[str, float]:

@@ -34,7 +34,6 @@ from torch import Tensor
 
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.pareto.metrics import diversity
-from vpo_agent.policy.samples import Samples
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_agent.rollouts.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv
@@ -252,19 +251,7 @@ class TRLAdapter:
         if self._credit is None:
             return torch.zeros(ids.shape, device=ids.device)
         credit, self._credit = self._credit, None
-        here, stands = ids.cpu(), mask.cpu().bool()
-        rows = [row[: int(length)] for row, length in zip(here.tolist(), stands.sum(1), strict=True)]
-        samples = Samples(
-            prompt_ids=here[:0],
-            prompt_mask=stands[:0],
-            ids=here,
-            mask=stands,
-            log_probs=torch.zeros(here.shape),
-            texts=self.tokenizer.batch_decode(rows, skip_special_tokens=True),
-            truncated=torch.zeros(len(here), dtype=torch.bool),
-            temperature=1.0,
-        )
-        return token_credit(self.tokenizer, samples, credit).to(ids.device)
+        return token_credit(self.tokenizer, ids, mask, credit).to(ids.device)
 
     # Details -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vpo_agent.policy.samples import Samples
 from vpo_envs.text import answer_spans, answer_tags
 
 CHUNK = 32
@@ -23,26 +22,27 @@ def closing_token(tokenizer: Any, num_answers: int) -> int | None:
     return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
 
 
-def token_credit(tokenizer: Any, samples: Samples, credit: Tensor) -> Tensor:
+def token_credit(tokenizer: Any, ids: Tensor, mask: Tensor, credit: Tensor) -> Tensor:
     """Spread the credit of answers over their tokens.
 
     A token belongs to an answer if any of its characters stands between the first character of the opening tag and the
     last of the closing one. Other tokens, such as reasoning before the answers, get nothing.
 
     Args:
-        tokenizer: What the responses were decoded with.
-        samples: B responses.
+        tokenizer: The tokenizer of the responses.
+        ids: Tokens of B responses, padded on the right, (B, T).
+        mask: True where a token of a response stands, (B, T).
         credit: (B, m).
 
     Returns:
         (B, T).
     """
-    out = torch.zeros(samples.mask.shape, dtype=credit.dtype)
-    lengths = samples.mask.sum(1).tolist()
-    for row, (ids, length) in enumerate(zip(samples.ids.tolist(), lengths, strict=True)):
-        places = range(length)
-        end_of = token_ends(tokenizer, ids[:length])
-        for answer, span in enumerate(answer_spans(samples.texts[row], credit.shape[1])):
+    out = torch.zeros(mask.shape, dtype=credit.dtype)
+    for row, (padded, length) in enumerate(zip(ids.tolist(), mask.sum(1).tolist(), strict=True)):
+        tokens, places = padded[:length], range(length)
+        end_of = token_ends(tokenizer, tokens)
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        for answer, span in enumerate(answer_spans(text, credit.shape[1])):
             if span is not None:
                 first = bisect_right(places, span[0], key=end_of)
                 last = bisect_left(places, span[1], key=end_of)

@@ -83,18 +83,9 @@ def expected(method: str, tasks: list[str], ids: list[list[int]], tokenizer: Any
     if result.credit is not None:
         policy = toys.LMPolicy.from_pretrained(tokenizer.name_or_path, device="cpu")
         assert policy.tokenizer.get_vocab() == tokenizer.get_vocab()
-        for row, (text, credit) in enumerate(zip(texts, result.credit.flatten(0, 1), strict=True)):
-            samples = toys.Samples(
-                torch.zeros(1, 1, dtype=torch.long),
-                torch.ones(1, 1, dtype=torch.bool),
-                torch.tensor([ids[row]]),
-                torch.ones(1, len(ids[row]), dtype=torch.bool),
-                torch.zeros(1, len(ids[row])),
-                [text],
-                torch.zeros(1, dtype=torch.bool),
-                1.0,
-            )
-            more = token_credit(tokenizer, samples, credit[None])[0].tolist()
+        for row, credit in enumerate(result.credit.flatten(0, 1)):
+            tokens = torch.tensor([ids[row]])
+            more = token_credit(tokenizer, tokens, torch.ones_like(tokens), credit[None])[0].tolist()
             pulls[row] = [one + other for one, other in zip(pulls[row], more, strict=True)]
     return pulls
 

@@ -36,7 +36,7 @@ def credited_text(response: str, answers: int) -> list[str]:
     """The text of the tokens that get the credit of each answer."""
     samples = samples_of(response)
     credit = torch.arange(1.0, answers + 1)[None]
-    spread = token_credit(TOKENIZER, samples, credit)[0]
+    spread = token_credit(TOKENIZER, samples.ids, samples.mask, credit)[0]
     return [TOKENIZER.decode(samples.ids[0][spread == s].tolist()) for s in range(1, answers + 1)]
 
 
@@ -65,7 +65,7 @@ def test_the_tokens_of_an_answer_are_those_of_its_text(response: str, expected: 
 
 def test_padding_and_other_tokens_get_nothing() -> None:
     samples = samples_of("<answer>a</answer>", "well then, what of this: <answer>the maze and the answer</answer>")
-    spread = token_credit(TOKENIZER, samples, torch.tensor([[1.0], [-2.0]]))
+    spread = token_credit(TOKENIZER, samples.ids, samples.mask, torch.tensor([[1.0], [-2.0]]))
     assert not spread[~samples.mask].any()
     assert (spread[0][samples.mask[0]] == 1).all()
     assert (spread[1][:5] == 0).all()
@@ -112,7 +112,7 @@ def test_a_long_response_is_decoded_in_time_linear_in_its_length() -> None:
     for words in (100, 1000):
         samples = samples_of("so " * words + "<answer_1>a</answer_1>" + " the maze" * words + "<answer_2>b</answer_2>")
         counting = Counting()
-        token_credit(counting, samples, torch.ones(1, 2))
+        token_credit(counting, samples.ids, samples.mask, torch.ones(1, 2))
         decoded.append(counting.tokens / samples.ids.shape[1])
     assert decoded[1] < 2 * decoded[0]
     assert decoded[1] < 5
