@@ -1,7 +1,7 @@
-"""The sampling loop: rows join, get one token after the other, and leave when they have ended.
+"""The sampling loop: rows join, get one token at a time, and leave when they have ended.
 
-Training, search and serving all sample here. Every row has its own random numbers and settings, so what it draws
-depends on its prompt and its numbers, not on the rows beside it, up to the rounding of the model's arithmetic.
+Training, search and serving all sample with it. Each row has its own random numbers and settings, so its tokens depend
+on its prompt and numbers, not on other rows, up to the rounding of the model's arithmetic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vpo_agent.policy.rows import Prompts, Rows
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
 LEAVING_SHARE = 8
-"""Ended rows leave when they are one in this many: shrinking the batch copies part of the cache."""
+"""Ended rows leave once they are one in this many of the batch, since shrinking it copies part of the cache."""
 
 
 @dataclass(eq=False)
@@ -35,19 +35,19 @@ class Row:
     top_p: float = 1.0
     """Only tokens of the smallest set with this probability are drawn."""
     stop: Callable[[list[int]], bool] = lambda tokens: False
-    """Whether the row ends with the last of its tokens; asked after each, unless it is an end-of-sequence token."""
+    """Whether the row ends with the last of these tokens; called after each except an end-of-sequence token."""
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
-    """Of each token, under the tempered distribution."""
+    """Log-probability of each token under the tempered distribution."""
     finish: Literal["stop", "length"] | None = None
     """Why the row has ended."""
 
 
 class Decoder:
-    """Samples the next token of all rows of a model, again and again.
+    """Samples tokens for the rows of a model, all rows at a time.
 
     Args:
-        rows: The model's cache.
+        rows: The rows in the model's cache.
         ending: End-of-sequence tokens.
     """
 
@@ -57,7 +57,7 @@ class Decoder:
         self._ending = frozenset(ending)
         self._logits = torch.empty(0)
         self._tokens: Tensor | None = None
-        """The last tokens, until the model has read them."""
+        """The last token of each row until the model has read it."""
 
     @property
     def open(self) -> bool:
@@ -65,10 +65,9 @@ class Decoder:
         return self._cache.open or all(row.finish for row in self.rows)
 
     def join(self, prompts: Prompts, which: Sequence[int], rows: Sequence[Row]) -> None:
-        """Add ``rows``, of which each continues the prompt that ``which`` names."""
+        """Add rows, each with the index of the prompt that it continues."""
         self._advance(drop_all=True)
         running = len(self.rows)
-        # Known before the model is asked, so that a caller can tell them where it fails.
         self.rows += rows
         logits = self._cache.join(prompts, which)
         self._logits = torch.cat([self._logits, logits]) if running else logits
@@ -81,7 +80,7 @@ class Decoder:
 
     @torch.no_grad()
     def step(self) -> list[Row]:
-        """Sample a token for each row that has not ended, and return these rows."""
+        """Sample a token for each row that has not ended, and return those rows."""
         self._advance()
         running = [row for row in self.rows if not row.finish]
         if not running:
@@ -101,7 +100,7 @@ class Decoder:
 
     @torch.no_grad()
     def _advance(self, *, drop_all: bool = False) -> None:
-        """Remove ended rows, where there are enough or ``drop_all``, and let the model read the last tokens."""
+        """Remove ended rows if there are enough or ``drop_all``, and let the model read the last tokens."""
         rows = self.rows
         ended = sum(row.finish is not None for row in rows)
         if ended and (drop_all or ended == len(rows) or ended * LEAVING_SHARE >= len(rows)):
@@ -119,7 +118,7 @@ class Decoder:
         self._tokens = None
 
     def _read_settings(self) -> None:
-        """Keep the settings of the rows as tensors; ``None`` where no row needs them."""
+        """Store the settings of the rows as tensors, or as ``None`` if no row differs from the default."""
         device = self._logits.device
 
         def tensor(values: list[float], default: float) -> Tensor | None:
@@ -139,7 +138,7 @@ class Decoder:
         tokens = draw(probs, torch.from_numpy(uniforms).to(probs.device))
         if self._greedy is not None:
             tokens = torch.where(self._greedy[:, 0], logits.argmax(-1), tokens)
-        # Rounding can end in a token whose probability is 0 in float32.
+        # Rounding can choose a token whose probability is 0 in float32.
         return tokens, probs.gather(1, tokens[:, None])[:, 0].clamp_min(torch.finfo(torch.float32).tiny).log()
 
 
@@ -149,20 +148,21 @@ class ClosingTag:
     Args:
         tokenizer: Decodes.
         closing: The tag, which ends in ``>``.
-        last_tokens: The tokens of the vocabulary that contain ``>``: only these can complete a tag.
+        last_tokens: The tokens that contain ``>``: only these can complete a tag.
     """
 
     def __init__(self, tokenizer: Any, closing: str, last_tokens: frozenset[int]) -> None:
         self._tokenizer = tokenizer
         self._closing = closing
         self._last_tokens = last_tokens
+        self.most_tokens = len(closing)
+        """Most tokens that a tag can take, since each holds at least one of its characters."""
 
-    def __call__(self, tokens: list[int]) -> bool:
+    def __call__(self, tokens: Sequence[int]) -> bool:
         """Whether the last token completes the tag."""
         if tokens[-1] not in self._last_tokens:
             return False
-        # Every token carries at least one byte of the tag, so this many tokens hold all of it.
-        return self._closing in self._tokenizer.decode(tokens[-len(self._closing) :], skip_special_tokens=True)
+        return self._closing in self._tokenizer.decode(tokens[-self.most_tokens :], skip_special_tokens=True)
 
 
 def uniform_numbers(seed: np.random.SeedSequence, block: int = 64) -> Iterator[float]:

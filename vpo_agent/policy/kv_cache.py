@@ -1,4 +1,4 @@
-"""A key-value cache whose rows come and go, with spare room so that a decoding step copies nothing."""
+"""A key-value cache whose rows join and leave, with spare columns, so that a decoding step does not copy it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 SPARE_COLUMNS = 64
-"""Fewest columns that new storage has to spare; long rows get a quarter of their length."""
+"""Least number of spare columns of new storage; long rows get a quarter of their length."""
 
 
 class RowsLayer(DynamicLayer):
     """Keys and values of one full-attention layer.
 
-    The newest tokens of all rows stand in the same column, so a step writes one column, and rows that began later or
-    are shorter start further right. What stands to the left of a row is finite but meaningless: it must be masked.
+    The newest tokens of all rows are in the same column, so a step writes one column, and rows that joined later or are
+    shorter start further right. The columns to the left of a row must be masked; their values are finite.
     """
 
     keys: Tensor
@@ -38,13 +38,13 @@ class RowsLayer(DynamicLayer):
         return self._view()
 
     def join(self, keys: Tensor, values: Tensor, which: Tensor) -> None:
-        """Add the rows ``which`` of keys and values (P, heads, tokens, head width) behind the present rows."""
+        """Add the rows ``which`` of keys and values (P, heads, tokens, head width) after the present rows."""
         tokens, present = keys.shape[2], self._rows
         width = max(self._end - self._first, tokens)
         self._reserve((keys, values), present + len(which), width, 0)
         first = self._end - width
         for store, states in zip(self._stores, (keys, values), strict=True):
-            # A masked column may hold any number, but a masked NaN would still spread.
+            # A masked NaN would still spread through the softmax.
             store[:present, :, first : self._first] = 0
             store[present : self._rows, :, first : self._end - tokens] = 0
             store[present : self._rows, :, self._end - tokens : self._end] = states[which]
@@ -59,7 +59,7 @@ class RowsLayer(DynamicLayer):
         self._view()
 
     def trim(self, width: int) -> None:
-        """Forget all but the last ``width`` columns."""
+        """Drop all but the last ``width`` columns."""
         self._first = max(self._first, self._end - width)
         self._view()
 

@@ -188,8 +188,8 @@ class LMPolicy(Sampler):
         uniforms = _uniforms(request.places, request.rollouts, request.max_new_tokens, request.seed)
         rows = [Row(request.max_new_tokens, iter(row), request.temperature, stop=stop) for row in uniforms]
         decoder = self.decoder(share_prompts=True)
-        prompts = self.cached_model.read(*encoded)
-        decoder.join(prompts, [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)], rows)
+        which = [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)]
+        decoder.join(self.cached_model.read(*encoded), which, rows)
         decoder.run()
         return Samples.of(
             encoded,

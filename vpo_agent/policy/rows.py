@@ -1,9 +1,9 @@
-"""The running rows of one model: prompts are computed once, rows continue them, take tokens and leave.
+"""The rows of a model's cache: prompts are computed once; rows continue them, take tokens and leave.
 
-There are three layouts. Rows usually stand in a cache of their own (:class:`~vpo_agent.policy.kv_cache.RowsLayer`), and
-may join at any time. Models with other layers than full attention, such as sliding windows, keep the layers of
-transformers, and rows join only when no others are left. On a CPU, rows that begin together share the keys and values
-of their prompts (`vpo_agent.policy.shared_prompts`).
+There are three layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.kv_cache.RowsLayer`). Models with
+layers other than full attention, such as sliding windows, use the cache of transformers, and rows join only when no
+others are left. On a CPU, rows that begin together share the keys and values of their prompts
+(`vpo_agent.policy.shared_prompts`).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from vpo_agent.policy.shared_prompts import SharedPrompts
 
 @dataclass(frozen=True)
 class Prompts:
-    """P prompts that the model has read."""
+    """P prompts and what the model computed for them."""
 
     ids: Tensor
     """Tokens, padded on the left, (P, Lp)."""
     mask: Tensor
-    """True where a token stands, (P, Lp)."""
+    """False at padding, (P, Lp)."""
     logits: Tensor
-    """Of the token after each prompt, (P, vocabulary)."""
+    """Logits of the token after each prompt, (P, vocabulary)."""
     cache: Any
     """Keys and values of their tokens, a ``DynamicCache``."""
 
 
 class CachedModel:
-    """A causal language model as decoding uses it: logits of the next token, given a cache of those before.
+    """A causal language model as decoding uses it: the logits of the next token, given a cache.
 
     Args:
         causal_lm: The Hugging Face model.
-        filler: A token of the vocabulary, for masked positions.
+        filler: Padding, any token of the vocabulary.
     """
 
     def __init__(self, causal_lm: Any, filler: int) -> None:
@@ -52,7 +52,7 @@ class CachedModel:
         self.most_positions: int | None = getattr(self.config.get_text_config(), "max_position_embeddings", None)
         self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
         self.joins_any_time = self.takes_positions and has_full_attention(self.config)
-        """Whether rows may begin while others are running; a window or a state would see the columns between them."""
+        """Whether rows can join while others run; a sliding window would count the padding between their columns."""
 
     def next_logits(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
@@ -61,13 +61,13 @@ class CachedModel:
 
         Args:
             ids: (rows, tokens).
-            mask: Of the tokens in the cache and these, (rows, all tokens); ``None`` without padding.
+            mask: False at padding among the tokens of the cache and these, (rows, all tokens); ``None`` without any.
             positions: (rows, tokens).
             cache: Keys and values of the tokens before.
             **more: Passed on to the model's attention.
         """
         if self.most_positions is not None:
-            # A row that has ended may run on beyond the last position until it is removed.
+            # An ended row may run beyond the last position before it is removed.
             positions = positions.clamp_max(self.most_positions - 1)
         where = {"position_ids": positions} if self.takes_positions else {}
         out = self._causal_lm(
@@ -77,7 +77,7 @@ class CachedModel:
         return logits
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Tokens padded on the left, (rows, longest), and their mask."""
+        """Pad tokens on the left, (rows, longest), and return them with their mask."""
         device = self._causal_lm.device
         longest = max(map(len, rows))
         ids = torch.tensor([[self._filler] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)
@@ -88,12 +88,12 @@ class CachedModel:
     def read(self, ids: Tensor, mask: Tensor) -> Prompts:
         """Compute prompts, padded on the left, (P, Lp)."""
         cache = DynamicCache(config=self.config)
-        # Without a mask the attention takes its fast path.
+        # Attention is faster without a mask.
         logits = self.next_logits(ids, None if bool(mask.all()) else mask, positions_of(mask), cache)
         return Prompts(ids, mask, logits, cache)
 
     def extend(self, prompts: Prompts, which: Sequence[int], beginnings: Sequence[Sequence[int]]) -> Prompts:
-        """Compute the prompts ``which``, each with the beginning of a response, some of which may be empty."""
+        """Compute the prompts ``which``, each followed by the beginning of a response; some may be empty."""
         if not self.joins_any_time:
             heads = [prompts.ids[i][prompts.mask[i]].tolist() for i in which]
             return self.read(*self.pad([[*head, *begun] for head, begun in zip(heads, beginnings, strict=True)]))
@@ -103,7 +103,7 @@ class CachedModel:
         for layer, source in zip(cache.layers, prompts.cache.layers, strict=True):
             if source.is_initialized:
                 layer.update(source.keys[rows], source.values[rows])
-        # The padding of a beginning stands behind its prompt.
+        # Padding is also between a prompt and its beginning.
         seen = torch.cat([prompts.mask[rows], mask], dim=1)
         logits = self.next_logits(ids, seen, positions_of(seen)[:, -ids.shape[1] :], cache)
         empty = ~mask.any(1)
@@ -112,7 +112,7 @@ class CachedModel:
 
 
 class Rows:
-    """Rows that each have the keys and values of all their tokens.
+    """Rows with the keys and values of all their tokens.
 
     Args:
         model: Nothing else may use it while rows are running.
@@ -133,7 +133,7 @@ class Rows:
         return self._model.joins_any_time or not len(self._positions)
 
     def join(self, prompts: Prompts, which: Sequence[int]) -> Tensor:
-        """Add a row for each prompt that ``which`` names, behind the present rows.
+        """Add a row for each index of a prompt in ``which``, after the present rows.
 
         Returns:
             Logits of their first tokens, (new rows, vocabulary).
@@ -142,7 +142,7 @@ class Rows:
         mask = prompts.mask[rows]
         if self._model.joins_any_time:
             for layer, source in zip(self._cache.layers, prompts.cache.layers, strict=True):
-                # A layer that uses the keys and values of another has none of its own.
+                # A layer that shares the keys and values of another has none.
                 if source.is_initialized:
                     layer.join(source.keys, source.values, rows)
         else:
@@ -159,7 +159,7 @@ class Rows:
         return prompts.logits[rows]
 
     def append(self, tokens: Tensor) -> Tensor:
-        """Append one token (rows,) to every row, and return the logits of the next, (rows, vocabulary)."""
+        """Append a token to each row, (rows,), and return the logits of the next, (rows, vocabulary)."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._mask), 1)], dim=1)
         mask = self._mask if self._padded else None
         logits = self._model.next_logits(tokens[:, None], mask, self._positions[:, None], self._cache)
@@ -167,7 +167,7 @@ class Rows:
         return logits
 
     def keep(self, order: Sequence[int]) -> None:
-        """Keep the rows at the places ``order``, in this order; the fewer of them move, the less is copied."""
+        """Keep the rows ``order``, in this order; only rows that move are copied."""
         if not order:
             self._clear()
             return
@@ -185,7 +185,7 @@ class Rows:
         self._settle()
 
     def _settle(self) -> None:
-        """Forget columns that no row sees, and note whether those that are left have padding."""
+        """Drop columns that no row sees, and note whether the others have padding."""
         if self._model.joins_any_time:
             width = self._mask.shape[1] - int(self._mask.any(0).int().argmax())
             self._mask = self._mask[:, -width:]
@@ -199,7 +199,7 @@ class Rows:
 
 
 class SharingRows(Rows):
-    """Rows that begin together, without beginnings of their own, over prompts that stand once in memory."""
+    """Rows that join at the same time and share the keys and values of their prompts."""
 
     @property
     def open(self) -> bool:
@@ -234,5 +234,5 @@ class SharingRows(Rows):
 
 
 def positions_of(mask: Tensor) -> Tensor:
-    """The position of each token among those that ``mask`` holds, (rows, tokens)."""
+    """Return the position of each token among those where ``mask`` is True, (rows, tokens)."""
     return (mask.long().cumsum(1) - 1).clamp_min(0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
 
+from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import SampleRequest, Samples
@@ -33,8 +33,8 @@ def to_samples(
         log_probs: The log-probability of each of those tokens.
         request: The request that they answer.
     """
-    closing = answer_tags(request.num_answers)[-1][1]
-    ends = [_end(row, closing, policy) for row in tokens]
+    stop = policy.closing_tag(answer_tags(request.num_answers)[-1][1])
+    ends = [_end(row, policy.ending_ids, stop) for row in tokens]
     return Samples.of(
         prompts,
         [row[:end] for row, end in zip(tokens, ends, strict=True)],
@@ -60,15 +60,9 @@ def generators_kept() -> Iterator[None]:
         restore_generators(*states)
 
 
-def _end(tokens: Sequence[int], closing: str, policy: LMPolicy) -> int | None:
+def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
     """Tokens up to the end of a response; ``None`` without an end."""
-    ending = set(policy.ending_ids)
-    stop = next((place + 1 for place, token in enumerate(tokens) if token in ending), None)
-
-    def closed(count: int) -> bool:
-        return closing in policy.tokenizer.decode(list(tokens[:count]), skip_special_tokens=True)
-
-    if not closed(len(tokens)):
-        return stop
-    tag = 1 + bisect_left(range(1, len(tokens) + 1), True, key=closed)
-    return tag if stop is None else min(tag, stop)
+    for count, token in enumerate(tokens, 1):
+        if token in ending or stop(tokens[max(0, count - stop.most_tokens) : count]):
+            return count
+    return None
