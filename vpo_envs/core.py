@@ -309,7 +309,7 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
         """Return the outcome of one answer, or the :class:`ScorerFailure` or :class:`AnswerTimeout` it raises."""
         try:
             return self.evaluate(task, answer)
-        except (ScorerFailure, AnswerTimeout) as failure:
+        except FAILURES as failure:
             return failure
 
     def feasible(self, outcome: OutcomeT) -> bool:
@@ -486,7 +486,7 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
         self._check_solver(task)
         try:
             points = [FrontPoint(self.reward_vector(outcome), answer) for outcome, answer in self.outcome_front(task)]
-        except (ScorerFailure, AnswerTimeout) as error:
+        except FAILURES as error:
             raise UnknownFront(
                 f"the front of this task of {type(self).__name__} is unknown, since an answer of it could not be "
                 f"scored: {error}"

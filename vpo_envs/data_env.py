@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 from pydantic import BaseModel
 
 from envs_data.readers import HUB, OnBadRow, load_rows
-from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, Split, TaskT, VectorTextEnv, check_whole
+from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, TaskT, VectorTextEnv, check_whole
 from vpo_envs.generation import split_of_content
 
 Mode = Literal["paper", "conflict"]
@@ -33,29 +33,14 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         mode: ``"paper"`` for the objectives of the paper, ``"conflict"`` for generated tasks whose objectives cannot
             all be satisfied at once.
         on_bad_row: ``"error"`` stops at the first bad row; ``"skip"`` leaves bad rows out and warns.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        num_answers: Answers per response.
-        answers_as_steps: Send the answers one at a time.
-        data_seed: Which stream of generated tasks.
-        render_mode: ``None`` or ``"ansi"``.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = ("paper",)
     """The modes that this environment has."""
-    conflict_from_rows: ClassVar[bool] = False
-    """Whether ``mode="conflict"`` also works with rows of a data set."""
 
     def __init__(
-        self,
-        *,
-        source: str = BUILTIN,
-        mode: Mode = "paper",
-        on_bad_row: OnBadRow = "error",
-        split: Split = "train",
-        num_answers: int = 1,
-        answers_as_steps: bool = False,
-        data_seed: int = 0,
-        render_mode: str | None = None,
+        self, *, source: str = BUILTIN, mode: Mode = "paper", on_bad_row: OnBadRow = "error", **options: Any
     ) -> None:
         if mode not in self.modes:
             raise ValueError(f"unknown mode {mode!r} of {type(self).__name__}: choose one of {', '.join(self.modes)}")
@@ -63,18 +48,12 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
         if not isinstance(source, str) or not source:
             raise ValueError(f"source must be {BUILTIN!r}, a path or hf:org/name, got {source!r}")
-        if mode == "conflict" and source != BUILTIN and not self.conflict_from_rows:
+        if mode == "conflict" and source != BUILTIN:
             raise ValueError(
                 f"mode='conflict' of {type(self).__name__} needs source={BUILTIN!r}, whose objectives conflict by "
                 f"construction; got source={source!r}"
             )
-        super().__init__(
-            split=split,
-            num_answers=num_answers,
-            answers_as_steps=answers_as_steps,
-            data_seed=data_seed,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
         self.source = source
         self.mode: Mode = mode
         self.rows: tuple[TaskT, ...] = ()

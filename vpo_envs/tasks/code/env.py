@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs_data.readers import OnBadRow
-from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, Split, UnknownFront
-from vpo_envs.data_env import DataTextEnv, Mode
+from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
+from vpo_envs.data_env import DataTextEnv
 from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, Sandbox, SandboxUnavailable, Wanted
 from vpo_envs.tasks.code.front import best_outcomes
@@ -101,20 +100,13 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     * v0: first version.
 
     Args:
-        source: ``"builtin"``, a path, or ``"hf:org/name"``.
-        mode: ``"paper"`` or ``"conflict"``.
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` selects bundled problems; ``None`` takes all of them.
         time_limit: Seconds per test.
         memory_mb: Megabytes of memory per test.
         sandbox: ``"auto"`` for the best tier that works on this machine, or one particular tier.
         allow_unsafe: Permit tier D, which limits resources and nothing else.
         workers: Candidates in flight at a time, over all threads; ``None`` means one for each processor.
-        on_bad_row: ``"error"`` or ``"skip"``.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        num_answers: Programs per response.
-        answers_as_steps: Send one program a step.
-        data_seed: Which order of the bundled problems.
-        render_mode: ``None`` or ``"ansi"``.
+        **options: Those of :class:`vpo_envs.DataTextEnv`: ``source``, ``mode``, ``split`` and others.
     """
 
     task_type = CodeTask
@@ -125,20 +117,13 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     def __init__(
         self,
         *,
-        source: str = "builtin",
-        mode: Mode = "paper",
         difficulty: Difficulty | None = None,
         time_limit: float = 6.0,
         memory_mb: int = 1024,
         sandbox: Wanted = "auto",
         allow_unsafe: bool = False,
         workers: int | None = None,
-        on_bad_row: OnBadRow = "error",
-        split: Split = "train",
-        num_answers: int = 1,
-        answers_as_steps: bool = False,
-        data_seed: int = 0,
-        render_mode: str | None = None,
+        **options: Any,
     ) -> None:
         if difficulty not in (None, "easy", "medium", "hard"):
             raise ValueError(f"unknown difficulty {difficulty!r}: choose easy, medium or hard")
@@ -148,16 +133,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
             raise ValueError(f"memory_mb must be at least 64, which Python itself needs; got {memory_mb}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
-        super().__init__(
-            source=source,
-            mode=mode,
-            on_bad_row=on_bad_row,
-            split=split,
-            num_answers=num_answers,
-            answers_as_steps=answers_as_steps,
-            data_seed=data_seed,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
         self.difficulty = difficulty
         self.sandbox = Sandbox(
             sandbox, allow_unsafe=allow_unsafe, limits=Limits(seconds=float(time_limit), memory_mb=memory_mb)
