@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vpo_agent.config import make_config, read_config
-from vpo_agent.runs.targets import is_run, load_policy, target_name
+from vpo_agent.config import is_run, read_run_config
+from vpo_agent.runs.targets import load_policy, target_name
 from vpo_agent.search import SearchJob, SearchResult, plot_solved, run_search
 from vpo_agent.search.runner import SearchTarget, summary
 
@@ -59,10 +59,8 @@ def main() -> None:
 
 def set_size(target: str) -> int:
     """Return how many answers the policy writes in a response: the run states it, the bundled model writes three."""
-    if not is_run(target):
-        return 3
-    path = Path(target) / "config.json"
-    return make_config(read_config(path), str(path)).answers_per_rollout
+    folder = Path(target)
+    return read_run_config(folder).answers_per_rollout if is_run(folder) else 3
 
 
 def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:

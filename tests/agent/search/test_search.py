@@ -424,11 +424,11 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["tiny-maze", "--method", "anneal"], "unknown method 'anneal': choose one of best-of-n, evolve"),
+        (["tiny-maze", "--method", "anneal"], "invalid choice: 'anneal'"),
         (["runs/none"], "there is no run or model in 'runs/none'"),
         (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
         (["tiny-maze", "--indices", "3,-1"], "-1"),
-        (["tiny-maze", "--indices", "3,x"], "whole numbers apart by commas, got '3,x'"),
+        (["tiny-maze", "--indices", "3,x"], "whole numbers separated by commas, got '3,x'"),
         (["tiny-maze", "--indices", "3,3"], "named twice"),
         (["tiny-maze", "--prompts", "0"], "--prompts must be at least 1"),
         (["tiny-maze", "--prompts", "2", "--indices", "1"], "exclude each other"),
