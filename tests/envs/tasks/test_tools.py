@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
-from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, token_f1, value_match
+from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, text_f1, value_match
 from vpo_envs.tasks.tools.text import read_attempt, write_attempt
 from vpo_envs.text import format_answers
 
@@ -237,11 +237,11 @@ def test_every_value_agrees_with_itself_and_agreement_has_no_side(first: Any, se
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from("abcd"), min_size=1), st.lists(st.sampled_from("abcd"), min_size=1))
-def test_token_f1_is_the_harmonic_mean_of_precision_and_recall(gold: list[str], answer: list[str]) -> None:
+def test_text_f1_is_the_harmonic_mean_of_precision_and_recall(gold: list[str], answer: list[str]) -> None:
     common = sum(min(gold.count(token), answer.count(token)) for token in set(gold))
     precision, recall = common / len(answer), common / len(gold)
     expected = 2 * precision * recall / (precision + recall) if common else 0.0
-    assert token_f1(" ".join(gold), " ".join(answer)) == pytest.approx(expected)
+    assert text_f1(" ".join(gold), " ".join(answer)) == pytest.approx(expected)
 
 
 # --- comparing calls ---

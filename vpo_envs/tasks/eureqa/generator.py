@@ -29,15 +29,9 @@ TRADES = (
     *("locksmith", "mason", "miller", "potter", "printer", "saddler", "shepherd", "tailor", "weaver", "wheelwright"),
 )
 RELATIONS = (
-    *(
-        "once sailed with",
-        "owes money to",
-        "sold a house to",
-        "plays chess with",
-        "is a cousin of",
-        "learned to read from",
-    ),
-    *("shares a well with", "rescued", "wrote letters to", "lives next door to", "once painted", "named a dog after"),
+    *("once sailed with", "owes money to", "sold a house to", "plays chess with", "is a cousin of"),
+    *("learned to read from", "shares a well with", "rescued", "wrote letters to", "lives next door to"),
+    *("once painted", "named a dog after"),
 )
 
 

@@ -12,7 +12,7 @@ from vpo_envs.text import normalise_name
 LETTERS = "ABCDE"
 CHAIN = len(LETTERS)
 MASKS = ("entity A", "entity B", "entity C", "entity D", "entity E", "entity F")
-"""What generated narratives call the entities and the leaf."""
+"""Masks of the entities and the leaf in generated narratives."""
 MAX_WORLDS = 3
 
 Names = tuple[str, str, str, str, str]
@@ -26,9 +26,9 @@ class EUREQATask(Task):
     clues: tuple[str, ...] = Field(min_length=1)
     """The narrative, sentence by sentence, with masks in place of names."""
     facts: tuple[str, ...] = ()
-    """What the prompt says about people by name; empty where the clues ask for knowledge of the real world."""
+    """Facts that the prompt lists; empty if the clues ask for knowledge of the real world."""
     masks: tuple[str, str, str, str, str, str]
-    """What stands for each entity in the clues: A to E, then the leaf."""
+    """The mask of each entity in the clues: A to E, then the leaf."""
     leaf: str
     """Name of the last entity."""
     worlds: tuple[Names, ...] = Field(min_length=1, max_length=MAX_WORLDS)

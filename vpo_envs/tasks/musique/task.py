@@ -13,20 +13,20 @@ MAX_HOPS = 4
 MAX_CITATIONS = 4
 
 
-class Paragraph(BaseModel):
-    """One numbered paragraph that an answer may cite."""
-
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Paragraph(_Frozen):
+    """One numbered paragraph that an answer may cite."""
 
     number: int = Field(ge=0)
     title: str
     text: str
 
 
-class Hop(BaseModel):
+class Hop(_Frozen):
     """One step of the reasoning."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     question: str
     """The step as a question of its own; ``#1`` stands for the answer of the first step."""

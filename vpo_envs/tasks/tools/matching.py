@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
+from vpo_envs.text import count_tokens, token_f1
+
 Arguments = Mapping[str, Any]
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?", re.ASCII)
@@ -37,7 +39,7 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
     if gold_number is not None and given_number is not None:
         return float(_equal(gold_number, given_number))
     if isinstance(gold, str) and isinstance(given, str):
-        return 0.0 if exact else token_f1(gold, given)
+        return 0.0 if exact else text_f1(gold, given)
     if isinstance(gold, list) and isinstance(given, list):
         longer = max(len(gold), len(given))
         return sum([value_match(*pair, exact) for pair in zip(gold, given, strict=False)]) / longer if longer else 1.0
@@ -49,7 +51,7 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
     return 0.0
 
 
-def token_f1(gold: str, given: str) -> float:
+def text_f1(gold: str, given: str) -> float:
     """Return the F1 of two texts as bags of tokens, in [0, 1], regardless of case; see :data:`TOKEN`.
 
     A date or a code is a single token, so that only the same one agrees. Texts without tokens agree only if equal.
@@ -57,18 +59,7 @@ def token_f1(gold: str, given: str) -> float:
     gold_tokens, given_tokens = tokens(gold), tokens(given)
     if not gold_tokens or not given_tokens:
         return float(gold.strip() == given.strip())
-    if gold_tokens == given_tokens:
-        return 1.0
-    counts: dict[str, int] = {}
-    for token in gold_tokens:
-        counts[token] = counts.get(token, 0) + 1
-    common = 0
-    for token in given_tokens:
-        left = counts.get(token, 0)
-        if left:
-            counts[token] = left - 1
-            common += 1
-    return 2 * common / (len(gold_tokens) + len(given_tokens))
+    return 1.0 if gold_tokens == given_tokens else token_f1(given_tokens, count_tokens(gold_tokens))
 
 
 def tokens(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the generated tools do, as ``services.toml`` lists it, and how the values of their parameters are drawn."""
+"""The services of the generated tools, listed in ``services.toml``, and random values for their parameters."""
 
 from __future__ import annotations
 

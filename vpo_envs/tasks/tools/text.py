@@ -77,7 +77,6 @@ def full_prompt(task: ToolsTask, num_answers: int) -> str:
 THINK, END_THINK = "<think>", "</think>"
 CALLS, END_CALLS = "<tool_call>", "</tool_call>"
 RESPONSE, END_RESPONSE = "<response>", "</response>"
-TAGS = (THINK, END_THINK, CALLS, END_CALLS, RESPONSE, END_RESPONSE)
 
 END_OF_THINKING = re.compile(r"</think>\s*+(?=<tool_call>|<response>)")
 BLANK = re.compile(r"\s*")
@@ -92,7 +91,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What an attempt does, leaving its thinking aside.
+    """The calls and the response of an attempt, without its thinking.
 
     Two attempts are equal if they make the same calls, in any order, and are both well-formed or both not; without
     calls, if they also give the same response.
@@ -111,7 +110,7 @@ def read_attempt(text: str) -> Attempt:
     Thinking ends at the last ``</think>`` directly before ``<tool_call>`` or ``<response>``, so tags mentioned in the
     thinking are part of it. Calls are JSON objects one after another; a tag inside one of their strings is part of the
     string. A well-formed attempt is ``<think>…</think>``, then ``<tool_call>…</tool_call>`` with at least one call,
-    then ``<response>…</response>``, at least one of the last two, and nothing else. What can be read of an ill-formed
+    then ``<response>…</response>``, at least one of the last two, and nothing else. The readable part of an ill-formed
     one is still scored, on everything but its format. Reading takes time linear in the length of the text.
 
     Raises:
@@ -158,11 +157,9 @@ def write_attempt(
 
 def _without_thinking(text: str) -> tuple[str, bool]:
     """Return what follows the thinking, and whether the thinking has both tags."""
-    last = None
-    for last in END_OF_THINKING.finditer(text):  # noqa: B007 (the last one is used after the loop)
-        pass
-    if last is not None:
-        return text[last.end() :], text.startswith(THINK)
+    ends = [match.end() for match in END_OF_THINKING.finditer(text)]
+    if ends:
+        return text[ends[-1] :], text.startswith(THINK)
     if text.startswith(THINK):
         raise Unparsable("neither a tool call nor a response after the thinking")
     return text, False
