@@ -139,15 +139,9 @@ def plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return arguments
 
 
-def depth(value: object) -> int:
-    """Return how deep lists and objects are nested: 0 for a plain value. Counting stops above ``MAX_DEPTH``."""
-    level, containers = 0, [value] if isinstance(value, dict | list) else []
-    while containers and level <= MAX_DEPTH:
-        level += 1
-        containers = [
-            inner
-            for outer in containers
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-    return level
+def depth(value: object, most: int = MAX_DEPTH) -> int:
+    """Return how deep lists and objects are nested: 0 for a plain value, and at most ``most`` + 1."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max([depth(part, most - 1) for part in inner], default=0) if most else 1

@@ -171,7 +171,7 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
     keys: list[Hashable] = []
     clean = True
     while True:
-        start = _skip_blank(body, start)
+        start = BLANK.match(body, start).end()  # type: ignore[union-attr]  # it always matches
         if body.startswith(END_CALLS, start):
             return calls, keys, start + len(END_CALLS), clean
         try:
@@ -215,11 +215,6 @@ def freeze(value: Any, level: int = 1) -> Hashable:
         return b"true" if value else b"false"
     plain: str | int | float | None = value
     return plain
-
-
-def _skip_blank(text: str, start: int) -> int:
-    match = BLANK.match(text, start)
-    return start if match is None else match.end()
 
 
 def _finite(text: str) -> float:
