@@ -1,7 +1,8 @@
 """Print the test folders of one package, or of what has changed: `python tests/rooms.py [PACKAGE]`, for `make quick`.
 
-PACKAGE is a folder under tests (`estimators`, `envs`, `agent/command`) or a package (`vpo_agent.estimators`). Without
-one, files that differ from the main branch count, and files that are not committed.
+PACKAGE is a folder under tests (`estimators`, `envs`, `agent/command`) or a package (`vpo_agent.estimators`); `agent`
+stands for the modules at its root, such as the trainer. Without PACKAGE, the files that differ from the main branch or
+are not committed count.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ def rooms() -> list[str]:
     return sorted({path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")})
 
 
+def tests_at_root(room: str) -> list[str]:
+    """Return the test files of a package's own modules, such as the trainer, without those of its rooms."""
+    return [path.relative_to(ROOT).as_posix() for path in sorted((TESTS / room).glob("test_*.py"))]
+
+
 def rooms_of_package(package: str) -> list[str]:
     """Return the folders that a name stands for: all of that name, at any depth."""
     first, *rest = package.strip("/").replace(".", "/").removeprefix("tests/").split("/")
     name = "/".join([TESTS_OF.get(first, first), *rest])
+    if name == "agent":
+        # All of its rooms together take minutes.
+        return tests_at_root("agent")
     return [f"tests/{room}" for room in rooms() if f"/{room}".endswith(f"/{name}")]
 
 
@@ -31,13 +40,13 @@ def rooms_of_file(path: str) -> list[str]:
     """Return the tests that a changed file calls for: those of its room, or of what belongs to no room."""
     first, *inner = Path(path).parts
     if first == "tests":
-        return [Path(path).parent.as_posix()] if inner[-1].startswith("test_") else []
+        room = [Path(path).parent.as_posix()] if len(inner) > 2 else [path]
+        return room if inner[-1].startswith("test_") and (ROOT / path).exists() else []
     if first not in TESTS_OF:
         return ["tests/project"]
     if len(inner) > 1 and (TESTS / TESTS_OF[first] / inner[0]).is_dir():
         return [f"tests/{TESTS_OF[first]}/{inner[0]}"]
-    # A module at the root of a package: only the files at the root of its tests.
-    return [found.relative_to(ROOT).as_posix() for found in sorted((TESTS / TESTS_OF[first]).glob("test_*.py"))]
+    return tests_at_root(TESTS_OF[first])
 
 
 def git(*arguments: str) -> list[str]:

@@ -282,6 +282,7 @@ def test_the_logged_kl_is_the_one_to_the_initial_model(changes: dict[str, Any], 
     assert trainer.train_step()["kl"] == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_strong_penalty_holds_the_policy_near_the_initial_model(tmp_path: Path) -> None:
     last = {}
     for kl_coef in (1e-9, 100.0):

@@ -14,6 +14,7 @@ import pytest
 import torch
 import toys
 from paths import ROOT
+from processes import PATIENCE, forked_python
 
 from vpo_agent.adapters.verl import (
     UNLIKE_GRPO,
@@ -93,12 +94,12 @@ def test_another_process_gives_the_same_score() -> None:
         " row['extra_info'])))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [forked_python(), "-c", script],
         input=json.dumps([row, text]),
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     assert json.loads(done.stdout) == call(row, text)

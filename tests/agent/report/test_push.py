@@ -209,6 +209,7 @@ def push(run: Path, port: int, token: str, home: Path) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_the_files_reach_the_hub(make_run: Callable[..., Path], hub: Any, tmp_path: Path) -> None:
     run = make_run()
     done = push(run, hub.server_address[1], "right", tmp_path / "home")
@@ -228,6 +229,7 @@ def test_the_files_reach_the_hub(make_run: Callable[..., Path], hub: Any, tmp_pa
         assert sent == path.read_bytes() if path.name != "README.md" else sent.startswith(b"---\nlibrary_name: ")
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_one_line(make_run: Callable[..., Path], hub: Any, tmp_path: Path) -> None:
     done = push(make_run(), hub.server_address[1], "wrong", tmp_path / "home")
     assert done.returncode == 2

@@ -78,6 +78,7 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> Non
     assert {run.config.prompts_per_step * run.config.rollouts_per_prompt for run in runs} == {128}
 
 
+@pytest.mark.slow
 def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["study", str(write(tmp_path)), "--runs-dir", str(tmp_path), "--seeds", "3", "--processes", "2"]
     assert main(command) == 0, capsys.readouterr().err

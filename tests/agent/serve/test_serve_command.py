@@ -13,22 +13,19 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from processes import heed_interrupts
+from processes import PATIENCE, forked_python, run_python
 
 from vpo_agent.command import main
 
 pytest.importorskip("starlette", reason="serving needs the serve extra, which the dev extra installs")
 pytest.importorskip("uvicorn", reason="serving needs the serve extra, which the dev extra installs")
 
-PATIENCE = 120
-"""Seconds that a process may take."""
-
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_told_to_end(bpe_model: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "vpo_agent.command", "serve", str(bpe_model), "--port", "0", "--device", "cpu"]
-    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_interrupts}
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **settings) as process:
+    command = [forked_python(), "-m", "vpo_agent.command", "serve", str(bpe_model), "--port", "0", "--device", "cpu"]
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **settings) as process:
         try:
             line = process.stdout.readline()
             url = re.fullmatch(
@@ -91,11 +88,8 @@ def serve_on_a_gpu(folder: Path, *arguments: str, installed: bool = True) -> sub
     if installed:
         (folder / "vllm").write_text('#!/bin/sh\nprintf "%s\\n" "gpu $CUDA_VISIBLE_DEVICES" "$@"\n')
         (folder / "vllm").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    command = [sys.executable, "-c", ON_A_GPU, "serve", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    return run_python(["-c", ON_A_GPU, "serve", *arguments], env=environment)
 
 
 def test_on_a_gpu_vllm_serves_the_folder_of_the_policy(bpe_model: Path, tmp_path: Path) -> None:

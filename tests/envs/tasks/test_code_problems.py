@@ -60,11 +60,13 @@ def test_a_problem_is_whole(problem: CodeProblem) -> None:
         assert "0" in marks
 
 
+@pytest.mark.slow
 def test_every_reference_passes_every_test(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
     failed = {problem.title for problem in PAPER if not all(outcomes[problem.title, problem.reference.strip()].passed)}
     assert failed == set()
 
 
+@pytest.mark.slow
 def test_every_wrong_solution_gets_exactly_its_vector(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
     for problem in PAPER:
         for source, marks in zip(problem.wrong, problem.wrong_passes, strict=True):
@@ -72,6 +74,7 @@ def test_every_wrong_solution_gets_exactly_its_vector(outcomes: dict[tuple[str, 
             assert "".join(map(str, map(int, passed))) == marks, problem.title
 
 
+@pytest.mark.slow
 def test_most_wrong_solutions_pass_something(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
     marks = [marks for problem in PAPER for marks in problem.wrong_passes]
     assert sum("1" in each for each in marks) >= 0.9 * len(marks)

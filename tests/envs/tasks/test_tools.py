@@ -6,8 +6,6 @@ import json
 import pickle
 import random
 import re
-import subprocess
-import sys
 import time
 from itertools import combinations, permutations
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from paths import ROOT
+from processes import run_python
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
 from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, text_f1, value_match
@@ -761,22 +760,9 @@ def test_a_task_of_the_other_mode_is_refused() -> None:
 
 
 def test_the_training_script_runs_two_steps_with_the_tiny_model(tmp_path: Path) -> None:
-    script = ROOT / "examples" / "train_tools.py"
-    options = ["--model", "tiny-maze", "--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2"]
-    options += [
-        "--max-new-tokens",
-        "8",
-        "--eval-prompts",
-        "2",
-        "--eval-answers",
-        "3",
-        "--eval-every",
-        "0",
-        "--name",
-        "short",
-    ]
-    done = subprocess.run(
-        [sys.executable, str(script), *options], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    sizes = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--max-new-tokens", "8"]
+    sizes += ["--eval-prompts", "2", "--eval-answers", "3", "--eval-every", "0"]
+    script = str(ROOT / "examples" / "train_tools.py")
+    done = run_python([script, "--model", "tiny-maze", "--name", "short", *sizes], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "| arg_value |" in done.stdout
+    assert "| arg_value ↑ |" in done.stdout
