@@ -35,7 +35,7 @@ RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</ans
 class PatientMaze(MazeEnv):
     """A maze whose scorer goes on only when two answers are being scored at one time."""
 
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=120)
 
     def evaluate(self, task: Any, answer: str) -> Any:
         self.together.wait()
@@ -48,7 +48,7 @@ class GatedMaze(MazeEnv):
     sign = threading.Event()
 
     def evaluate(self, task: Any, answer: str) -> Any:
-        assert self.sign.wait(timeout=20)
+        assert self.sign.wait(timeout=120)
         return super().evaluate(task, answer)
 
 

@@ -230,9 +230,9 @@ def test_no_worker_outlives_a_process_that_was_killed(tmp_path: Path, end: signa
     (worker,) = (int(path.name) for path in (tmp_path / "pids").iterdir())
     # Ctrl-C reaches the workers too.
     (os.killpg if end == signal.SIGINT else os.kill)(process.pid, end)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert errors.count("Traceback") == (end == signal.SIGINT), errors
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while alive(worker) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(worker)
