@@ -1,10 +1,10 @@
-"""How fast the environments are, on one core.
+"""Measure the speed of the environments on one core.
 
-Run with `python benchmarks/envs.py`. Times are medians over the repeats. The answers scored are those of a batch as a
-trainer has it: fresh 9×9 mazes, 8 rollouts for each, 3 routes in each response, written in the words that the full
-prompt asks for; reading the tags and the routes is part of the time. The other tasks are scored in the same way on
-their demonstrations; where a response would hold one of them twice, the second is that of another task, since a
-duplicate costs next to nothing. Code runs one candidate at a time, on a few problems with one rollout each.
+Run with `python benchmarks/envs.py`. Times are medians over the repeats. A batch is what a trainer scores: fresh 9×9
+mazes with 8 rollouts each and 3 routes per response, in the words of the full prompt; parsing tags and routes is part
+of the time. The other tasks score their demonstrations in the same way. If a response would hold a demonstration twice,
+the second one comes from another task, because a duplicate costs almost nothing. Code runs one candidate at a time, on
+a few problems with one rollout each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vpo_envs.tasks.maze.text import write_route
 from vpo_envs.text import format_answers, split_answers
 
 OTHERS = {"vpo/MuSiQue-v0": ">= 20,000 /s", "vpo/EUREQA-v0": ">= 20,000 /s", "vpo/Tools-v0": ">= 20,000 /s"}
-"""The tasks besides the maze, and how many answers a second they are to score."""
+"""The other generated tasks with the target for answers scored per second."""
 CODE_ID = "vpo/Code-v0"
 CODE_PROBLEMS = 4
 ROLLOUTS = 8

@@ -1,8 +1,8 @@
-"""How long the sandbox takes, tier by tier.
+"""Measure the sandbox, tier by tier.
 
-Run with `python benchmarks/sandbox.py`. One candidate has 16 short tests; its time is wall-clock and includes the start
-and the end of its sandbox. Two candidates in flight are compared with the same candidates one at a time; each needs one
-core, so two cores make it at most twice as fast. A tier that the machine does not offer says why.
+Run with `python benchmarks/sandbox.py`. One candidate has 16 short tests; its wall-clock time includes starting and
+ending its sandbox. Two candidates in flight are compared with the same candidates one at a time; each needs one core,
+so two cores are at most twice as fast. For a tier that is unavailable, the reason is printed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=30, help="default 30")
     parser.add_argument("--candidates", type=int, default=16, help="candidates of one batch, default 16")
-    parser.add_argument("--parent-gb", type=int, default=0, help="memory that this process takes first, default 0")
+    parser.add_argument("--parent-gb", type=int, default=0, help="gigabytes that this process takes first, default 0")
     chosen = parser.parse_args()
     taken = np.ones(chosen.parent_gb << 27)
 

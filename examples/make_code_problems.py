@@ -1,9 +1,9 @@
-"""Make the expected outputs of the bundled programming problems again, by running their reference solutions.
+"""Recompute the expected outputs of the bundled programming problems by running their reference solutions.
 
     python examples/make_code_problems.py            # compares with what is bundled
     python examples/make_code_problems.py --write    # writes envs_data/code_problems/expected.json
 
-Every solution runs in the sandbox. What the wrong solutions get is written down as well; the tests hold it.
+Every solution runs in the sandbox. The results of the wrong solutions are recorded as well, and checked by the tests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TARGET = Path(bundled.__file__).with_name("expected.json")
 
 
 def plain(tree: Any) -> Any:
-    """A value in the sandbox's encoding as the JSON value it stands for."""
+    """Convert a value in the sandbox's encoding to JSON."""
     if not isinstance(tree, list):
         return tree
     letter, *items = tree
@@ -35,7 +35,7 @@ def plain(tree: Any) -> Any:
 
 
 def outputs(problem: dict[str, Any], run: ProgramRun) -> list[str]:
-    """What a solution gave on each input."""
+    """Return the output of a solution for each input."""
     given = []
     for number, test in enumerate(run.runs, start=1):
         if test.ending != "exited" or test.code != 0:
@@ -48,7 +48,7 @@ def outputs(problem: dict[str, Any], run: ProgramRun) -> list[str]:
 
 
 def passes(problem: dict[str, Any], run: ProgramRun, expected: list[str]) -> str:
-    """A ``1`` for each test that a run passes, a ``0`` for each that it fails."""
+    """Return a ``1`` for each test that a run passes and a ``0`` for each that it fails."""
     marks = []
     for test, wanted in zip(run.runs, expected, strict=True):
         if test.ending != "exited" or test.code != 0:
@@ -61,7 +61,7 @@ def passes(problem: dict[str, Any], run: ProgramRun, expected: list[str]) -> str
 
 
 def solve(problem: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
-    """What the references of a problem give, and which tests its wrong solutions pass."""
+    """Return the outputs of a problem's references, and which tests its wrong solutions pass."""
 
     def run(source: str) -> ProgramRun:
         return sandbox.run(Program(source, problem["kind"], tuple(problem["inputs"]), problem.get("entry", "")))
@@ -75,7 +75,7 @@ def solve(problem: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run everything; compare or write."""
+    """Run every solution, then compare or write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the file, instead of comparing")
     write = parser.parse_args().write
@@ -90,9 +90,9 @@ def main() -> None:
         TARGET.write_text(text, encoding="utf-8")
         print(f"wrote {TARGET.name}: {len(problems)} problems")
     elif text != TARGET.read_text(encoding="utf-8"):
-        sys.exit("expected.json is not what the reference solutions give: run with --write")
+        sys.exit("expected.json differs from the results of the reference solutions: run with --write")
     else:
-        print(f"{len(problems)} problems give what expected.json says")
+        print(f"{len(problems)} problems match expected.json")
 
 
 if __name__ == "__main__":
