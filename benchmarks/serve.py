@@ -1,9 +1,9 @@
-"""How much faster concurrent clients are served than one after the other, and whether the answers stay the same.
+"""Compare the throughput of concurrent clients with that of one, and check that the answers are the same.
 
-Run with `python benchmarks/serve.py`. It starts the endpoint around the bundled tiny model, sends the same requests (a
-maze each, each with its own seed) from one client and from 32 at a time over HTTP, and prints tokens per second of
-both. The target is a ratio of at least 4. With a seed an answer should not depend on what else is in the batch; how
-many came out the same is printed too, since a model's arithmetic may round differently in a batch of another shape.
+Run with `python benchmarks/serve.py`. It serves the bundled model, sends the same requests (mazes with a seed each)
+from one client and from 32 concurrent ones over HTTP, and prints the tokens per second of both. The target is a ratio
+of at least 4. It also prints how many answers were the same: with a seed they should not depend on the rest of the
+batch, but arithmetic may round differently in batches of different shapes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     ]
     with serve_in_background(load_policy(chosen.target)) as server:
         measure(server, bodies[:2], 2)
-        # In turn and again, so that a machine that is busy for a while does not decide the ratio.
+        # Alternating, so that a machine that is busy for a while does not decide the ratio.
         rounds = [(measure(server, bodies, 1), measure(server, bodies, chosen.clients)) for _ in range(2)]
     single, many = (max(speed for _, speed in runs) for runs in zip(*rounds, strict=True))
     (texts_single, _), (texts_many, _) = rounds[0]

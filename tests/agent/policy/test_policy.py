@@ -134,7 +134,7 @@ def test_tiles_of_the_head_change_neither_value_nor_gradient(monkeypatch: pytest
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("family", toys.FAMILIES)
-def test_several_threads_add_gradients_up_in_no_order_of_chance(family: str, checkpointing: bool) -> None:
+def test_gradients_on_several_threads_are_deterministic(family: str, checkpointing: bool) -> None:
     policy = make_policy(family, checkpointing=checkpointing)
     samples = sample(policy, PROMPTS * 4, rollouts=12, max_new_tokens=40)
     torch.set_num_threads(2)

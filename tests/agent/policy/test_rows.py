@@ -133,16 +133,18 @@ def test_a_decoding_step_writes_into_spare_columns() -> None:
 
 
 @torch.no_grad()
-def test_what_a_row_leaves_behind_does_not_reach_the_next() -> None:
+@pytest.mark.parametrize(("first", "then"), [([0, 1, 0], [0, 1]), ([1, 1], [0])], ids=["longer", "shorter"])
+def test_what_a_row_leaves_behind_does_not_reach_the_next(first: list[int], then: list[int]) -> None:
     policy = make_policy("llama")
-    prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
+    prompts = [policy.cached_model.read(*policy.encode_prompts([prompt])) for prompt in PROMPTS]
     running = Running(policy)
-    running.join(prompts, [0, 1])
+    for which in first:
+        running.join(prompts[which], [0])
     for layer in running.rows._cache.layers:
         layer.keys[1], layer.values[1] = float("nan"), float("nan")
-    running.leave([1])
-    running.join(prompts, [0])
-    running.join(prompts, [1])
+    running.leave(list(range(1, len(first))))
+    for which in then:
+        running.join(prompts[which], [0])
     running.step()
 
 
