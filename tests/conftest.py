@@ -36,7 +36,7 @@ def bpe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def letters_config(letters_model: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
-    """Makes the settings of a short run on the environment of letters; keyword arguments change them."""
+    """Return a function that makes the settings of a short run on letters; keyword arguments change them."""
 
     def make(**changes: Any) -> TrainConfig:
         settings = {

@@ -1,4 +1,4 @@
-"""Mazes whose scorers fail in one way each; in a module without torch, which new processes import quickly."""
+"""Mazes whose scorers fail in one way each, in a module without torch, so that new processes import it quickly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vpo_envs.core import AnswerTimeout, ScorerFailure
 
 
 class FaultyMaze(MazeEnv):
-    """Its scorer fails at routes that begin upwards, and runs out of time at those that begin to the left."""
+    """Its scorer fails on routes that begin upwards and times out on routes that begin to the left."""
 
     def evaluate(self, task: Any, answer: str) -> Any:
         if answer.startswith("U"):
@@ -22,7 +22,7 @@ class FaultyMaze(MazeEnv):
 
 
 class DeadlyMaze(MazeEnv):
-    """Its scorer's process dies at routes that begin upwards."""
+    """Its scorer's process dies on routes that begin upwards."""
 
     def evaluate(self, task: Any, answer: str) -> Any:
         if answer.startswith("U"):
@@ -31,21 +31,21 @@ class DeadlyMaze(MazeEnv):
 
 
 class BrokenMaze(MazeEnv):
-    """Its scorer has a mistake."""
+    """Its scorer raises an unexpected exception."""
 
     def evaluate(self, task: Any, answer: str) -> Any:
         raise ZeroDivisionError("a mistake")
 
 
 class StubbornMaze(MazeEnv):
-    """It can be pickled and not be read again."""
+    """It can be pickled but not unpickled."""
 
     def __setstate__(self, state: Any) -> None:
         raise RuntimeError("not here")
 
 
 class StrictMaze(MazeEnv):
-    """Its test split takes no answer."""
+    """Its test split accepts no answer."""
 
     def parse(self, text: str) -> str:
         if self.split == "test":
@@ -64,7 +64,7 @@ class PricedMaze(MazeEnv):
 
 
 class SigningMaze(MazeEnv):
-    """Each process that scores leaves a file with its number in ``folder``."""
+    """Each process that scores leaves a file named by its process id in ``folder``."""
 
     def __init__(self, folder: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)

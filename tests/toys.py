@@ -1,4 +1,4 @@
-"""Small models, tokenizers and an environment for the tests of the agent: each made in a second, with nothing read."""
+"""Small models, tokenizers and an environment for the agent's tests, each made within seconds and from nothing."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def ends_often(model: Any) -> Any:
 def teach(
     model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, steps: int = 100, rate: float = 5e-3
 ) -> None:
-    """Train the model on prompts with their responses until it says them."""
+    """Train the model on prompts with their responses until it reproduces them."""
     rows = []
     for prompt, response in pairs:
         head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
@@ -135,7 +135,7 @@ def teach(
 
 @torch.no_grad()
 def plain_log_probs(policy: LMPolicy, samples: Samples) -> list[Tensor]:
-    """Log-probabilities of each response by a forward pass over its own unpadded sequence, with no cache."""
+    """Return the log-probabilities of each response by a forward pass over its own unpadded sequence, uncached."""
     out = []
     for row in range(len(samples.ids)):
         prompt = row // samples.rollouts_per_prompt
@@ -155,7 +155,7 @@ BROKEN = "x"
 
 
 class LettersTask(Task):
-    """Nothing but a number, which the prompt shows."""
+    """A number, shown in the prompt."""
 
     number: int
 
@@ -198,7 +198,7 @@ LETTERS_ID = "test/Letters-v0"
 
 
 def register_letters() -> None:
-    """Make ``test/Letters-v0`` known to Gymnasium."""
+    """Register ``test/Letters-v0`` with Gymnasium."""
     if LETTERS_ID not in gym.registry:
         gym.register(id=LETTERS_ID, entry_point="toys:LettersEnv", disable_env_checker=True)
 
@@ -215,7 +215,7 @@ def letters_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_letters_model(folder: Path, *, letters: str = "".join(LETTERS)) -> Path:
-    """A model that answers with these letters, drawn uniformly, one or three at a time; the folder that holds it."""
+    """Save a model that answers with uniformly drawn letters, one or three at a time; return its folder."""
     tokenizer = letters_tokenizer()
     model = tiny_model("qwen3", tokenizer, scale=1.0, max_position_embeddings=64)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The plan in docs/scaling.md: its tables are those that the formulas give, and the formulas agree with real models."""
+"""The plan in docs/scaling.md: its tables come from the formulas, and the formulas agree with real models."""
 
 from __future__ import annotations
 
