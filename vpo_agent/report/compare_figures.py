@@ -4,110 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.report.figure_style import (
-    BAND_ALPHA,
-    FAINT_INK,
-    INK,
-    PAPER,
-    at_ticks,
-    colour,
-    dress,
-    legend_above,
-    log_axis,
-    marker,
-    name_rows,
-    new_figure,
-    round_ticks,
-    save,
-)
+from vpo_agent.pareto.intervals import difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.report import figure_style as style
 from vpo_agent.report.methods import Method, units
 
 
 def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) -> Path | None:
-    """Draw best@k minus that of the baseline, with intervals over prompts and, in a panel of its own, over seeds.
-
-    Returns:
-        ``None`` if there is no other method.
-    """
+    """Draw best@k minus the baseline's, with intervals over prompts and over seeds; ``None`` without another method."""
     others = [(number, method) for number, method in enumerate(methods) if method is not baseline]
     if not others:
         return None
-    figure = new_figure(height=4.4, width=11.0)
+    figure = style.new_figure(height=4.4, width=11.0)
     legend: dict[str, Artist] = {}
     left = figure.add_subplot(1, 2, 1)
     right = figure.add_subplot(1, 2, 2, sharey=left)
     k = "k, answers to a prompt"
-    dress(left, "Other prompts, these trained models", x=k, y=f"best@k minus that of {baseline.label}")
-    dress(right, "Other training seeds, these prompts", x=k)
+    style.dress(left, "Other prompts, these trained models", x=k, y=f"best@k minus that of {baseline.label}")
+    style.dress(right, "Other training seeds, these prompts", x=k)
     for axes in (left, right):
-        legend[f"{baseline.label} (baseline)"] = axes.axhline(0, color=INK, lw=1.3, ls=(0, (5, 3)))
-        log_axis(axes, baseline.ks)
-        axes.yaxis.set_major_locator(round_ticks(7))
+        legend[f"{baseline.label} (baseline)"] = axes.axhline(0, color=style.INK, lw=1.3, ls=(0, (5, 3)))
+        style.log_axis(axes, baseline.ks)
+        axes.yaxis.set_major_locator(style.round_ticks(7))
     without = False
     for number, method in others:
         paired = over_prompts((method.best - baseline.best.mean(axis=0)).mean(axis=0))
         seeds = difference_over_seeds(baseline.best.mean(axis=1), method.best.mean(axis=1))
-        legend[method.label] = _band_line(left, method, number, paired)
+        legend[method.label] = style.band_line(left, method.ks, paired, number, lw=2, ms=6, mew=0.8)
         if seeds is None:
             without = True
-            right.plot(method.ks, paired.mean, color=colour(number), lw=1.4, ls=":")
+            right.plot(method.ks, paired.mean, color=style.colour(number), lw=1.4, ls=":")
         else:
-            _band_line(right, method, number, seeds)
+            style.band_line(right, method.ks, seeds, number, lw=2, ms=6, mew=0.8)
     if without:
-        legend["dotted: one seed, so no interval"] = Line2D([], [], color=FAINT_INK, lw=1.4, ls=":")
-    legend["band: 95 % interval"] = Patch(facecolor=INK, alpha=BAND_ALPHA, lw=0)
-    legend_above(figure, legend, columns=5)
-    return save(figure, path)
-
-
-def _band_line(axes: Axes, method: Method, number: int, band: Band) -> Artist:
-    shade = colour(number)
-    axes.fill_between(method.ks, band.low, band.high, color=shade, alpha=BAND_ALPHA, lw=0)
-    line = axes.plot(method.ks, band.mean, color=shade, marker=marker(number), mec=PAPER, lw=2, ms=6, mew=0.8)[0]
-    line.set_markevery(at_ticks(method.ks))
-    return line
+        legend["dotted: one seed, so no interval"] = Line2D([], [], color=style.FAINT_INK, lw=1.4, ls=":")
+    legend["band: 95 % interval"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
+    return style.save(figure, path, legend, columns=5)
 
 
 def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -> Path:
     """Draw each measure in a panel of its own, a row for each method: its mean, both intervals, and every seed."""
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    figure = new_figure(height=rows * (1.2 + 0.3 * len(methods)) + 0.5, width=12.0)
+    figure = style.new_figure(height=rows * (1.2 + 0.3 * len(methods)) + 0.5, width=12.0)
     for place, name in enumerate(names):
         axes = figure.add_subplot(rows, columns, place + 1)
         # Methods may write different numbers of answers in a rollout, which a value per rollout depends on.
-        dress(axes, name, x="\nor ".join(units(methods, name)))
+        style.dress(axes, name, x="\nor ".join(units(methods, name)))
         for number, method in enumerate(methods):
             values = method.values(name)
             prompts, seeds = over_prompts(values.mean(axis=0)), over_seeds(values.mean(axis=1))
-            shade = colour(number)
-            ends = [prompts.low, prompts.high]
-            axes.plot(ends, [number] * 2, color=shade, lw=7, alpha=0.35, solid_capstyle="butt")
+            shade = style.colour(number)
+            axes.plot([prompts.low, prompts.high], [number] * 2, color=shade, lw=7, alpha=0.35, solid_capstyle="butt")
             if seeds is not None:
                 reach = [[prompts.mean - seeds.low], [seeds.high - prompts.mean]]
                 axes.errorbar([prompts.mean], [number], xerr=reach, color=shade, lw=1.3, capsize=4, fmt="none")
                 each = [number + 0.24] * len(values)
-                axes.plot(values.mean(axis=1), each, "o", mfc=PAPER, mec=shade, ms=4.5, ls="none")
-            axes.plot([prompts.mean], [number], marker(number), color=shade, ms=6.5, mec=PAPER, mew=0.9)
-        name_rows(axes, [method.label for method in methods])
+                axes.plot(values.mean(axis=1), each, "o", mfc=style.PAPER, mec=shade, ms=4.5, ls="none")
+            axes.plot([prompts.mean], [number], style.marker(number), color=shade, ms=6.5, mec=style.PAPER, mew=0.9)
+        style.name_rows(axes, [method.label for method in methods])
         if place % columns:
             axes.set_yticks([])
         axes.grid(visible=False, axis="y")
-        axes.xaxis.set_major_locator(round_ticks(4))
+        axes.xaxis.set_major_locator(style.round_ticks(4))
     legend: dict[str, Artist] = {
-        "mean": Line2D([], [], color=FAINT_INK, marker="o", ls="none", ms=6.5),
-        "95 % interval over prompts": Line2D([], [], color=FAINT_INK, lw=7, alpha=0.35),
+        "mean": Line2D([], [], color=style.FAINT_INK, marker="o", ls="none", ms=6.5),
+        "95 % interval over prompts": Line2D([], [], color=style.FAINT_INK, lw=7, alpha=0.35),
     }
     if any(len(method.summaries) > 1 for method in methods):
-        legend["one training seed"] = Line2D([], [], mfc=PAPER, mec=FAINT_INK, marker="o", ls="none", ms=4.5)
+        circle: dict[str, Any] = {"mfc": style.PAPER, "mec": style.FAINT_INK, "marker": "o"}
+        legend["one training seed"] = Line2D([], [], ls="none", ms=4.5, **circle)
         label = "95 % interval over training seeds (Student's t)"
-        legend[label] = Line2D([], [], color=FAINT_INK, lw=1.3, marker="|", ms=9)
-    legend_above(figure, legend, columns=4)
-    return save(figure, path)
+        legend[label] = Line2D([], [], color=style.FAINT_INK, lw=1.3, marker="|", ms=9)
+    return style.save(figure, path, legend)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -20,6 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from numpy.typing import NDArray
+
+from vpo_agent.pareto.intervals import Band
 
 PALETTE = ("#56606b", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
@@ -75,7 +78,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
     """Make the x axis logarithmic, with numbers of answers written where there is room."""
-    ticks = readable_ticks(ks.astype(float))
+    ticks = _readable_ticks(ks)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -83,13 +86,16 @@ def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
     axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
 
 
-def at_ticks(ks: NDArray[np.int_]) -> list[int]:
-    """The positions of the numbers of answers written on the axis: only they get a marker."""
-    ticks = readable_ticks(ks.astype(float))
-    return [place for place, k in enumerate(ks) if k in ticks]
+def band_line(axes: Axes, ks: NDArray[np.int_], band: Band, number: int, **look: Any) -> Artist:
+    """Draw the ``number``-th method's means against k, in their band, with markers at the ks written on the axis."""
+    axes.fill_between(ks, band.low, band.high, color=colour(number), alpha=BAND_ALPHA, lw=0)
+    line = axes.plot(ks, band.mean, color=colour(number), marker=marker(number), mec=PAPER, **look)[0]
+    ticks = _readable_ticks(ks)
+    line.set_markevery([place for place, k in enumerate(ks) if k in ticks])
+    return line
 
 
-def readable_ticks(ks: NDArray[np.floating]) -> list[float]:
+def _readable_ticks(ks: NDArray[np.int_]) -> list[float]:
     """The ks to write on a logarithmic axis: the ends, then round numbers, then others where there is room."""
 
     def roundness(k: float) -> int:
@@ -104,21 +110,14 @@ def readable_ticks(ks: NDArray[np.floating]) -> list[float]:
     return sorted(set(chosen))
 
 
-def legend_above(figure: Figure, entries: Mapping[str, Artist], columns: int = 4) -> None:
-    """Add one legend for the whole figure, above it, where it hides nothing."""
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside upper center",
-        ncols=min(columns, len(entries)),
-        frameon=False,
-        fontsize=10.5,
-        labelcolor=INK,
-    )
-
-
-def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the PNG beside its destination and move it there, so that nobody ever reads half a picture."""
+def save(
+    figure: Figure, path: str | os.PathLike[str], legend: Mapping[str, Artist] | None = None, columns: int = 4
+) -> Path:
+    """Write a PNG, whole or not at all, with one legend above all panels, where it hides nothing."""
+    if legend:
+        look: dict[str, Any] = {"frameon": False, "fontsize": 10.5, "labelcolor": INK}
+        columns = min(columns, len(legend))
+        figure.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=columns, **look)
     target = Path(path)
     if target.suffix.lower() != ".png":
         raise ValueError(f"plots are PNG images; got the path {str(target)!r}; end it in .png")

@@ -18,23 +18,7 @@ from numpy.typing import NDArray
 from vpo_agent.pareto.fronts import non_dominated
 from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.pool import Floats, Pool
-from vpo_agent.report.figure_style import (
-    BAND_ALPHA,
-    FAINT_INK,
-    INK,
-    PALETTE,
-    PAPER,
-    at_ticks,
-    colour,
-    dress,
-    legend_above,
-    log_axis,
-    marker,
-    name_rows,
-    new_figure,
-    round_ticks,
-    save,
-)
+from vpo_agent.report import figure_style as style
 from vpo_agent.report.methods import Method
 from vpo_envs import Status
 
@@ -65,40 +49,34 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
     passed = [method.passed for method in methods if method.passed is not None]
     if len(passed) == len(methods):
         panels["pass@k (share of prompts)"] = passed
-    figure = new_figure(height=4.4 if len(panels) > 1 else 4.8, width=9.0 if len(panels) == 1 else 11.0)
+    figure = style.new_figure(height=4.4 if len(panels) > 1 else 4.8, width=9.0 if len(panels) == 1 else 11.0)
     legend: dict[str, Artist] = {}
     first = methods[0].summaries[0]
     for column, (label, curves) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), column + 1)
-        dress(axes, "", x="k, answers to a prompt", y=label)
+        style.dress(axes, "", x="k, answers to a prompt", y=label)
         for number, (method, curve) in enumerate(zip(methods, curves, strict=True)):
             name = method.label if len(methods) > 1 else "single answers as the unit"
-            legend.setdefault(name, _curve(axes, method.ks, curve, colour(number), marker(number)))
+            legend.setdefault(name, _curve(axes, method.ks, curve, number))
         if column == 0 and len(methods) == 1 and first.pool.rewards.shape[2] > 1:
-            sets = _curve(axes, first.set_ks, methods[0].best_of_sets, PALETTE[2], "s")
-            legend["whole rollouts as the unit"] = sets
+            legend["whole rollouts as the unit"] = _curve(axes, first.set_ks, methods[0].best_of_sets, 1)
         if column == 0 and first.optimum is not None:
             optimum = float(first.optimum.mean())
-            legend["optimum of the exact fronts"] = axes.axhline(optimum, color=INK, lw=1.3, ls=(0, (5, 3)), zorder=2)
-        log_axis(axes, methods[0].ks)
-        axes.yaxis.set_major_locator(round_ticks(7))
-    legend["band: 95 % interval over prompts"] = Patch(facecolor=INK, alpha=BAND_ALPHA, lw=0)
+            legend["optimum of the exact fronts"] = axes.axhline(optimum, color=style.INK, lw=1.3, ls=(0, (5, 3)))
+        style.log_axis(axes, methods[0].ks)
+        axes.yaxis.set_major_locator(style.round_ticks(7))
+    legend["band: 95 % interval over prompts"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
     if any(len(method.summaries) > 1 for method in methods):
-        legend["thin line: one training seed"] = Line2D([], [], color=FAINT_INK, lw=0.8)
-    legend_above(figure, legend)
-    return save(figure, path)
+        legend["thin line: one training seed"] = Line2D([], [], color=style.FAINT_INK, lw=0.8)
+    return style.save(figure, path, legend)
 
 
-def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, shade: str, symbol: str) -> Artist:
-    """Draw one method's curve, values (S, N, c)."""
-    band = over_prompts(values.mean(axis=0))
-    axes.fill_between(ks, band.low, band.high, color=shade, alpha=BAND_ALPHA, lw=0)
+def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, number: int) -> Artist:
+    """Draw the ``number``-th method's curve, values (S, N, c)."""
     if len(values) > 1:
         for seed in values.mean(axis=1):
-            axes.plot(ks, seed, color=shade, lw=0.8, alpha=0.75, zorder=2)
-    line = axes.plot(ks, band.mean, color=shade, lw=2.2, marker=symbol, ms=6.5, mec=PAPER, mew=1.0, zorder=3)[0]
-    line.set_markevery(at_ticks(ks))
-    return line
+            axes.plot(ks, seed, color=style.colour(number), lw=0.8, alpha=0.75)
+    return style.band_line(axes, ks, over_prompts(values.mean(axis=0)), number, lw=2.2, ms=6.5, mew=1.0, zorder=3)
 
 
 # ------------------------------------------------------------------------------------------ fronts
@@ -144,30 +122,29 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         return None
     # One method alone has its pairs side by side; several have a row for each pair.
     rows, columns = (1, len(pairs)) if len(methods) == 1 else (len(pairs), len(methods))
-    figure = new_figure(height=3.5 * rows + 0.5, width=max(5.2, min(3.4 * columns, 16.5) + 0.6))
+    figure = style.new_figure(height=3.5 * rows + 0.5, width=max(5.2, min(3.4 * columns, 16.5) + 0.6))
     for place, ((across, up), (number, method)) in enumerate(product(pairs, enumerate(methods))):
         pool = method.summaries[0].pool
         axes = figure.add_subplot(rows, columns, place + 1)
         title = method.label if len(methods) > 1 and place < columns else ""
-        dress(axes, title, x=pool.objectives[across], y=pool.objectives[up])
+        style.dress(axes, title, x=pool.objectives[across], y=pool.objectives[up])
         both = pool.active[:, across] & pool.active[:, up]
         points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
-        _bubbles(axes, points, facecolor=colour(number), alpha=0.75, lw=0)
+        _bubbles(axes, points, facecolor=style.colour(number), alpha=0.75, lw=0)
         if pool.fronts is not None and both.any():
             fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
-            _bubbles(axes, np.concatenate(fronts), facecolor="none", edgecolor=INK, lw=1.3)
+            _bubbles(axes, np.concatenate(fronts), facecolor="none", edgecolor=style.INK, lw=1.3)
         axes.set_xlim(-0.13, 1.13)
         axes.set_ylim(-0.13, 1.13)
         axes.set_box_aspect(1)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
     blank: dict[str, Any] = {"color": "none", "marker": "o", "ms": np.sqrt(BUBBLE * 0.1)}
-    answers = Line2D([], [], mfc=colour(0) if len(methods) == 1 else FAINT_INK, mec="none", alpha=0.75, **blank)
-    legend: dict[str, Artist] = {"a tenth of all answers": answers}
+    shade = style.colour(0) if len(methods) == 1 else style.FAINT_INK
+    legend: dict[str, Artist] = {"a tenth of all answers": Line2D([], [], mfc=shade, mec="none", alpha=0.75, **blank)}
     if methods[0].summaries[0].pool.fronts is not None:
-        legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=INK, mew=1.3, **blank)
-    legend_above(figure, legend, columns=2 if columns > 1 else 1)
-    return save(figure, path)
+        legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=style.INK, mew=1.3, **blank)
+    return style.save(figure, path, legend, columns=2 if columns > 1 else 1)
 
 
 def _answers(pool: Pool) -> Floats:
@@ -189,10 +166,10 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     """Draw what became of the answers, and the mean of each objective with its 95 % interval over prompts."""
     objectives = methods[0].summaries[0].pool.objectives
     rows = len(methods)
-    figure = new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
+    figure = style.new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
-    dress(left, "What became of the answers", x="share of all answers")
-    dress(right, "Mean reward of an answer", x="mean, bar: 95 % interval over prompts")
+    style.dress(left, "What became of the answers", x="share of all answers")
+    style.dress(right, "Mean reward of an answer", x="mean, bar: 95 % interval over prompts")
     legend: dict[str, Artist] = {}
     shares = np.array([np.mean([outcome_shares(one.pool) for one in method.summaries], axis=0) for method in methods])
     start = np.zeros(rows)
@@ -201,7 +178,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
             bars = left.barh(range(rows), shares[:, column], left=start, color=shade, height=0.62, lw=0)
             legend[name] = bars[0]
             start = start + shares[:, column]
-    name_rows(left, [method.label for method in methods])
+    style.name_rows(left, [method.label for method in methods])
     left.set_ylim(max(rows, 2) - 0.4, -0.6 if rows > 1 else -1)
     left.set_xlim(0, 1)
     left.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -209,23 +186,15 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     offsets = (np.arange(rows) - (rows - 1) / 2) * min(0.16, 0.7 / rows)
     for number, method in enumerate(methods):
         band = over_prompts(np.stack([method.values(name).mean(axis=0) for name in objectives], axis=1))
-        right.errorbar(
-            band.mean,
-            np.arange(len(objectives)) + offsets[number],
-            xerr=[band.mean - band.low, band.high - band.mean],
-            fmt=marker(number),
-            color=colour(number),
-            ms=6,
-            lw=1.6,
-            mec=PAPER,
-            label=method.label,
-        )
-    name_rows(right, objectives)
+        rows_of = np.arange(len(objectives)) + offsets[number]
+        reach = [band.mean - band.low, band.high - band.mean]
+        look: dict[str, Any] = {"fmt": style.marker(number), "color": style.colour(number), "mec": style.PAPER}
+        right.errorbar(band.mean, rows_of, xerr=reach, ms=6, lw=1.6, label=method.label, **look)
+    style.name_rows(right, objectives)
     right.set_xlim(-0.02, 1.02)
     if rows > 1:
-        right.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    legend_above(figure, legend, columns=7)
-    return save(figure, path)
+        right.legend(frameon=False, fontsize=9, labelcolor=style.INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return style.save(figure, path, legend, columns=7)
 
 
 def outcome_shares(pool: Pool) -> Floats:

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from functools import reduce
+from math import ceil, isfinite
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.patches import Patch
+from scipy.ndimage import gaussian_filter1d
 
 from vpo_agent.pareto.pool import Floats
-from vpo_agent.report.figure_style import (
-    BAND_ALPHA,
-    FAINT_INK,
-    INK,
-    PAPER,
-    colour,
-    dress,
-    legend_above,
-    marker,
-    new_figure,
-    round_ticks,
-    save,
-)
+from vpo_agent.report import figure_style as style
 from vpo_agent.report.methods import Method
 
 FEWEST_TO_SMOOTH = 8
@@ -68,7 +58,7 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
     """
     if not metrics:
         raise ValueError("no metrics to plot: the list is empty; pass the rows of a run's metrics.jsonl")
-    found = {key: (series(metrics, "train", key), series(metrics, "eval", key)) for key in PANELS_OF_A_RUN}
+    found = {key: (_series(metrics, "train", key), _series(metrics, "eval", key)) for key in PANELS_OF_A_RUN}
     found = {key: both for key, both in found.items() if len(both[0][0]) or len(both[1][0])}
     if not found:
         raise ValueError(
@@ -77,18 +67,18 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
         )
     columns = min(2, len(found))
     rows = -(-len(found) // columns)
-    figure = new_figure(height=2.75 * rows + 0.35)
+    figure = style.new_figure(height=2.75 * rows + 0.35)
     legend: dict[str, Artist] = {}
     all_steps = np.concatenate([steps for both in found.values() for steps, _ in both])
     margin = 0.03 * float(np.ptp(all_steps)) or 1.0
-    points: dict[str, Any] = {"lw": 1.4, "ms": 6, "mec": PAPER, "mew": 1.0}
-    train, held_out = colour(0), colour(1)
+    points: dict[str, Any] = {"lw": 1.4, "ms": 6, "mec": style.PAPER, "mew": 1.0}
+    train, held_out = style.colour(0), style.colour(1)
     for position, (key, ((steps, values), evaluations)) in enumerate(found.items()):
         axes = figure.add_subplot(rows, columns, position + 1)
-        dress(axes, PANELS_OF_A_RUN[key])
+        style.dress(axes, PANELS_OF_A_RUN[key])
         if len(steps) >= FEWEST_TO_SMOOTH:
             legend["training, each step"] = axes.plot(steps, values, color=train, alpha=0.3, lw=0.9)[0]
-            (smooth,) = axes.plot(steps, smoothed(values), color=train, lw=2.2, solid_capstyle="round")
+            (smooth,) = axes.plot(steps, _smoothed(values), color=train, lw=2.2, solid_capstyle="round")
             legend["training, smoothed"] = smooth
         elif len(steps):
             legend["training"] = axes.plot(steps, values, color=train, marker="s", **points)[0]
@@ -96,11 +86,10 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
             (line,) = axes.plot(*evaluations, color=held_out, marker="o", zorder=4, **points)
             legend["held-out prompts"] = line
         axes.set_xlim(all_steps.min() - margin, all_steps.max() + margin)
-        axes.xaxis.set_major_locator(round_ticks(6, whole=True))
-        axes.yaxis.set_major_locator(round_ticks(5))
-    figure.supxlabel("training step", color=FAINT_INK, fontsize=11)
-    legend_above(figure, legend)
-    return save(figure, path)
+        axes.xaxis.set_major_locator(style.round_ticks(6, whole=True))
+        axes.yaxis.set_major_locator(style.round_ticks(5))
+    figure.supxlabel("training step", color=style.FAINT_INK, fontsize=11)
+    return style.save(figure, path, legend)
 
 
 def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
@@ -108,68 +97,61 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
     panels = []
     for title, kind, key in PANELS_OF_METHODS:
         lines = [(number, *_over_steps(method, kind, key)) for number, method in enumerate(methods)]
-        found = [(number, steps, values) for number, steps, values in lines if len(steps)]
-        if found:
+        if found := [line for line in lines if len(line[1])]:
             panels.append((title, kind, found))
     if not panels:
         return None
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(height=2.8 * rows + 0.6, width=12.0)
+    figure = style.new_figure(height=2.8 * rows + 0.6, width=12.0)
     legend: dict[str, Artist] = {}
     for place, (title, kind, found) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
-        dress(axes, title)
+        style.dress(axes, title)
         for number, steps, values in found:
             smooth = kind == "train" and len(steps) >= FEWEST_TO_SMOOTH
-            shown = np.stack([smoothed(row) for row in values]) if smooth else values
+            shown = np.stack([_smoothed(row) for row in values]) if smooth else values
             if len(shown) > 1:
                 low, high = shown.min(axis=0), shown.max(axis=0)
-                axes.fill_between(steps, low, high, color=colour(number), alpha=BAND_ALPHA, lw=0)
-            look = "" if smooth else marker(number)
-            line = axes.plot(steps, shown.mean(axis=0), color=colour(number), lw=1.8, marker=look, ms=5, mec=PAPER)
+                axes.fill_between(steps, low, high, color=style.colour(number), alpha=style.BAND_ALPHA, lw=0)
+            symbol = "" if smooth else style.marker(number)
+            look: dict[str, Any] = {"color": style.colour(number), "mec": style.PAPER}
+            line = axes.plot(steps, shown.mean(axis=0), lw=1.8, marker=symbol, ms=5, **look)
             if kind == "eval" or methods[number].label not in legend:
                 legend[methods[number].label] = line[0]
-        axes.xaxis.set_major_locator(round_ticks(5, whole=True))
-        axes.yaxis.set_major_locator(round_ticks(5))
-    figure.supxlabel("training step (training curves are smoothed)", color=FAINT_INK, fontsize=11)
+        axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
+        axes.yaxis.set_major_locator(style.round_ticks(5))
+    figure.supxlabel("training step (training curves are smoothed)", color=style.FAINT_INK, fontsize=11)
     if any(len(method.rows) > 1 for method in methods):
-        legend["band: lowest to highest seed"] = Patch(facecolor=INK, alpha=BAND_ALPHA, lw=0)
-    legend_above(figure, legend, columns=6)
-    return save(figure, path)
+        legend["band: lowest to highest seed"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
+    return style.save(figure, path, legend, columns=6)
 
 
 def _over_steps(method: Method, kind: str, key: str) -> tuple[Floats, Floats]:
     """Return the steps that all seeds have, (t,), and the values there, (seeds, t)."""
-    lines = [line for line in (series(rows, kind, key) for rows in method.rows) if len(line[0])]
+    lines = [line for line in (_series(rows, kind, key) for rows in method.rows) if len(line[0])]
     if not lines:
         return np.zeros(0), np.zeros((0, 0))
-    common = lines[0][0]
-    for steps, _ in lines[1:]:
-        common = np.intersect1d(common, steps)
+    common = reduce(np.intersect1d, [steps for steps, _ in lines])
     return common, np.stack([values[np.isin(steps, common)] for steps, values in lines])
 
 
-def series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
+def _series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
     """Return the steps, ascending, and the values of one key in the rows of one kind."""
-    found: dict[float, float] = {}
-    for row in metrics:
-        step, value = row.get("step"), row.get(key)
-        if row.get("kind") == kind and _is_number(step) and _is_number(value):
-            found[float(step)] = float(value)
-    steps = sorted(found)
-    return np.array(steps, dtype=np.float64), np.array([found[step] for step in steps], dtype=np.float64)
+    pairs = ((row.get("step"), row.get(key)) for row in metrics if row.get("kind") == kind)
+    found = {
+        float(step): float(value)
+        for step, value in pairs
+        if isinstance(step, Real) and isinstance(value, Real) and isfinite(step) and isfinite(value)
+    }
+    steps, values = np.array(sorted(found.items()), dtype=np.float64).reshape(-1, 2).T
+    return steps, values
 
 
-def smoothed(values: Floats) -> Floats:
+def _smoothed(values: Floats) -> Floats:
     """Smooth by a Gaussian a fortieth of the run wide: centred, so that it never lags, and renormalised at the ends."""
     width = max(1.0, len(values) / 40)
-    reach = min(int(np.ceil(3 * width)), len(values) - 1)
-    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
-    inside = slice(reach, reach + len(values))
-    total = np.convolve(values, kernel)[inside]
-    return np.asarray(total / np.convolve(np.ones(len(values)), kernel)[inside])
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and isfinite(value)
+    blurred, share = (
+        gaussian_filter1d(row, width, mode="constant", radius=ceil(3 * width)) for row in (values, np.ones(len(values)))
+    )
+    return np.asarray(blurred / share)

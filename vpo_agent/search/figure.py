@@ -11,18 +11,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
-from vpo_agent.report.figure_style import (
-    FAINT_INK,
-    INK,
-    PAPER,
-    colour,
-    dress,
-    legend_above,
-    marker,
-    new_figure,
-    round_ticks,
-    save,
-)
+from vpo_agent.report import figure_style as style
 from vpo_agent.search.records import TOLERANCE, SearchResult
 
 
@@ -44,25 +33,24 @@ def plot_solved(
     """
     if not results:
         raise ValueError("no searches to plot: the mapping is empty; pass at least one SearchResult")
-    figure = new_figure(height=4.4)
+    figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
     panels = [figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)]
     for axes, title in zip(panels, ("Instances solved", "Best scalar reward, mean"), strict=True):
-        dress(axes, title)
-        axes.xaxis.set_major_locator(round_ticks(5, whole=True))
+        style.dress(axes, title)
+        axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for number, (name, result) in enumerate(results.items()):
         curves = (result.solved(tolerance).sum(axis=0), result.best().mean(axis=0))
         for axes, curve in zip(panels, curves, strict=True):
             answers = np.arange(1, len(curve) + 1)
-            look: dict[str, Any] = {"color": colour(number), "marker": marker(number), "mec": PAPER}
+            look: dict[str, Any] = {"color": style.colour(number), "marker": style.marker(number), "mec": style.PAPER}
             (line,) = axes.plot(answers, curve, lw=2.0, ms=6, mew=1.0, drawstyle="steps-post", **look)
             line.set_markevery(max(1, len(curve) // 8))
             legend[name] = line
     optimum = [one.optimum for one in next(iter(results.values())).instances]
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):
-        legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color=INK, lw=1.3, ls="--")
-    figure.supxlabel("answers sampled per instance", color=FAINT_INK, fontsize=11)
-    legend_above(figure, legend)
-    return save(figure, path)
+        legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color=style.INK, lw=1.3, ls="--")
+    figure.supxlabel("answers sampled per instance", color=style.FAINT_INK, fontsize=11)
+    return style.save(figure, path, legend)
