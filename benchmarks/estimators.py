@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from functools import partial
 
@@ -24,14 +24,7 @@ from vpo_agent.estimators.weights import WeightSampler, draw_weights
 
 def median_ms(function: Callable[[], object], repeats: int) -> float:
     """Return the median time of a call in milliseconds, after two warm-up calls."""
-    for _ in range(2):
-        function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return 1e3 * statistics.median(times)
+    return 1e3 * statistics.median(timeit.repeat(function, number=1, repeat=repeats + 2)[2:])
 
 
 def plain_python(rewards: list[list[list[list[float]]]], weights: list[list[list[float]]]) -> list[list[float]]:
@@ -80,9 +73,9 @@ def main() -> None:
     both = median_ms(lambda: advantages(rewards, weights=draw()), chosen.repeats)
     print(f"draw_weights + advantages, vpo {both:9.2f} ms")
 
-    start = time.perf_counter()
+    start = timeit.default_timer()
     reference = plain_python(rewards.tolist(), weights.tolist())
-    print(f"plain Python, vpo              {1e3 * (time.perf_counter() - start):9.2f} ms")
+    print(f"plain Python, vpo              {1e3 * (timeit.default_timer() - start):9.2f} ms")
     fast = advantages(rewards, weights=weights).advantages.double()
     difference = (fast - torch.tensor(reference, dtype=torch.float64)).abs().max()
     print(f"largest difference of the two advantages {difference.item():.1e}")

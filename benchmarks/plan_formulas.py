@@ -57,37 +57,21 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the plan assumes until it is measured; shares are of the vendor's figures.
+    """What the plan assumes until it is measured; shares are of the vendor's figures."""
 
-    Attributes:
-        memory_used: Share of a GPU's memory that is planned with.
-        hbm_reached: Share of the memory bandwidth that decoding reaches.
-        link_reached: Share of a link's rate that a transfer reaches.
-        mfu_decode: Share of the operations that decoding reaches where they limit it.
-        mfu_train: Share of the operations that an update reaches (MFU).
-        decode_overhead: Seconds of a decoding step spent on kernel launches, sampling and scheduling.
-        prompt: Tokens of a prompt.
-        answer: Tokens of an answer, reasoning included.
-        spread: Standard deviation of the logarithm of a response's length, which is log-normal.
-        limit: Longest response, in mean lengths.
-        micro_batch: Tokens in one backward pass of a GPU.
-        head_tile: Tokens whose logits are in memory at the same time.
-        updates: Optimizer steps per batch; the paper's mini-batch is half its batch.
-    """
-
-    memory_used: float = 0.90
-    hbm_reached: float = 0.70
-    link_reached: float = 0.70
-    mfu_decode: float = 0.50
-    mfu_train: float = 0.40
-    decode_overhead: float = 0.003
-    prompt: int = 500
-    answer: int = 500
-    spread: float = 0.5
-    limit: float = 3.0
-    micro_batch: int = 16_384
-    head_tile: int = 1_024
-    updates: int = 2
+    memory_used: float = 0.90  # share of a GPU's memory that is planned with
+    hbm_reached: float = 0.70  # share of the memory bandwidth that decoding reaches
+    link_reached: float = 0.70  # share of a link's rate that a transfer reaches
+    mfu_decode: float = 0.50  # share of the operations that decoding reaches where they limit it
+    mfu_train: float = 0.40  # share of the operations that an update reaches (MFU)
+    decode_overhead: float = 0.003  # seconds of a decoding step spent on kernel launches, sampling and scheduling
+    prompt: int = 500  # tokens of a prompt
+    answer: int = 500  # tokens of an answer, reasoning included
+    spread: float = 0.5  # standard deviation of the logarithm of a response's length, which is log-normal
+    limit: float = 3.0  # longest response, in mean lengths
+    micro_batch: int = 16_384  # tokens in one backward pass of a GPU
+    head_tile: int = 1_024  # tokens whose logits are in memory at the same time
+    updates: int = 2  # optimizer steps per batch; the paper's mini-batch is half its batch
 
 
 ASSUMED = Assumptions()

@@ -25,6 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
+import timeit
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -259,14 +260,8 @@ def floor(chosen: argparse.Namespace, parameters: int) -> str:
     matrix = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
 
     def best(function: Any) -> float:
-        times = []
-        for _ in range(10):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            function()
-            torch.cuda.synchronize()
-            times.append(time.perf_counter() - start)
-        return min(times)
+        torch.cuda.synchronize()
+        return min(timeit.repeat(lambda: (function(), torch.cuda.synchronize()), number=1, repeat=10))
 
     bandwidth = 2 * block.numel() / best(lambda: other.copy_(block))
     rate = 2 * 8192**3 / best(lambda: matrix @ matrix)

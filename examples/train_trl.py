@@ -19,12 +19,7 @@ from vpo_agent.command.presets import MAZE
 
 PRESETS = {
     "embedded": {**MAZE["embedded"], "steps": 100, "microbatch_prompts": 16},
-    "conflict": {
-        **MAZE["conflict"],
-        "model": "Qwen/Qwen3-4B",
-        "microbatch_prompts": 1,
-        "gradient_checkpointing": True,
-    },
+    "conflict": {**MAZE["conflict"], "model": "Qwen/Qwen3-4B", "microbatch_prompts": 1, "gradient_checkpointing": True},
 }
 
 

@@ -98,10 +98,7 @@ class Trainer:
         # LoRA needs no reference: it switches its adapters off.
         self.reference = self._load_initial() if config.kl_coef and not config.lora_rank else None
         self.sampler = open_sampler(
-            config.backend,
-            self.policy,
-            model=config.model,
-            gpu_memory_utilization=config.gpu_memory_utilization,
+            config.backend, self.policy, model=config.model, gpu_memory_utilization=config.gpu_memory_utilization
         )
         self._update = PolicyUpdate(config, self.policy, self.reference)
         self.optimizer = self._update.optimizer

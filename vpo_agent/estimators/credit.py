@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
@@ -55,24 +54,16 @@ def vpo_credit(
         raise ValueError(f"credit must be 'prefix', 'marginal' or 'own'; got {credit!r}")
     num_answers = values.shape[2]
     centred, _, deviation = centre(scores, groups.valid)
-    each: list[Tensor] = []
+    each = []
     for s in range(num_answers):
         if credit == "prefix":
             # Nothing precedes the first answer, so its credit is 0.
-            known, _, _ = centre(_partial_scores(values[:, :, :s], mean_weight, num_answers), groups.valid)
+            known, _, _ = centre(mixed_scores(values[:, :, :s], mean_weight, num_answers), groups.valid)
             slope = (centred * known).sum() / known.square().sum().clamp(min=EPSILON)
             each.append(standardise(scores - slope * known, groups.valid) - rollout)
         else:
             others = [i for i in range(num_answers) if i != s]
-            rest = _partial_scores(values[:, :, others], mean_weight, num_answers)
+            rest = mixed_scores(values[:, :, others], mean_weight, num_answers)
             each.append(standardise(scores - rest, groups.valid))
     stacked = torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))
     return Advantages(rollout, scores, coefficient * stacked)
-
-
-def _partial_scores(values: Tensor, mean_weight: float, of: int) -> Tensor:
-    """Return the score (P, G) of a subset of the `of` answers, given its `values`; the other answers are worth 0."""
-    if not values.shape[2]:
-        return torch.zeros(values.shape[:2], dtype=values.dtype, device=values.device)
-    mixed = (1 - mean_weight) * values.amax(dim=2) + mean_weight * values.sum(dim=2) / of
-    return mixed.mean(dim=-1)

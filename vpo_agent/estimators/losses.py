@@ -85,7 +85,9 @@ def policy_loss(
     Raises:
         ValueError: shapes that do not fit, a mask that is not boolean, a setting outside its range.
     """
-    _check_settings(clip_low, clip_high, kl_coef, reference_log_probs, kl_estimator, aggregation, normalizer)
+    if kl_coef > 0.0 and reference_log_probs is None:
+        raise ValueError(f"kl_coef={kl_coef} needs reference_log_probs; pass them or set kl_coef=0")
+    _check_settings(clip_low, clip_high, kl_coef, kl_estimator, aggregation, normalizer)
     _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
     # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
@@ -208,23 +210,14 @@ def _bounded(log_ratio: Tensor) -> Tensor:
 
 
 def _check_settings(
-    clip_low: float,
-    clip_high: float,
-    kl_coef: float,
-    reference_log_probs: Tensor | None,
-    kl_estimator: str,
-    aggregation: str,
-    normalizer: float | None,
+    clip_low: float, clip_high: float, kl_coef: float, kl_estimator: str, aggregation: str, normalizer: float | None
 ) -> None:
-    """Raise ValueError for a setting outside its range."""
     if not 0.0 <= clip_low <= 1.0:
         raise ValueError(f"clip_low must lie in [0, 1]; got {clip_low}")
     if not clip_high >= 0.0:
         raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
     if not kl_coef >= 0.0:
         raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
-    if kl_coef > 0.0 and reference_log_probs is None:
-        raise ValueError(f"kl_coef={kl_coef} needs reference_log_probs; pass them or set kl_coef=0")
     if kl_estimator not in ("k1", "k2", "k3"):
         raise ValueError(f"kl_estimator must be 'k1', 'k2' or 'k3'; got {kl_estimator!r}")
     if aggregation not in ("token_mean", "sequence_mean", "fixed_length"):
@@ -234,13 +227,8 @@ def _check_settings(
 
 
 def _check_shapes(
-    log_probs: Tensor,
-    sampled_log_probs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    reference_log_probs: Tensor | None,
+    log_probs: Tensor, sampled_log_probs: Tensor, advantages: Tensor, mask: Tensor, reference_log_probs: Tensor | None
 ) -> None:
-    """Raise ValueError for tensors that do not fit the log-probs (B, T)."""
     shape = tuple(log_probs.shape)
     if len(shape) != 2:
         raise ValueError(f"log_probs need shape (B, T); got {shape}")

@@ -58,11 +58,6 @@ def utilities(
     return values.view(num_prompts, num_rollouts, num_answers, -1)
 
 
-def best_scores(values: Tensor) -> Tensor:
-    """Return the mean over weights of the best of the `utilities`: R(S) = 1/K sum_k max_s u_k(s) (arXiv 2605.22817)."""
-    return values.amax(dim=2).mean(dim=-1)
-
-
 def soft_scores(values: Tensor, beta: float) -> Tensor:
     """Return the mean over weights of a smooth maximum of the `utilities`, (1/beta) log mean_s exp(beta u_k(s)).
 
@@ -77,15 +72,22 @@ def soft_scores(values: Tensor, beta: float) -> Tensor:
     return (smooth / beta).mean(dim=-1)
 
 
-def mixed_scores(values: Tensor, mean_weight: float) -> Tensor:
+def mixed_scores(values: Tensor, mean_weight: float = 0.0, of: int | None = None) -> Tensor:
     """Return the mean over weights of best and mean answer, mixed with a share `mean_weight` of the mean.
+
+    Without that share it is the paper's R(S) = 1/K sum_k max_s u_k(s) over the `utilities` (arXiv 2605.22817). `of`
+    makes `values` those of some of that many answers; the others, perhaps all, are worth 0.
 
     Raises:
         ValueError: the share lies outside [0, 1].
     """
     if not 0 <= mean_weight <= 1:
         raise ValueError(f"mean_weight must lie in [0, 1]; got {mean_weight}")
-    mixed = (1 - mean_weight) * values.amax(dim=2) + mean_weight * values.mean(dim=2)
+    if not values.shape[2]:
+        return values.sum(dim=(2, 3))
+    mixed = values.amax(dim=2)
+    if mean_weight:
+        mixed = (1 - mean_weight) * mixed + mean_weight * values.sum(dim=2) / (of or values.shape[2])
     return mixed.mean(dim=-1)
 
 

@@ -6,7 +6,6 @@ from vpo_agent.estimators.registry import Advantages, register_estimator, standa
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.estimators.set_scores import (
     Scalarization,
-    best_scores,
     hypervolume_scores,
     mixed_scores,
     soft_scores,
@@ -20,7 +19,7 @@ def vpo(groups: RewardGroups, *, scalarization: Scalarization = "linear", augmen
 
     The scalarization is "linear", as in the paper, or "tchebycheff" with an augmentation above 0, see `utilities`.
     """
-    scores = best_scores(utilities(groups.rewards, groups.drawn_weights(), scalarization, augmentation))
+    scores = mixed_scores(utilities(groups.rewards, groups.drawn_weights(), scalarization, augmentation))
     return Advantages(standardise(scores, groups.valid), scores)
 
 
@@ -49,8 +48,7 @@ def vpo_anytime(groups: RewardGroups, *, mean_weight: float = 0.25) -> Advantage
     E_w[(1 - mean_weight) max_s w . r_s + mean_weight mean_s w . r_s]: with probability `mean_weight` the search sees
     a single answer, otherwise all. 0 is `vpo`; 1 is the mean of the answers.
     """
-    values = utilities(groups.rewards, groups.drawn_weights())
-    scores = mixed_scores(values, mean_weight)
+    scores = mixed_scores(utilities(groups.rewards, groups.drawn_weights()), mean_weight)
     return Advantages(standardise(scores, groups.valid), scores)
 
 

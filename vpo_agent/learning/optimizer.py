@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class MasterAdamW:
         }
         for name, parameter in self.parameters.items():
             if self.masters[name] is not parameter:
-                parameter.register_post_accumulate_grad_hook(_pass_gradient_to(self.masters[name]))
+                parameter.register_post_accumulate_grad_hook(partial(_move_gradient, self.masters[name]))
         self.adamw = torch.optim.AdamW(
             self.masters.values(), lr=learning_rate, betas=(0.9, beta2), weight_decay=weight_decay
         )
@@ -96,31 +96,24 @@ class MasterAdamW:
         names = {key.split("/", 1)[1] for key in tensors}
         if unknown := sorted(names - self.masters.keys()):
             raise ValueError(f"the optimizer state belongs to another model: it has {unknown[0]}, this one does not")
-        for name, master in self.masters.items():
-            state: dict[str, Any] = {}
-            for key in ("step", "exp_avg", "exp_avg_sq"):
-                if f"{key}/{name}" in tensors:
-                    value = tensors[f"{key}/{name}"]
-                    if key != "step" and value.shape != master.shape:
-                        raise ValueError(
-                            f"the optimizer state belongs to another model: {name} has shape {tuple(value.shape)} "
-                            f"there and {tuple(master.shape)} here"
-                        )
-                    state[key] = value.clone() if key == "step" else value.to(master.device).clone()
-            if state:
-                self.adamw.state[master] = state
-            if f"master/{name}" in tensors:
+        for label, value in tensors.items():
+            key, name = label.split("/", 1)
+            master = self.masters[name]
+            if key == "master":
                 with torch.no_grad():
-                    master.copy_(tensors[f"master/{name}"])
+                    master.copy_(value)
+                continue
+            if key != "step" and value.shape != master.shape:
+                raise ValueError(
+                    f"the optimizer state belongs to another model: {name} has shape {tuple(value.shape)} "
+                    f"there and {tuple(master.shape)} here"
+                )
+            self.adamw.state[master][key] = value.clone() if key == "step" else value.to(master.device).clone()
 
 
-def _pass_gradient_to(master: Tensor) -> Callable[[Tensor], None]:
-    """Return a hook that moves a parameter's gradient to its master copy, in float32."""
-
-    def hook(parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        gradient = parameter.grad.float()
-        parameter.grad = None
-        master.grad = gradient if master.grad is None else master.grad.add_(gradient)
-
-    return hook
+def _move_gradient(master: Tensor, parameter: Tensor) -> None:
+    """Move a parameter's gradient to its master copy, in float32."""
+    assert parameter.grad is not None
+    gradient = parameter.grad.float()
+    parameter.grad = None
+    master.grad = gradient if master.grad is None else master.grad.add_(gradient)

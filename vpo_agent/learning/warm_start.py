@@ -138,12 +138,8 @@ def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generato
         m = int(rng.choice(list(answers)))
         prompts.append(env.prompt(task, m))
         texts.append(format_answers(list(islice(env.demonstrations(task, rng, m), m)), m))
-    prompt_ids, prompt_mask = policy.encode_prompts(prompts)
+    encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = [[*row, policy.tokenizer.eos_token_id] for row in tokens]
-    longest = max(map(len, rows))
-    policy.check_length(prompt_ids.shape[1], longest)
-    mask = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in rows], device=policy.device)
-    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=policy.device)
-    nothing = torch.zeros(len(rows), longest, device=policy.device)
-    return Samples(prompt_ids, prompt_mask, ids, mask, nothing, texts, torch.zeros(len(rows), dtype=torch.bool), 1.0)
+    policy.check_length(encoded[0].shape[1], max(map(len, rows)))
+    return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)
