@@ -1,7 +1,8 @@
 """Forks Python processes that have the heavy libraries loaded already: `python process_server.py SOCKET`.
 
 Each connection to the socket asks for one process, by JSON and the three standard streams. It is told the process's id
-and then, when the process has ended, its exit status. The server ends when its standard input does.
+and then, when the process has ended, its exit status. The server ends when its standard input does, and
+removes the folder of the socket.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -58,6 +60,7 @@ def next_request(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if listener not in ready:
+            shutil.rmtree(Path(listener.getsockname()).parent)
             os._exit(0)
         connection, _ = listener.accept()
         message, streams, _, _ = socket.recv_fds(connection, 2**20, 3)

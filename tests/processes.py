@@ -34,8 +34,7 @@ def heed_interrupts() -> None:
 @functools.cache
 def _server() -> str:
     """Start the process that the others are forked from; return the path of its socket."""
-    folder = tempfile.TemporaryDirectory(prefix="vpo-tests-")
-    path = f"{folder.name}/socket"
+    path = f"{tempfile.mkdtemp(prefix='vpo-tests-')}/socket"
     command = [sys.executable, str(TESTS / "process_server.py"), path]
     env = {**os.environ, **OFFLINE, "MPLBACKEND": "Agg"}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), str(TESTS), os.environ.get("PYTHONPATH")]))
@@ -45,7 +44,6 @@ def _server() -> str:
         assert server.stdin is not None
         server.stdin.close()
         server.wait()
-        folder.cleanup()
 
     atexit.register(end)
     assert server.stdout is not None
