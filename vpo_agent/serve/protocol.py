@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.exceptions import HTTPException
 
 Text = Annotated[str, Field(min_length=1)]
 # Each new token is compared with all stop strings.
@@ -29,26 +30,30 @@ UNSUPPORTED: Mapping[str, Any] = {
 """Fields that would change the answers, each with the value that does not."""
 
 
-class RequestError(Exception):
-    """A refused request.
+class RequestError(HTTPException):
+    """A refused request: its HTTP status, a sentence for a person, the field at fault and a word for programs."""
 
-    Args:
-        status: HTTP status, 4xx or 5xx.
-        message: One sentence for a person.
-        param: The field at fault.
-        code: The reason as one word for programs.
-    """
-
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.param = param
-        self.code = code
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if status == 503:
+            headers = {"Retry-After": "1"}
+        # What is left of a body that is not read any further must not be taken for the next request.
+        elif status in (408, 413):
+            headers = {"Connection": "close"}
+        super().__init__(status, message, headers)
+        self._fields = {"param": param, "code": code}
 
     def body(self) -> dict[str, Any]:
         """Return the error as JSON in OpenAI's form."""
-        kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        kind = "server_error" if self.status_code >= 500 else "invalid_request_error"
+        return {"error": {"message": self.detail, "type": kind, **self._fields}}
 
 
 class _Body(BaseModel):
@@ -119,8 +124,10 @@ class ChatRequest(SamplingRequest):
     """The body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    """The newer name of ``max_tokens``, which wins."""
+    # The newer name wins.
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
+    )
     continue_final_message: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -17,8 +18,6 @@ from vpo_agent.serve.engine import Engine
 
 STOP_SECONDS = 5
 """Time for connections to end when the server stops."""
-BACKLOG = 128
-"""Connections that may wait to be accepted."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,7 @@ def serve(
 
 @contextmanager
 def serve_in_background(
-    policy: LMPolicy,
-    *,
-    port: int = 0,
-    name: str = "policy",
-    host: str = "127.0.0.1",
-    limits: Limits | None = None,
+    policy: LMPolicy, *, port: int = 0, name: str = "policy", host: str = "127.0.0.1", limits: Limits | None = None
 ) -> Iterator[RunningServer]:
     """Serve a policy from a thread while the block runs; arguments as for :func:`serve`.
 
@@ -111,13 +105,11 @@ def _server(
         http="h11",
         ws="none",
         loop="asyncio",
-        lifespan="off",
         log_level="warning",
         access_log=False,
         server_header=False,
         # Clients reuse their connections.
         timeout_keep_alive=60,
-        backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     host, port = listener.getsockname()[:2]
@@ -135,17 +127,12 @@ def listening(host: str, port: int) -> socket.socket:
         ValueError: The address cannot be used.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError, OverflowError) as error:
         raise ValueError(f"cannot listen on {host!r}: {getattr(error, 'strerror', None) or error}") from None
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
         # From now on connections wait for the server to start.
-        listener.listen(BACKLOG)
+        return socket.create_server(address, family=family)
     except (OSError, OverflowError) as error:
-        listener.close()
-        reason = getattr(error, "strerror", None) or error
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         raise ValueError(f"cannot listen on {host}:{port}: {reason}; choose another --port or --host") from None
-    return listener
