@@ -90,20 +90,20 @@ def run(arguments: argparse.Namespace) -> None:
 def _sample_and_report(arguments: argparse.Namespace, target: Path) -> None:
     from vpo_agent.config import is_run
     from vpo_agent.report.folder import check_folder
-    from vpo_agent.report.sampling import SamplingOptions, sample_model, sample_run
+    from vpo_agent.report.sampling import DEFAULTS, sample_model, sample_run
 
-    given = {name: getattr(arguments, name) for name in (*OF_SAMPLING, "k", "pairs")}
-    options = SamplingOptions(**{name: value for name, value in given.items() if value is not None})
+    options = {name: getattr(arguments, name) for name in (*OF_SAMPLING, "k", "pairs")}
+    given = {name: value for name, value in options.items() if value is not None}
     if arguments.out is not None:
         check_folder(arguments.out, "eval.json")
     if is_run(target):
-        pool = sample_run(target, options)
+        pool = sample_run(target, given)
         out = target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
     else:
-        pool = sample_model(arguments.target, options)
+        pool = sample_model(arguments.target, given)
         task = str(pool.source["env"]).rsplit("/", 1)[-1].split("-")[0].lower()
         out = Path("runs") / f"eval_{task}_{Path(arguments.target).name}"
-    arguments.k = arguments.k or min(SamplingOptions.k, pool.rewards.shape[1] * pool.rewards.shape[2])
+    arguments.k = arguments.k or min(DEFAULTS["k"], pool.rewards.shape[1] * pool.rewards.shape[2])
     _report(arguments, pool, arguments.out or out)
 
 

@@ -24,6 +24,10 @@ class Band(NamedTuple):
     low: Any
     high: Any
 
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers or lists by name."""
+        return {name: np.asarray(value).tolist() for name, value in self._asdict().items()}
+
 
 def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Band:
     """Return means over prompts with percentile bootstrap intervals (Efron 1979).

@@ -65,8 +65,3 @@ def summarise(pool: Pool, k: int | None = None, threshold: float | None = None) 
         optimum=optimum,
         threshold=words,
     )
-
-
-def _spread(most: int) -> NDArray[np.int_]:
-    """Numbers from 1 to ``most``, evenly spread on a logarithmic axis."""
-    return np.unique(np.geomspace(1, most, CURVE_POINTS).round().astype(int))

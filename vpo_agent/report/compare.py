@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ def compare_runs(
     paths = [Path(folder) for folder in folders]
     if not paths:
         raise ValueError("there is nothing to compare: give the folders of runs, or pool files")
-    for place, path in enumerate(paths):
-        if path.resolve() in [other.resolve() for other in paths[:place]]:
+    for earlier, path in combinations(paths, 2):
+        if earlier.resolve() == path.resolve():
             raise ValueError(f"{str(path)!r} is given twice: give each run once")
     check_folder(out, MARK)
     runs = [read_run(path) for path in paths]
@@ -76,14 +77,14 @@ def compare_runs(
         pairs = read_pairs(pairs, runs[0].pool.objectives)
     elif pairs is None:
         pairs = default_pairs(runs[0].pool)
-    tables = make_tables(methods, chosen, notes)
+    tables = _make_tables(methods, chosen, notes)
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
         examples = _examples(methods)
         drawn = {
             "curves": draw_curves(methods, folder / "curves.png"),
             "differences": draw_differences(methods, chosen, folder / "differences.png"),
-            "measures": draw_measures(methods, key_measures(methods), folder / "measures.png"),
+            "measures": draw_measures(methods, _key_measures(methods), folder / "measures.png"),
             "learning": draw_learning(methods, folder / "learning.png"),
             "fronts": draw_fronts(methods, pairs, folder / "fronts.png"),
             "answers": draw_answers(methods, folder / "answers.png"),
@@ -97,12 +98,8 @@ def compare_runs(
     return tables
 
 
-def make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the numbers of the comparison as plain JSON values.
-
-    Each ``measures`` row has the mean of one method with its interval over prompts and, given two seeds or more, over
-    seeds; each ``differences`` row the same of a method minus the baseline.
-    """
+def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str]) -> dict[str, Any]:
+    """Return the numbers of the comparison as plain JSON values."""
     measures, differences = [], []
     summary = methods[0].summaries[0]
     for name in common_names(methods):
@@ -126,17 +123,14 @@ def make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[str
         "optimum": None if summary.optimum is None else float(summary.optimum.mean()),
         "passes": summary.threshold or None,
         "notes": list(notes),
-        "methods": [
-            {"method": method.label, "seeds": list(method.seeds), "runs": len(method.summaries)} for method in methods
-        ],
+        "methods": [{"method": one.label, "seeds": list(one.seeds), "runs": len(one.summaries)} for one in methods],
         "measures": measures,
         "differences": differences,
         "curves": {method.label: _curves(method) for method in methods},
     }
 
 
-def key_measures(methods: Sequence[Method]) -> list[str]:
-    """The measures that get a panel each."""
+def _key_measures(methods: Sequence[Method]) -> list[str]:
     k = methods[0].summaries[0].k
     wanted = ("best@1", f"best@{k}", f"pass@{k}", "expected utility", "pool utility", "hypervolume", "coverage")
     known = common_names(methods)
@@ -165,8 +159,7 @@ def _curves(method: Method) -> dict[str, Any]:
     out: dict[str, Any] = {"k": method.ks.tolist()}
     for name, values in (("best", method.best), ("pass", method.passed)):
         if values is not None:
-            out[name] = {part: array.tolist() for part, array in over_prompts(values.mean(axis=0))._asdict().items()}
-            out[name]["each_seed"] = values.mean(axis=1).tolist()
+            out[name] = {**over_prompts(values.mean(axis=0)).as_json(), "each_seed": values.mean(axis=1).tolist()}
     return out
 
 

@@ -54,9 +54,7 @@ FIGURES = {
 
 
 def make_page(
-    tables: Mapping[str, Any],
-    figures: Mapping[str, Path],
-    examples: Sequence[tuple[str, Sequence[ExampleSet]]],
+    tables: Mapping[str, Any], figures: Mapping[str, Path], examples: Sequence[tuple[str, Sequence[ExampleSet]]]
 ) -> Page:
     """Lay out tables, figures and examples."""
     page = Page("Comparison")
@@ -105,17 +103,10 @@ def means_table(tables: Mapping[str, Any]) -> tuple[list[str], list[list[str]], 
 
 def differences_table(tables: Mapping[str, Any]) -> tuple[list[str], list[list[str]], str]:
     """Head, body and alignment: a row for each measure and method."""
-    body = [
-        [
-            named(row),
-            row["unit"],
-            row["method"],
-            number(row["mean"], signed=True),
-            _bounds(row, "over_prompts", signed=True),
-            _bounds(row, "over_seeds", signed=True),
-        ]
-        for row in tables["differences"]
-    ]
+    body = []
+    for row in tables["differences"]:
+        bounds = [_bounds(row, name, signed=True) for name in ("over_prompts", "over_seeds")]
+        body.append([named(row), row["unit"], row["method"], number(row["mean"], signed=True), *bounds])
     head = ["measure", "unit", "method", "difference", "95 % interval over prompts", "95 % interval over seeds"]
     return head, body, "lllrrr"
 

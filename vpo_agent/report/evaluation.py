@@ -40,7 +40,7 @@ def evaluate_pool(
     The folder gets ``pool.npz``, ``eval.json``, ``eval.md`` and the figures; it replaces an earlier evaluation.
 
     Args:
-        pool: The pool.
+        pool: The answers.
         out: The output folder.
         k: Largest k; all answers of the pool by default.
         threshold: The scalar reward that passes; by default what comes within 0.02 of the exact front's optimum.
@@ -128,7 +128,7 @@ def as_json(summary: Summary, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
 
 
 def _curve(ks: Any, values: Floats) -> dict[str, list[float]]:
-    return {"k": ks.tolist(), **{name: array.tolist() for name, array in over_prompts(values)._asdict().items()}}
+    return {"k": ks.tolist(), **over_prompts(values).as_json()}
 
 
 def _notes(summary: Summary) -> str:

@@ -25,17 +25,17 @@ PROMPT_CHARS, ANSWER_CHARS = 1200, 600
 
 @dataclass(frozen=True)
 class ExampleSet:
-    """Some answers to one prompt."""
+    """Some answers to the prompt ``index`` of its split, with the environment's picture of them if it draws one."""
 
     index: int
-    """Index of the prompt in its split."""
     prompt: str
-    answers: tuple[str | None, ...]
-    status: tuple[Status, ...]
+    answers: list[str | None]
+    status: NDArray[np.int8]
+    """(answers,)."""
     vectors: NDArray[np.float32]
     """(answers, d)."""
     picture: NDArray[np.uint8] | None
-    """Height, width, 3; ``None`` if the environment draws none."""
+    """(height, width, 3)."""
 
 
 def example_sets(pool: Pool, env: AnyEnv, count: int) -> list[ExampleSet]:
@@ -51,16 +51,8 @@ def example_sets(pool: Pool, env: AnyEnv, count: int) -> list[ExampleSet]:
     for place, index in enumerate(pool.indices[:count].tolist()):
         task = env.task(index)
         answers = [answer for text in pool.responses[place][:taken] for answer in split_answers(text, m)]
-        found.append(
-            ExampleSet(
-                index=index,
-                prompt=env.prompt(task, m),
-                answers=tuple(answers),
-                status=tuple(Status(int(code)) for code in pool.status[place, :taken].ravel()),
-                vectors=pool.rewards[place, :taken].reshape(-1, d),
-                picture=_picture(env, task, answers),
-            )
-        )
+        status, vectors = pool.status[place, :taken].ravel(), pool.rewards[place, :taken].reshape(-1, d)
+        found.append(ExampleSet(index, env.prompt(task, m), answers, status, vectors, _picture(env, task, answers)))
     return found
 
 
@@ -115,6 +107,6 @@ def add_examples(page: Page, columns: Sequence[tuple[str, Sequence[ExampleSet]]]
             for number, (answer, status, vector) in enumerate(zip(one.answers, one.status, one.vectors, strict=True)):
                 rewards = ", ".join(f"{name} {value:.2f}" for name, value in zip(objectives, vector, strict=True))
                 who = f"{label}, answer" if label else "Answer"
-                page.paragraph(f"{who} {number + 1}: {status.name.lower().replace('_', ' ')}; {rewards}")
+                page.paragraph(f"{who} {number + 1}: {Status(status).name.lower().replace('_', ' ')}; {rewards}")
                 if answer is not None:
                     page.text(cut(answer.strip(), ANSWER_CHARS))

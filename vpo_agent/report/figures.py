@@ -167,7 +167,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     objectives = methods[0].summaries[0].pool.objectives
     rows = len(methods)
     figure = style.new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
-    left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+    left, right = figure.subplots(1, 2)
     style.dress(left, "What became of the answers", x="share of all answers")
     style.dress(right, "Mean reward of an answer", x="mean, bar: 95 % interval over prompts")
     legend: dict[str, Artist] = {}

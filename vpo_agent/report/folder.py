@@ -10,11 +10,7 @@ from uuid import uuid4
 
 
 def check_folder(out: Path, mark: str) -> None:
-    """Check that ``out`` may be written: it is new, empty, or an earlier report, which holds the file ``mark``.
-
-    Raises:
-        ValueError: It holds something else.
-    """
+    """Raise a ValueError unless ``out`` is new, empty, or an earlier report, which holds the file ``mark``."""
     if out.is_dir():
         if any(out.iterdir()) and not (out / mark).is_file():
             raise ValueError(f"{str(out)!r} holds something other than such a report: choose another --out")
@@ -24,11 +20,7 @@ def check_folder(out: Path, mark: str) -> None:
 
 @contextmanager
 def whole_folder(out: Path, mark: str) -> Iterator[Path]:
-    """Yield a new folder to write into, which replaces ``out`` once the block has written everything.
-
-    Raises:
-        ValueError: ``out`` holds something other than an earlier report, or cannot be written.
-    """
+    """Yield a new folder to write into, which replaces ``out`` once the block has written everything."""
     check_folder(out, mark)
     aside = out.with_name(f".{out.name}.{uuid4().hex}.part")
     try:

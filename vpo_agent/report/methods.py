@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class Method:
     """One for each of the S runs."""
     seeds: tuple[int | None, ...] = (None,)
     """Training seed of each run, (S,); ``None`` if unknown."""
-    rows: tuple[tuple[Row, ...], ...] = field(default=())
+    rows: tuple[tuple[Row, ...], ...] = ()
     """Rows of ``metrics.jsonl`` of each run, (S,); empty if there are none."""
 
     def values(self, name: str) -> Floats:

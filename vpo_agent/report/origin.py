@@ -13,17 +13,10 @@ AnyEnv = VectorTextEnv[Any, Any, Any]
 
 
 def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
-    """Make the environment that the pool was sampled from.
-
-    Args:
-        pool: The pool.
-        name: What messages call the pool.
-
-    Returns:
-        The environment, or ``None`` and the reason why it cannot be made.
+    """Make the environment that the pool was sampled from; return it, or ``None`` and the reason why it is unavailable.
 
     Raises:
-        ValueError: The pool's shape does not fit its environment.
+        ValueError: The pool's shape does not fit its environment. ``name`` is what the message calls the pool.
     """
     env_id = pool.source.get("env")
     if not isinstance(env_id, str):
@@ -34,27 +27,18 @@ def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
         env = make_text_env(env_id, **kwargs, num_answers=m)
     except ValueError as error:
         return None, str(error)
-    check_fits(pool, env, name, env_id)
-    return env, ""
-
-
-def check_fits(pool: Pool, env: AnyEnv, name: str, env_id: str) -> None:
-    """Check that the pool can be from this environment.
-
-    Raises:
-        ValueError: Its objectives or answers per rollout disagree with what it states.
-    """
     if pool.objectives != env.objective_names:
         raise ValueError(
             f"{name} has the {len(pool.objectives)} objectives {', '.join(pool.objectives)}, but {env_id} has "
             f"{', '.join(env.objective_names)}: it is from another environment, or from another version of it"
         )
-    stated, m = pool.source.get("num_answers", pool.rewards.shape[2]), pool.rewards.shape[2]
+    stated = pool.source.get("num_answers", m)
     if stated != m:
         raise ValueError(
             f"{name} says that a rollout in {env_id} holds {stated} answers, but its rewards of shape "
             f"{pool.rewards.shape} hold {m}: sample it again"
         )
+    return env, ""
 
 
 def same_instances(pool: Pool, env: AnyEnv) -> bool:

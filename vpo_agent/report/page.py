@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -74,7 +75,7 @@ class Page:
 
     def text(self, text: str) -> None:
         """Add a block of preformatted text."""
-        longest = max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+        longest = max(map(len, re.findall("`+", text)), default=0)
         fence = "`" * max(3, longest + 1)
         self._add(f"{fence}text\n{text}\n{fence}", lambda: f"<pre>{escape(text)}</pre>")
 
@@ -94,10 +95,8 @@ class Page:
     def html(self) -> str:
         """The page in one HTML file."""
         body = "\n".join(render() for _, render in self._blocks)
-        return (
-            f"{HEAD}<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n"
-            "</main>\n</body>\n</html>\n"
-        )
+        head = f"{HEAD}<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>"
+        return f"{head}\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
 
     def _add(self, markdown: str, html: Callable[[], str]) -> None:
         self._blocks.append((markdown, html))
@@ -131,7 +130,5 @@ def _html_figure(image: Path, alt: str, caption: str) -> str:
     out = io.BytesIO()
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     data = base64.b64encode(out.getvalue()).decode()
-    return (
-        f'<figure><img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    shown = f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+    return f"<figure>{shown}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -9,7 +9,7 @@ from typing import Any
 
 from vpo_agent.config import TrainConfig, is_run, read_run_config
 from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, quiet_transformers
-from vpo_agent.report.model_card import CardFacts, model_card
+from vpo_agent.report.model_card import model_card
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model
@@ -23,16 +23,9 @@ NOT_PUBLISHED = ("README.md", "training_args.bin")
 def prepare_folder(
     run: Path, target: Path, *, repo: str, checkpoint: int | None = None, license: str | None = None
 ) -> None:
-    """Write the folder to publish.
+    """Write the folder to publish, from the newest checkpoint of a run or the one after ``checkpoint`` steps.
 
     Adapters are merged into a base model that is not on the Hub, since nobody else could load them.
-
-    Args:
-        run: The run's folder.
-        target: A folder that is empty or new.
-        repo: ``owner/name``, for the card.
-        checkpoint: Steps behind the checkpoint; ``None``: the newest.
-        license: The card's licence; ``None`` leaves the field out.
 
     Raises:
         ValueError: There is no such run or checkpoint, the checkpoint is damaged, or the target is in use.
@@ -59,9 +52,9 @@ def prepare_folder(
     settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=OF_THIS_MACHINE))
     step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])
     evaluated = step == config.steps and (run / "results.md").is_file()
-    facts = CardFacts(
-        repo=repo,
-        settings=settings,
+    card = model_card(
+        repo,
+        settings,
         answers=config.answers_per_rollout,
         step=step,
         objectives=_objectives(config),
@@ -70,17 +63,14 @@ def prepare_folder(
         adapters=bool(config.lora_rank) and not merge,
         license=license,
     )
-    (target / "README.md").write_text(model_card(facts), encoding="utf-8")
+    (target / "README.md").write_text(card, encoding="utf-8")
     (target / "training.json").write_text(json.dumps({"step": step, **settings}, indent=2) + "\n", encoding="utf-8")
     if evaluated and (run / "results.json").is_file():
         shutil.copyfile(run / "results.json", target / "results.json")
 
 
 def push_folder(folder: Path, repo: str, *, private: bool) -> str:
-    """Upload a folder to the Hugging Face Hub as a model, which is created if necessary.
-
-    Returns:
-        The URL of the model.
+    """Upload a folder to the Hugging Face Hub as a model, which is created if necessary; return its URL.
 
     Raises:
         ValueError: The name is bad, the token missing or wrong, or the network unavailable.

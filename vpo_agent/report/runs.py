@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,12 @@ OPTION = "option "
 
 @dataclass(frozen=True)
 class Run:
-    """A run, or a pool that stands for one."""
+    """A run with the rows of its ``metrics.jsonl``, or a pool with its source as settings."""
 
     name: str
-    """What messages call it."""
     pool: Pool
     settings: Mapping[str, Any]
-    """Its configuration, or the source of the pool."""
     rows: tuple[Row, ...]
-    """Rows of its ``metrics.jsonl``; empty for a pool."""
 
     @property
     def seed(self) -> int | None:
@@ -71,14 +69,7 @@ def read_run(path: Path) -> Run:
 
 
 def check_comparable(runs: Sequence[Run]) -> list[str]:
-    """Check that all pools hold answers to the same prompts of one environment.
-
-    Returns:
-        Notes on differences that a reader should know of.
-
-    Raises:
-        ValueError: Environments, prompts or fixed weights differ.
-    """
+    """Check that all pools hold answers to the same prompts of one environment; return notes on lesser differences."""
     first = runs[0]
     for other in runs[1:]:
         both = f"{first.name!r} and {other.name!r}"
@@ -112,14 +103,9 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
 
 
 def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, threshold: float | None) -> list[Method]:
-    """Make one method of the runs that differ only in their seed, in the order given.
+    """Make one method of the runs with equal labels, in the order given, and measure it up to ``k`` answers.
 
-    Args:
-        runs: The runs.
-        labels: A label for each run; equal ones are one method. By default the method, with the settings that
-            distinguish it from others of the same method.
-        k: Largest k of the curves.
-        threshold: The scalar reward that passes.
+    By default a label is the method, with the settings that distinguish it from others of the same method.
 
     Raises:
         ValueError: The number of labels is wrong, one method has a seed twice, or ``k`` exceeds the smallest pool.
@@ -139,13 +125,12 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
     methods = []
     for label in dict.fromkeys(names):
         members = [(run, pool) for run, pool, name in zip(runs, pools, names, strict=True) if name == label]
-        for place, (run, _) in enumerate(members):
-            for earlier, _ in members[:place]:
-                if run.seed is not None and run.seed == earlier.seed:
-                    raise ValueError(
-                        f"{earlier.name!r} and {run.name!r} are both {label} with seed {run.seed}, which is one run, "
-                        "not two: leave one out"
-                    )
+        for (earlier, _), (run, _) in combinations(members, 2):
+            if run.seed is not None and run.seed == earlier.seed:
+                raise ValueError(
+                    f"{earlier.name!r} and {run.name!r} are both {label} with seed {run.seed}, which is one run, not "
+                    "two: leave one out"
+                )
         summaries = tuple(summarise(pool, k or fewest, threshold) for _, pool in members)
         seeds, rows = tuple(run.seed for run, _ in members), tuple(run.rows for run, _ in members)
         methods.append(Method(label, summaries, seeds, rows))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +16,34 @@ from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import models_of
 from vpo_agent.trainer import EVAL_STREAM
 
-PROMPTS, K = 200, 30
+DEFAULTS: dict[str, Any] = {
+    "env_kwargs": {},
+    "prompts": 200,
+    "k": 30,
+    "split": "test",
+    "temperature": 1.0,
+    "num_answers": 1,
+    "max_new_tokens": 1024,
+    "seed": 0,
+    "device": "auto",
+    "sample_batch": 1024,
+}
+"""The options of ``vpo eval`` for a model without a run."""
 
 
-@dataclass(frozen=True)
-class SamplingOptions:
-    """The options of ``vpo eval``; ``None`` stands for the run's own setting, or the usual one."""
+def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
+    """Sample a pool from a checkpoint of the run in ``folder``, with its settings except the options ``given`` by name.
 
-    env: str | None = None
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    checkpoint: str | None = None
-    """A step, or ``"initial"`` for the model before training; the newest checkpoint by default."""
-    k: int = K
-    prompts: int = PROMPTS
-    split: str | None = None
-    temperature: float | None = None
-    num_answers: int | None = None
-    max_new_tokens: int | None = None
-    seed: int | None = None
-    device: str | None = None
-    sample_batch: int | None = None
-    pairs: str | None = None
-    """Only checked here: a mistake should not surface after a long time of sampling."""
-
-
-def sample_run(folder: Path, options: SamplingOptions) -> Pool:
-    """Sample a pool from a checkpoint of the run in ``folder``, with the run's own settings by default.
-
-    With the run's own settings throughout, the pool equals that of the run's evaluation after training.
+    The checkpoint is a step, ``"initial"`` for the model before training, or the newest by default. With the run's own
+    settings throughout, the pool equals that of the run's evaluation after training.
 
     Raises:
         ValueError: There is no such checkpoint, or an option does not fit.
     """
-    if options.env is not None:
+    if "env" in given:
         raise ValueError(f"{str(folder)!r} is a run and knows its environment: leave --env out, or give its checkpoint")
     config = read_run_config(folder)
-    model, step = find_checkpoint(folder, config, options.checkpoint)
+    model, step = _find_checkpoint(folder, config, given.get("checkpoint"))
     defaults = {
         **config.model_dump(include={"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch"}),
         "split": config.eval_split,
@@ -61,39 +52,25 @@ def sample_run(folder: Path, options: SamplingOptions) -> Pool:
     }
     trained = config.model_dump(mode="json", include={"model", "method", "method_options"})
     origin = {"run": folder.resolve().name, **trained, "step": step}
-    return _sample(model, options, defaults, origin, dtype=config.dtype, scalar_weights=config.scalar_weights)
+    return _sample(model, given, defaults, origin, dtype=config.dtype, scalar_weights=config.scalar_weights)
 
 
-def sample_model(model: str, options: SamplingOptions) -> Pool:
+def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from any causal language model: a bundled one, a folder, or a name on the Hugging Face Hub.
 
     Raises:
         ValueError: No environment is named, or the model cannot be loaded.
     """
-    if options.env is None:
+    if "env" not in given:
         found = "holds no run and no pool" if Path(model).exists() else "is no run, no pool and no folder here"
         raise ValueError(f"{model!r} {found}: to sample from it as a model give --env, such as vpo/Maze-v0")
-    if options.checkpoint is not None:
+    if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
-    defaults = {
-        "env_kwargs": {},
-        "split": "test",
-        "num_answers": 1,
-        "temperature": 1.0,
-        "max_new_tokens": 1024,
-        "seed": 0,
-        "device": "auto",
-        "sample_batch": 1024,
-    }
-    return _sample(model, options, defaults, {"model": model}, dtype="auto", scalar_weights=None)
+    return _sample(model, given, {}, {"model": model}, dtype="auto", scalar_weights=None)
 
 
-def find_checkpoint(folder: Path, config: TrainConfig, wanted: str | None) -> tuple[str, int]:
-    """Return the model of a run to load, and the number of steps behind it.
-
-    Raises:
-        ValueError: There is no such checkpoint.
-    """
+def _find_checkpoint(folder: Path, config: TrainConfig, wanted: str | None) -> tuple[str, int]:
+    """Return the model of a run to load, and the number of steps behind it."""
     if wanted == "initial":
         return config.model, 0
     found = models_of(folder)
@@ -109,30 +86,31 @@ def find_checkpoint(folder: Path, config: TrainConfig, wanted: str | None) -> tu
 
 def _sample(
     model: str,
-    options: SamplingOptions,
+    given: Mapping[str, Any],
     defaults: Mapping[str, Any],
     origin: Mapping[str, Any],
     *,
     dtype: str,
     scalar_weights: list[float] | None,
 ) -> Pool:
-    chosen = {**defaults, **{name: value for name, value in vars(options).items() if value is not None}}
-    env_kwargs = {**defaults["env_kwargs"], **options.env_kwargs}
+    chosen = {**DEFAULTS, **defaults, **given}
+    env_kwargs = {**defaults.get("env_kwargs", {}), **given.get("env_kwargs", {})}
     for name in ("split", "num_answers"):
         if name in env_kwargs:
             raise ValueError(f"--env-kwargs must not hold {name!r}: give --{name.replace('_', '-')}")
     check_room(chosen["num_answers"], chosen["max_new_tokens"])
     env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
-    if options.pairs is not None:
-        read_pairs(options.pairs, env.objective_names)
+    if "pairs" in given:
+        # A mistake should not surface after a long time of sampling.
+        read_pairs(given["pairs"], env.objective_names)
     policy = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
-    tasks = {index: env.task(index) for index in range(options.prompts)}
+    tasks = {index: env.task(index) for index in range(chosen["prompts"])}
     check_prompts(policy, env, tasks, chosen["max_new_tokens"])
     return sample_pool(
         env,
         policy,
-        range(options.prompts),
-        rollouts=-(-options.k // chosen["num_answers"]),
+        range(chosen["prompts"]),
+        rollouts=-(-chosen["k"] // chosen["num_answers"]),
         max_new_tokens=chosen["max_new_tokens"],
         temperature=chosen["temperature"],
         seed=[chosen["seed"], EVAL_STREAM],

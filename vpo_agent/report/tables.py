@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vpo_agent.pareto.intervals import Band, over_prompts
+from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.measures import Measure
 from vpo_agent.pareto.summary import Summary
 from vpo_agent.report.page import markdown_table
@@ -15,9 +15,8 @@ ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
 def measure_rows(summary: Summary) -> list[dict[str, Any]]:
     """Return each measure with its mean and its 95 % interval over prompts."""
-    return [
-        {**_about(one), **_band(over_prompts(one.values)), "meaning": one.meaning} for one in summary.measures.values()
-    ]
+    found = summary.measures.values()
+    return [{**_about(one), **over_prompts(one.values).as_json(), "meaning": one.meaning} for one in found]
 
 
 def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -39,7 +38,7 @@ def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
             **_about(one),
             "before": float(before.measures[name].values.mean()),
             "after": float(one.values.mean()),
-            **_band(over_prompts(one.values - before.measures[name].values)),
+            **over_prompts(one.values - before.measures[name].values).as_json(),
             "headline": one.headline,
         }
         for name, one in after.measures.items()
@@ -49,18 +48,11 @@ def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
 
 def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The headline rows of :func:`change_rows` in Markdown."""
-    body = [
-        [
-            named(row),
-            row["unit"],
-            number(row["before"]),
-            number(row["after"]),
-            number(row["mean"], signed=True),
-            interval(row["low"], row["high"], signed=True),
-        ]
-        for row in rows
-        if row["headline"]
-    ]
+    body = []
+    for row in rows:
+        if row["headline"]:
+            change = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
+            body.append([named(row), row["unit"], number(row["before"]), number(row["after"]), *change])
     return markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
 
 
@@ -82,7 +74,3 @@ def interval(low: float, high: float, signed: bool = False) -> str:
 
 def _about(one: Measure) -> dict[str, Any]:
     return {"measure": one.name, "unit": one.unit, "better": one.better}
-
-
-def _band(band: Band) -> dict[str, float]:
-    return {name: float(value) for name, value in band._asdict().items()}

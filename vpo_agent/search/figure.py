@@ -20,13 +20,8 @@ def plot_solved(
 ) -> Path:
     """Draw the instances solved and the mean best scalar reward against the answers sampled, a curve for each search.
 
-    Args:
-        results: The searches by name, in the order of the legend.
-        path: Where the PNG goes; missing folders are created.
-        tolerance: How near the optimum counts as solved.
-
-    Returns:
-        The path written.
+    ``results`` are the searches by name. Instances within ``tolerance`` of their optimum count as solved. Missing
+    folders of ``path`` are created; it is returned.
 
     Raises:
         ValueError: There are no searches, or ``path`` does not end in ``.png``.
@@ -35,7 +30,7 @@ def plot_solved(
         raise ValueError("no searches to plot: the mapping is empty; pass at least one SearchResult")
     figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
-    panels = [figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)]
+    panels = figure.subplots(1, 2)
     for axes, title in zip(panels, ("Instances solved", "Best scalar reward, mean"), strict=True):
         style.dress(axes, title)
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
@@ -45,9 +40,8 @@ def plot_solved(
         for axes, curve in zip(panels, curves, strict=True):
             answers = np.arange(1, len(curve) + 1)
             look: dict[str, Any] = {"color": style.colour(number), "marker": style.marker(number), "mec": style.PAPER}
-            (line,) = axes.plot(answers, curve, lw=2.0, ms=6, mew=1.0, drawstyle="steps-post", **look)
-            line.set_markevery(max(1, len(curve) // 8))
-            legend[name] = line
+            look |= {"drawstyle": "steps-post", "markevery": max(1, len(curve) // 8)}
+            legend[name] = axes.plot(answers, curve, lw=2.0, ms=6, mew=1.0, **look)[0]
     optimum = [one.optimum for one in next(iter(results.values())).instances]
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):
