@@ -55,10 +55,14 @@ def check_whole(name: str, value: object, least: int, below: int | None = None) 
         raise ValueError(f"{name} must be an integer {bounds}, got {value!r}")
 
 
-class Task(BaseModel):
-    """One instance: frozen data without behaviour. It survives a round trip through JSON."""
+class Frozen(BaseModel):
+    """Data that cannot be changed and refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(Frozen):
+    """One instance: frozen data without behaviour. It survives a round trip through JSON."""
 
     def content_hash(self) -> str:
         """Return a hash of the content as 32 hexadecimal digits; equal instances have equal hashes."""
@@ -155,6 +159,23 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
     One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers, and the
     reward is the sum of their m reward vectors; ``info["reward_matrix"]`` has one row for each. With
     ``answers_as_steps=True`` the same answers are sent one step at a time, and the return is the same.
+
+    ## Observation space
+
+    Text: the prompt, followed by the answers so far where they are steps.
+
+    ## Starting state
+
+    A random task of the split, or the one that ``reset(options={"index": i})`` or ``options={"task": task}`` names.
+
+    ## Episode end
+
+    After the one response, or after ``num_answers`` steps with ``answers_as_steps=True``.
+
+    ## Information
+
+    ``info["reward_matrix"]`` (m, d), ``status`` per answer, ``outcomes`` (the facts that the objectives look at) per
+    answer, and ``active_objectives`` (d,).
 
     Args:
         split: ``"train"``, ``"validation"`` or ``"test"``. No instance is in two splits.

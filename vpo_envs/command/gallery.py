@@ -6,6 +6,7 @@ import inspect
 import re
 
 from vpo_envs.command.show import cut, good_example, show_vector
+from vpo_envs.core import VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
 
 EXAMPLES = 3
@@ -21,7 +22,12 @@ Made by `python -m vpo_envs.command.gallery > docs/gallery.md`; a test makes it 
 def gallery() -> str:
     """Return the whole page, in Markdown."""
     in_text = text_env_ids()
-    return "\n".join([HEADING, *(section(env_id, env_id in in_text) for env_id in env_ids())])
+    return "\n".join([HEADING, shared_section(), *(section(env_id, env_id in in_text) for env_id in env_ids())])
+
+
+def shared_section() -> str:
+    """Return what all text environments have in common, which their own docstrings do not repeat."""
+    return f"## Every text environment\n\n{page(inspect.getdoc(VectorTextEnv) or '')}\n"
 
 
 def section(env_id: str, in_text: bool) -> str:

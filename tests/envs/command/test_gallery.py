@@ -22,10 +22,10 @@ def test_the_examples_of_an_environment_are_those_that_it_gives(env_id: str) -> 
     assert made in TEXT, "run python -m vpo_envs.command.gallery > docs/gallery.md"
 
 
-def test_the_gallery_begins_with_its_heading_and_names_every_environment_once() -> None:
-    assert TEXT.startswith(gallery.HEADING)
+def test_the_gallery_begins_with_what_is_shared_and_names_every_environment_once() -> None:
+    assert TEXT.startswith(gallery.HEADING + "\n" + gallery.shared_section())
     named = [line.removeprefix("## ") for line in TEXT.splitlines() if line.startswith("## ")]
-    assert named == env_ids()
+    assert named == ["Every text environment", *env_ids()]
 
 
 def test_a_fence_is_longer_than_those_inside() -> None:

@@ -52,6 +52,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     A statement asks for a Python function, or for a program that reads standard input. Every answer runs in a sandbox
     of its own, with a fresh process for each test, and its return value or output is compared outside the sandbox with
     what the test expects. The decomposition is that of Vector Policy Optimization (arXiv 2605.22817) on LiveCodeBench.
+    Problems are bundled, or rows of LiveCodeBench (code_generation_lite), DeepCoder or MBPP.
 
     ## Action space
 
@@ -59,45 +60,24 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     counts. A function may stand alone or as a method of ``class Solution``; a program may read ``sys.stdin``,
     ``sys.stdin.buffer`` or descriptor 0, and may end in ``sys.exit(main())``.
 
-    ## Observation space
-
-    Text: the statement, examples, starter code, and the form of the answers.
-
     ## Rewards
 
     16 objectives ``test_1`` to ``test_16``, each 1 if the test is passed, else 0. A problem with fewer tests has fewer
     active objectives; the others are 0 and carry no weight. Every test runs, even after one has failed. A test is
     passed if the code exits by itself with code 0 and gives the expected result: a program's output, line by line
     without trailing blanks; a function's value as plain data, floats within 1e-6. An answer that times out in every
-    test has the status ``timed_out``. If the sandbox cannot be set up or the host fails, the status is ``invalid``,
-    which is not a score.
+    test has the status ``timed_out``; ``info["outcomes"]`` holds a verdict for each test (``passed``, ``wrong``,
+    ``error``, ``timed_out``, ``output_limit``) and the sandbox's tier. If the sandbox cannot be set up or the host
+    fails, the status is ``invalid``, which is not a score.
 
     ``pareto_front()`` is exact for problems with a solution, for a subclass with other objectives too, as long as none
     of them falls when one more test is passed, or gives a wrong result where it failed otherwise.
-
-    ## Starting state
-
-    A problem of the split: a bundled one (``source="builtin"``), or a row of LiveCodeBench (code_generation_lite),
-    DeepCoder or MBPP.
 
     ## Conflict mode
 
     ``mode="conflict"`` asks for functions whose statement can be read in three ways. Each input is tested once for
     each reading, so no program passes all tests, and a set of answers that follow different readings is worth more than
     any single one. The front is exact over all programs whose result depends on their input alone.
-
-    ## Episode end
-
-    After the one response, or after ``num_answers`` steps with ``answers_as_steps=True``.
-
-    ## Information
-
-    ``info["reward_matrix"]`` (m, 16), ``status`` per answer, ``outcomes`` with a verdict for each test (``passed``,
-    ``wrong``, ``error``, ``timed_out``, ``output_limit``) and the sandbox's tier.
-
-    ## Version history
-
-    * v0: first version.
 
     Args:
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` selects bundled problems; ``None`` takes all of them.

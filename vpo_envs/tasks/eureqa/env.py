@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ from numpy.typing import NDArray
 
 from vpo_envs.data_env import DataTextEnv, Mode
 from vpo_envs.generation import read_knobs
-from vpo_envs.tasks.eureqa.front import NOBODY, all_outcomes
 from vpo_envs.tasks.eureqa.generator import PRESETS, EUREQAConfig, draw_narrative
 from vpo_envs.tasks.eureqa.rows import read_published
 from vpo_envs.tasks.eureqa.scoring import ENTITY_OBJECTIVES, WORLD_OBJECTIVES, EUREQAOutcome, judge
 from vpo_envs.tasks.eureqa.task import MAX_WORLDS, EUREQATask
 from vpo_envs.tasks.eureqa.text import narrative_prompt, read_names, write_names
+from vpo_envs.text import normalise_name
+
+NOBODY = "unknown"
 
 
 class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
@@ -33,10 +36,6 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     Text: ``num_answers`` answers, each in its tag and of the form ``<entity_A>Tarvel</entity_A>`` to
     ``<entity_E>…</entity_E>``. An answer that names no entity is unparsable; one that leaves some out is not.
 
-    ## Observation space
-
-    Text: the prompt, with the facts, the clues and the leaf.
-
     ## Rewards
 
     Each in [0, 1]. Names are compared without regard to underscores, case, accents, punctuation and articles.
@@ -47,24 +46,6 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
       inactive and 0.
 
     ``pareto_front()`` is exact for any objectives computed from the outcome, a subclass's included.
-
-    ## Starting state
-
-    A random narrative of the split, or the one that ``reset(options={"index": i})`` or ``options={"task": task}``
-    names.
-
-    ## Episode end
-
-    After the one response, or after ``num_answers`` steps with ``answers_as_steps=True``.
-
-    ## Information
-
-    ``info["reward_matrix"]`` (m, d), ``status`` per answer, ``outcomes`` (agreement with each world) per answer,
-    ``active_objectives`` (d,).
-
-    ## Version history
-
-    * v0: first version.
 
     Args:
         mode: ``"paper"`` or ``"conflict"``; the latter for generated narratives only.
@@ -91,18 +72,13 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
         """Draw a narrative of this split."""
         return draw_narrative(rng, self.config, self.split)
 
-    def read_row(self, raw: Mapping[str, Any]) -> EUREQATask:
-        """Read a row of EUREQA."""
-        return read_published(raw)
+    read_row = staticmethod(read_published)
+    parse = staticmethod(read_names)
 
     def prompt(self, task: EUREQATask, num_answers: int) -> str:
         """Return the facts, the clues and the tags to fill in."""
         self._check_mode(task)
         return narrative_prompt(task, num_answers)
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        """Read the names of A to E, normalised."""
-        return read_names(text)
 
     def evaluate(self, task: EUREQATask, answer: tuple[str, ...]) -> EUREQAOutcome:
         """Compare the names with those of each world."""
@@ -116,7 +92,14 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     def outcome_front(self, task: EUREQATask) -> Sequence[tuple[EUREQAOutcome, str]]:
         """Return every possible outcome: each entity has its name in some world, or a wrong one."""
-        return all_outcomes(task)
+        choices = []
+        for names in zip(*task.worlds, strict=True):
+            different = {normalise_name(name): name for name in reversed(names)}
+            wrong = NOBODY
+            while normalise_name(wrong) in different:
+                wrong += " one"
+            choices.append([*reversed(different.values()), wrong])
+        return [(judge(task, tuple(map(normalise_name, names))), write_names(names)) for names in product(*choices)]
 
     def demonstrations(self, task: EUREQATask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return answers for each world in turn; half of them are right, the others have one or two names wrong."""

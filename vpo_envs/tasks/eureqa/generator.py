@@ -15,9 +15,9 @@ from itertools import product
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from vpo_envs.core import Split
+from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Namer, ascending, split_of_content
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.eureqa.task import CHAIN, MASKS, MAX_WORLDS, EUREQATask, Names
@@ -35,10 +35,8 @@ RELATIONS = (
 )
 
 
-class EUREQAConfig(BaseModel):
+class EUREQAConfig(Frozen):
     """How narratives are drawn. Pairs are inclusive ranges, drawn uniformly."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     worlds: Annotated[tuple[int, int], ascending(1, MAX_WORLDS)] = Field(
         (1, 1), description="assignments of names that fit the clues"

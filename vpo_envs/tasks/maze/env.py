@@ -35,12 +35,9 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     ## Action space
 
     Text: ``num_answers`` routes, each in its tag (``<answer_1>UP, RIGHT</answer_1>`` and so on; ``<answer>`` where one
-    answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, separated by blanks or commas. Moves
-    after the exit are not part of a route: routes that differ only there are duplicates.
-
-    ## Observation space
-
-    Text: the prompt. ``prompt_style="full"`` explains the rules, ``"compact"`` is one word per cell.
+    answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, separated by blanks or commas. A
+    blocked move stays put and costs a step. Moves after the exit are not part of a route: routes that differ only there
+    are duplicates.
 
     ## Rewards
 
@@ -57,28 +54,11 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, and also for a subclass whose objectives
     never fall when a route collects more, enters less lava or is shorter.
 
-    ## Starting state
-
-    A random maze of the split, or the one that ``reset(options={"index": i})`` or ``options={"task": task}`` names.
-
-    ## Episode end
-
-    After the one response, or after ``num_answers`` steps with ``answers_as_steps=True``. The walk inside stops at E;
-    a blocked move stays put and costs a step.
-
-    ## Information
-
-    ``info["reward_matrix"]`` (m, d), ``status`` per answer, ``outcomes`` (steps, items, lava) per answer.
-
-    ## Version history
-
-    * v0: first version.
-
     Args:
         preset: ``"paper"`` (9×9, as in the paper), ``"conflict"`` (7×7, certified to need three routes) or
             ``"embedded"`` (the bundled tiny model's).
         reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
-        prompt_style: ``"full"`` or ``"compact"``.
+        prompt_style: ``"full"`` explains the rules, ``"compact"`` is one word per cell.
         difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generator.MazeConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
     """
@@ -125,9 +105,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             return super().condition(prompt, weights, active)
         return "\n".join([" ".join(["weights", *(str(1 + round(63 * float(w))) for w in weights)]), prompt])
 
-    def parse(self, text: str) -> str:
-        """Read a route over ``UDLR``."""
-        return read_route(text)
+    parse = staticmethod(read_route)
 
     def canonical(self, task: MazeTask, answer: str) -> str:
         """Return the route up to the exit, where the walk ends."""

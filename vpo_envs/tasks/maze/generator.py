@@ -12,9 +12,9 @@ import random
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from vpo_envs.core import Split
+from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.maze.front import outcome_front
@@ -37,10 +37,8 @@ from vpo_envs.tasks.maze.task import (
 MAX_TRIES = 10_000
 
 
-class MazeConfig(BaseModel):
+class MazeConfig(Frozen):
     """How mazes are drawn. Pairs are inclusive ranges, drawn uniformly."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: int = Field(9, ge=5, le=MAX_SIZE, description="rows and columns of the grid")
     opened: Range = Field((18, 28), description="further walls opened after the growth: fewer is denser")

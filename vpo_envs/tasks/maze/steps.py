@@ -81,10 +81,6 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     After ``reset``: ``objectives``, ``active_objectives``, ``split``, ``index`` and ``task``. After ``step``:
     ``objectives``, ``active_objectives`` and ``outcome``, the facts about the route so far.
 
-    ## Version history
-
-    * v0: first version.
-
     Args:
         preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"`` or ``"embedded"``.
         reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from vpo_envs.data_env import DataTextEnv, Mode
 from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.musique.front import best_outcomes
 from vpo_envs.tasks.musique.generator import PRESETS, MuSiQueConfig, draw_question
 from vpo_envs.tasks.musique.rows import read_published
 from vpo_envs.tasks.musique.scoring import OBJECTIVES, SCALAR_WEIGHTS, MuSiQueOutcome, fact_grid, judge
@@ -35,10 +35,6 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     Every integer in ``<support>`` is a citation; the first four distinct ones count (fewer in ``mode="conflict"``). An
     answer without words in ``<final>`` is unparsable.
 
-    ## Observation space
-
-    Text: the prompt, with the paragraphs, the question and the rules.
-
     ## Rewards
 
     Five objectives, each in [0, 1]:
@@ -49,23 +45,6 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     The scalar of the paper weighs each step once and the F1 three times. ``pareto_front()`` is exact, and also for a
     subclass whose objectives never fall when an answer finds more steps, gets a higher F1 or cites less.
-
-    ## Starting state
-
-    A random question of the split, or the one that ``reset(options={"index": i})`` or ``options={"task": task}`` names.
-
-    ## Episode end
-
-    After the one response, or after ``num_answers`` steps with ``answers_as_steps=True``.
-
-    ## Information
-
-    ``info["reward_matrix"]`` (m, 5), ``status`` per answer, ``outcomes`` (hops found, F1, citations) per answer,
-    ``active_objectives`` (5,).
-
-    ## Version history
-
-    * v0: first version.
 
     Args:
         mode: ``"paper"`` or ``"conflict"``; the latter for generated questions only.
@@ -90,21 +69,10 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
         """Draw a question of this split."""
         return draw_question(rng, self.config, self.split)
 
-    def read_row(self, raw: Mapping[str, Any]) -> MuSiQueTask:
-        """Read a row of MuSiQue-Ans."""
-        return read_published(raw)
-
-    def prompt(self, task: MuSiQueTask, num_answers: int) -> str:
-        """Return the paragraphs, the question and the tags to fill in."""
-        return question_prompt(task, num_answers)
-
-    def parse(self, text: str) -> MuSiQueAnswer:
-        """Read citations and final answer."""
-        return read_answer(text)
-
-    def evaluate(self, task: MuSiQueTask, answer: MuSiQueAnswer) -> MuSiQueOutcome:
-        """Find the steps that are cited, and compare the final answer with the gold ones."""
-        return judge(task, answer)
+    read_row = staticmethod(read_published)
+    prompt = staticmethod(question_prompt)
+    parse = staticmethod(read_answer)
+    evaluate = staticmethod(judge)
 
     def active(self, task: MuSiQueTask) -> NDArray[np.bool_]:
         """Return which objectives count: all but the steps that the question does not have."""
@@ -113,7 +81,11 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     def outcome_front(self, task: MuSiQueTask) -> Sequence[tuple[MuSiQueOutcome, str]]:
         """Return the outcome of every set of gold paragraphs that can be cited, with the right final answer."""
-        return best_outcomes(task)
+        gold = list(dict.fromkeys(task.support))
+        sizes = range(min(task.max_citations, len(gold)), -1, -1)
+        cited = [paragraphs for size in sizes for paragraphs in combinations(gold, size)]
+        answers = [write_answer(paragraphs, task.answers[0]) for paragraphs in cited]
+        return [(judge(task, read_answer(answer)), answer) for answer in answers]
 
     def fact_grids(self, task: MuSiQueTask) -> Sequence[FactGrid]:
         """Return the outcomes on which objectives must be monotone in hops found, F1 and citations."""

@@ -13,9 +13,9 @@ from itertools import combinations
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from vpo_envs.core import Split
+from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Namer, Range, ascending, split_of_content
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.musique.task import MAX_CITATIONS, MAX_HOPS, Hop, MuSiQueTask, Paragraph
@@ -24,10 +24,8 @@ from vpo_envs.tasks.musique.world import KINDS, OF_KIND, Relation, Thing, asides
 MAX_TRIES = 1000
 
 
-class MuSiQueConfig(BaseModel):
+class MuSiQueConfig(Frozen):
     """How questions are drawn. Pairs are inclusive ranges, drawn uniformly."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hops: Annotated[tuple[int, int], ascending(1, MAX_HOPS)] = Field((2, 4), description="steps of the reasoning")
     paragraphs: int = Field(20, ge=4, le=200, description="paragraphs in all")

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from vpo_envs.core import Task
+from vpo_envs.core import Frozen, Task
 from vpo_envs.text import count_tokens, squad_tokens
 
 MAX_HOPS = 4
 MAX_CITATIONS = 4
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Paragraph(_Frozen):
+class Paragraph(Frozen):
     """One numbered paragraph that an answer may cite."""
 
     number: int = Field(ge=0)
@@ -25,7 +21,7 @@ class Paragraph(_Frozen):
     text: str
 
 
-class Hop(_Frozen):
+class Hop(Frozen):
     """One step of the reasoning."""
 
     question: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,6 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     One JSON object per call, at most 64. Tags inside the thinking are part of the thinking. Two attempts with the same
     calls, in any order, are the same answer, whatever they think.
 
-    ## Observation space
-
-    Text: the prompt.
-
     ## Rewards
 
     With ``mode="paper"`` four objectives, each in [0, 1]:
@@ -70,23 +66,6 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     ``pareto_front()`` is exact: the gold attempt in paper mode, all that the credits can buy in conflict mode.
 
-    ## Starting state
-
-    A random task of the split, a random row of the source, or the one that ``reset(options={"index": i})`` or
-    ``options={"task": task}`` names.
-
-    ## Episode end
-
-    After the one response, or after ``num_answers`` steps with ``answers_as_steps=True``.
-
-    ## Information
-
-    ``info["reward_matrix"]`` (m, d), ``status`` per answer, ``outcomes`` (the facts that the objectives look at).
-
-    ## Version history
-
-    * v0: first version.
-
     Args:
         mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.tools.generator.ToolsConfig``.
@@ -105,9 +84,8 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
             self.objectives = CONFLICT
         super().__init__(mode=mode, **options)
 
-    def read_row(self, raw: Mapping[str, Any]) -> ToolsTask:
-        """Read a row of rlla."""
-        return read_rlla_row(raw)
+    read_row = staticmethod(read_rlla_row)
+    parse = staticmethod(read_attempt)
 
     def generate(self, rng: np.random.Generator) -> ToolsTask:
         """Draw a task of this split."""
@@ -117,10 +95,6 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         """Return the tools, the conversation and the tags to fill in."""
         self._check_mode(task)
         return full_prompt(task, num_answers)
-
-    def parse(self, text: str) -> Attempt:
-        """Read an attempt."""
-        return read_attempt(text)
 
     def evaluate(self, task: ToolsTask, answer: Attempt) -> ToolsOutcome:
         """Compare an attempt with what the task wants."""

@@ -6,19 +6,17 @@ import random
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from vpo_envs.core import Split
+from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.tasks.tools.services import JSON_TYPES, SERVICES, Service, draw_value, say
 from vpo_envs.tasks.tools.task import ToolCall, ToolsTask
 from vpo_envs.tasks.tools.text import PAPER_RULES, ShownTool, instructions
 
 
-class ToolsConfig(BaseModel):
+class ToolsConfig(Frozen):
     """How tasks are drawn. Pairs are inclusive ranges, drawn uniformly."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     requests: Annotated[tuple[int, int], ascending(1, 8)] = Field(
         (1, 3), description="calls that a request needs; conflict mode always has four"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from functools import cached_property
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from vpo_envs.core import Task
+from vpo_envs.core import Frozen, Task
 from vpo_envs.tasks.tools.matching import passages, tokens
 
 MAX_CALLS = 64
@@ -16,12 +16,6 @@ NUM_REQUESTS = 4
 """Number of sub-requests of a task in conflict mode."""
 MAX_DEPTH = 32
 """Maximum nesting depth of a call's arguments."""
-
-
-class Frozen(BaseModel):
-    """A part of a task."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ToolCall(Frozen):
