@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -57,38 +56,26 @@ def settings(runs: Path, name: str, steps: int) -> TrainConfig:
     )
 
 
-def start(config: TrainConfig) -> int:
-    """Start or resume the run in a new process, and return its id."""
+def train(config: TrainConfig) -> None:
+    """Start or resume the run, with its output in a log beside its folder."""
     folder = config.runs_dir / str(config.name)
     log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    pid = os.fork()
-    if pid:
-        os.close(log)
-        return pid
-    status = 1
-    try:
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        train_and_report(Job(config, resume=(folder / "config.json").is_file(), overwrite=False))
-        sys.stdout.flush()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    train_and_report(Job(config, resume=(folder / "config.json").is_file(), overwrite=False))
 
 
-def ended_by(pid: int) -> int:
-    """Wait for a process, and return its exit status, or minus the signal that ended it.
-
-    Raises:
-        SystemExit: It failed without being killed.
-    """
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if code not in (0, -signal.SIGKILL):
-        raise SystemExit(f"a run failed with status {code}: see its .log")
-    return code
+def attempt(config: TrainConfig, kill_after: float | None) -> bool:
+    """Train in a new process, killed after that many seconds; return whether it got to the end before."""
+    process = multiprocessing.get_context("fork").Process(target=train, args=(config,))
+    process.start()
+    if kill_after is not None:
+        process.join(kill_after)
+        process.kill()
+    process.join()
+    if process.exitcode not in (0, -signal.SIGKILL):
+        raise SystemExit(f"a run failed with status {process.exitcode}: see its .log")
+    return process.exitcode == 0
 
 
 def where_killed(folder: Path) -> str:
@@ -125,7 +112,7 @@ def main() -> None:
         runs.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         whole = settings(runs, "whole", chosen.steps)
-        ended_by(start(whole))
+        attempt(whole, None)
         seconds = time.perf_counter() - began
         print(f"uninterrupted: {chosen.steps} steps, {seconds:.1f} s", flush=True)
         kills, compared, different = 0, 0, 0
@@ -133,14 +120,7 @@ def main() -> None:
         while kills < chosen.kills:
             config = settings(runs, f"killed{compared}", chosen.steps)
             of_this_run = 0
-            while True:
-                pid = start(config)
-                if kills < chosen.kills:
-                    time.sleep(rng.uniform(0, seconds))
-                    # Safe even if the process has ended: its id is not reused before it is waited for.
-                    os.kill(pid, signal.SIGKILL)
-                if ended_by(pid) == 0:
-                    break
+            while not attempt(config, rng.uniform(0, seconds) if kills < chosen.kills else None):
                 kills += 1
                 of_this_run += 1
                 places[where_killed(config.runs_dir / str(config.name))] += 1

@@ -216,15 +216,7 @@ def token_operations(shape: Shape, length: int, *, forwards: int, lora: bool = F
 
 
 def update_seconds(
-    shape: Shape,
-    device: Device,
-    gpus: int,
-    shards: int,
-    rollouts: int,
-    response: int,
-    *,
-    forwards: int,
-    lora: bool = False,
+    shape: Shape, device: Device, gpus: int, shards: int, rollouts: int, response: int, *, forwards: int, lora: bool
 ) -> float:
     """Return the time to update on a batch: computing or gathering shards, then summing gradients between groups.
 
@@ -306,7 +298,7 @@ def apart(shape: Shape, device: Device, gpus: int, rollouts: int, response: int)
             continue
         a_replica = max(1.0, rollouts * size / generators)
         generation = streamed_seconds(shape, device, a_replica, room, response, size)
-        update = update_seconds(shape, device, trainers, fitting[0], rollouts, response, forwards=2)
+        update = update_seconds(shape, device, trainers, fitting[0], rollouts, response, forwards=2, lora=False)
         transfer = transfer_seconds(shape, device, size, gpus)
         seconds = max(generation, update) + transfer
         held = min(a_replica, room)

@@ -22,25 +22,19 @@ from vpo_agent.runs.targets import load_policy
 from vpo_agent.serve import RunningServer, serve_in_background
 
 
-class Client:
-    """One connection, kept for all its requests."""
-
-    def __init__(self, server: RunningServer) -> None:
-        self.connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc)
-
-    def ask(self, body: str) -> tuple[str, int]:
-        """Text and number of tokens of one answer."""
-        self.connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-        answer = json.loads(self.connection.getresponse().read())
-        return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
+def ask(connection: http.client.HTTPConnection, body: str) -> tuple[str, int]:
+    """Return the text of one answer and its number of tokens."""
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    answer = json.loads(connection.getresponse().read())
+    return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
 
 
 def measure(server: RunningServer, bodies: list[str], clients: int) -> tuple[list[str], float]:
-    """Texts, and tokens per second; client i takes every ``clients``-th request."""
+    """Return the texts, and tokens per second; client i takes every ``clients``-th request, over one connection."""
 
     def work(first: int) -> list[tuple[str, int]]:
-        client = Client(server)
-        return [client.ask(body) for body in bodies[first::clients]]
+        connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc)
+        return [ask(connection, body) for body in bodies[first::clients]]
 
     start = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
@@ -51,7 +45,6 @@ def measure(server: RunningServer, bodies: list[str], clients: int) -> tuple[lis
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--target", default="tiny-maze", help="what is served, default tiny-maze")
     parser.add_argument("--clients", type=int, default=32, help="default 32")

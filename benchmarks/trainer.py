@@ -41,7 +41,6 @@ WARMUP = 2
 
 def config_of(chosen: argparse.Namespace, folder: str) -> TrainConfig:
     settings = {
-        "env": "vpo/Maze-v0",
         "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
         "model": chosen.model,
         "steps": 10_000,

@@ -75,7 +75,6 @@ def solve(problem: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run every solution, then compare or write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the file, instead of comparing")
     write = parser.parse_args().write

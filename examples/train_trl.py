@@ -24,7 +24,6 @@ PRESETS = {
 
 
 def main() -> None:
-    """Train as the command line says, and print where the model is."""
     trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS, default_preset="embedded"))
     if trainer.is_world_process_zero():
         rows = [row for row in trainer.state.log_history if "rewards/score/mean" in row]

@@ -37,7 +37,6 @@ class ShortRoutes(MazeEnv):
     """The maze with demonstrations that rarely take detours."""
 
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return mostly shortest routes."""
         return [self.write_answer(task, route) for route in random_routes(task, rng, num_answers, detours=DETOURS)]
 
 
@@ -51,7 +50,6 @@ def vocabulary() -> list[str]:
 
 
 def main() -> None:
-    """Train and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder to save the model in")
     parser.add_argument("--steps", type=int, default=600, help="optimizer steps (default: %(default)s)")

@@ -219,7 +219,9 @@ class TRLAdapter:
         rewards, valid = np.concatenate(all_rewards), np.concatenate(all_valid)
         in_groups = rewards.reshape(len(groups), group, *rewards.shape[1:])
         valid_in_groups = valid.reshape(len(groups), group)
-        result = self.estimator.estimate(in_groups, valid_in_groups, groups, self._weights(groups, step))
+        # Prompts that state weights are those of the data set, whatever the step.
+        weights = self.estimator.weights(groups, 0 if self.estimator.in_prompt else step)
+        result = self.estimator.estimate(in_groups, valid_in_groups, groups, weights)
         self._check_mean(result.advantages)
         pools = [
             diversity(matrices[kept].reshape(-1, env.reward_dim))
@@ -254,10 +256,6 @@ class TRLAdapter:
         return token_credit(self.tokenizer, ids, mask, credit).to(ids.device)
 
     # Details -------------------------------------------------------------------------------------------------------
-
-    def _weights(self, tasks: list[Any], step: int) -> NDArray[np.float32] | None:
-        """Return the weights of each prompt; the data set states those of step 0, so they stay the same."""
-        return self.estimator.weights(tasks, 0 if self.estimator.in_prompt else step)
 
     def _check_mean(self, of_groups: Tensor) -> None:
         if (means := of_groups.double().mean(1).abs()).max() > MEAN_TOLERANCE:

@@ -188,7 +188,6 @@ def centre(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> tup
 
 
 def _check_options(chosen: Estimator, options: dict[str, object]) -> None:
-    """Raise ValueError for an option that the estimator does not have."""
     parameters = inspect.signature(chosen.function).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return

@@ -117,7 +117,6 @@ def _checked_weights(weights: Tensor, active: Tensor, work: torch.dtype) -> Tens
 
 
 def _check_non_negative(name: str, values: Tensor) -> None:
-    """Raise ValueError unless all values are finite and at least 0."""
     bad = values[~(values.isfinite() & (values >= 0))]
     if bad.numel():
         raise ValueError(f"{name} must be finite and not negative; got {bad[0].item():.6g}")
@@ -146,5 +145,4 @@ def _boolean(name: str, values: Tensor | None, shape: tuple[int, int], axes: str
 
 
 def _first(flags: Tensor) -> int:
-    """Return the index of the first True."""
     return int(flags.nonzero()[0, 0])

@@ -75,19 +75,15 @@ def draw_weights(
         shifts = _hash(streams, num_objectives)
         bits = _sobol_bits(num_weights, num_objectives) ^ shifts[:, None, :]
     uniforms = (bits.astype(np.float64) + 0.5) * 2.0**-_BITS
-    return _dirichlet(uniforms, float(alpha), None if mask is None else mask[:, None, :])
+    return _dirichlet(uniforms, float(alpha), mask[:, None, :])
 
 
-def _dirichlet(uniforms: NDArray[np.float64], alpha: float, mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+def _dirichlet(uniforms: NDArray[np.float64], alpha: float, mask: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Map uniforms (P, K, d) to Dirichlet weights: gamma quantiles, normalised over the active objectives."""
     if alpha == 1.0:
-        gammas = -np.log(uniforms)
-        if mask is not None:
-            gammas = np.where(mask, gammas, 0.0)
+        gammas = np.where(mask, -np.log(uniforms), 0.0)
     else:
-        logs = _log_gamma_quantile(uniforms, alpha)
-        if mask is not None:
-            logs = np.where(mask, logs, -np.inf)
+        logs = np.where(mask, _log_gamma_quantile(uniforms, alpha), -np.inf)
         # Relative to the largest, so that no row underflows to all zeros, however small alpha is.
         gammas = np.exp(logs - logs.max(axis=-1, keepdims=True))
     weights: NDArray[np.float32] = (gammas / gammas.sum(axis=-1, keepdims=True)).astype(np.float32)
@@ -154,7 +150,6 @@ def _as_uint64(values: NDArray[Any] | Sequence[int]) -> NDArray[np.uint64]:
 
 
 def _check(num_objectives: int, num_weights: int, alpha: float, sampler: str) -> None:
-    """Raise ValueError for a setting outside its range."""
     if num_objectives < 1:
         raise ValueError(f"num_objectives must be at least 1; got {num_objectives}")
     if num_weights < 1:
@@ -171,11 +166,9 @@ def _check(num_objectives: int, num_weights: int, alpha: float, sampler: str) ->
         )
 
 
-def _check_active(active: NDArray[np.bool_] | None, num_prompts: int, num_objectives: int) -> NDArray[np.bool_] | None:
-    """Return the mask (P, d) as booleans, or None; raise ValueError if a prompt has no active objective."""
-    if active is None:
-        return None
-    mask = np.asarray(active, dtype=bool)
+def _check_active(active: NDArray[np.bool_] | None, num_prompts: int, num_objectives: int) -> NDArray[np.bool_]:
+    """Return the mask (P, d) as booleans, all True by default."""
+    mask = np.ones((num_prompts, num_objectives), dtype=bool) if active is None else np.asarray(active, dtype=bool)
     if mask.shape != (num_prompts, num_objectives):
         raise ValueError(
             f"active needs shape ({num_prompts}, {num_objectives}), one row per prompt and one column per objective; "

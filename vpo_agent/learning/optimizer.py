@@ -68,8 +68,7 @@ class MasterAdamW:
         self.adamw.step()
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                if self.masters[name] is not parameter:
-                    parameter.copy_(self.masters[name])
+                parameter.copy_(self.masters[name])
         return norm
 
     def state(self) -> dict[str, Tensor]:
