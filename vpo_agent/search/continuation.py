@@ -47,6 +47,7 @@ class Continuer:
         with torch.no_grad():
             self._prompts = policy.cached_model.read(ids, mask)
 
+    @torch.no_grad()
     def finish(
         self,
         prompts: Sequence[int],
@@ -80,16 +81,12 @@ class Continuer:
             rows.append(Row(limit, uniforms, self.temperature, stop=self.policy.closing_tag(closing)))
         for first in range(0, len(rows), self.most_rows):
             part = slice(first, first + self.most_rows)
-            self._finish(prompts[part], beginnings[part], rows[part])
+            which, source = prompts[part], self._prompts
+            begun = any(beginnings[part])
+            decoder = self.policy.decoder(share_prompts=not begun)
+            if begun:
+                source = self.policy.cached_model.extend(source, which, beginnings[part])
+                which = range(len(which))
+            decoder.join(source, which, rows[part])
+            decoder.run()
         return [row.tokens for row in rows]
-
-    @torch.no_grad()
-    def _finish(self, which: Sequence[int], beginnings: Sequence[Sequence[int]], rows: Sequence[Row]) -> None:
-        begun = any(beginnings)
-        decoder = self.policy.decoder(share_prompts=not begun)
-        if begun:
-            prompts = self.policy.cached_model.extend(self._prompts, which, beginnings)
-            decoder.join(prompts, range(len(rows)), rows)
-        else:
-            decoder.join(self._prompts, which, rows)
-        decoder.run()

@@ -24,8 +24,6 @@ from vpo_agent.serve.protocol import ChatRequest, CompletionRequest, RequestErro
 
 DRAINED_BODIES = 32
 """A body over the limit is read to its end, up to this many times the limit, so that its sender reads the error."""
-CLIENT_LEFT = RequestError(499, "the client left")
-"""Nobody reads it."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,8 @@ def make_app(engine: Engine, name: str, limits: Limits) -> Starlette:
         Route("/v1/completions", partial(server.answer, CompletionRequest), methods=["POST"]),
         Route("/v1/chat/completions", partial(server.answer, ChatRequest), methods=["POST"]),
     ]
-    return Starlette(
-        routes=routes, exception_handlers=dict.fromkeys((HTTPException, Busy, Stopped, Exception), _refused)
-    )
+    handled = (HTTPException, Busy, Stopped, Exception)
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(handled, _refused))
 
 
 class _Server:
@@ -135,7 +132,7 @@ class _Server:
             message = f"the body did not arrive within {self._limits.body_seconds:g} seconds"
             raise RequestError(408, message, code="timeout") from None
         except ClientDisconnect:
-            raise CLIENT_LEFT from None
+            raise RequestError(499, "the client left") from None
         if size > limit:
             raise RequestError(413, f"the body is larger than the {limit:,} bytes that are read")
         return bytes(body)
@@ -194,7 +191,7 @@ async def _disconnected(request: Request, events: asyncio.Queue[Piece | Exceptio
     """Wait until the client leaves, and say so among the events."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    events.put_nowait(CLIENT_LEFT)
+    events.put_nowait(RequestError(499, "the client left"))
 
 
 async def _stream(

@@ -132,7 +132,8 @@ def listening(host: str, port: int) -> socket.socket:
         raise ValueError(f"cannot listen on {host!r}: {getattr(error, 'strerror', None) or error}") from None
     try:
         # From now on connections wait for the server to start.
-        return socket.create_server(address, family=family)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         raise ValueError(f"cannot listen on {host}:{port}: {reason}; choose another --port or --host") from None

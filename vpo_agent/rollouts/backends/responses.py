@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,8 +11,29 @@ from torch import Tensor
 from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import SampleRequest, Samples
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs.text import answer_tags
+
+
+class EngineSampler(Sampler):
+    """Samples from a policy by an engine with a loop of its own."""
+
+    def __init__(self, policy: LMPolicy) -> None:
+        self.policy = policy
+
+    def _sample(self, request: SampleRequest) -> Samples:
+        ids, mask = self.policy.encode_prompts(request.prompts)
+        self.policy.check_length(ids.shape[1], request.max_new_tokens)
+        rows = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
+        with generators_kept():
+            tokens, log_probs = self._generate(rows, request)
+        return to_samples(self.policy, (ids, mask), tokens, log_probs, request)
+
+    @abstractmethod
+    def _generate(
+        self, prompts: list[list[int]], request: SampleRequest
+    ) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[float]]]:
+        """The tokens of all responses, those to a prompt adjacent, and the log-probabilities of these tokens."""
 
 
 def to_samples(
@@ -25,13 +47,6 @@ def to_samples(
 
     A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
     one with neither is truncated.
-
-    Args:
-        policy: Its tokenizer decodes.
-        prompts: Prompt tokens and their mask from :meth:`LMPolicy.encode_prompts`.
-        tokens: B responses of at least one token each, in the order of their prompts.
-        log_probs: The log-probability of each of those tokens.
-        request: The request that they answer.
     """
     stop = policy.closing_tag(answer_tags(request.num_answers)[-1][1])
     ends = [_end(row, policy.ending_ids, stop) for row in tokens]
@@ -43,11 +58,6 @@ def to_samples(
         request.temperature,
         policy.tokenizer,
     )
-
-
-def prompt_rows(prompt_ids: Tensor, prompt_mask: Tensor) -> list[list[int]]:
-    """The tokens of each prompt without padding."""
-    return [ids[mask].tolist() for ids, mask in zip(prompt_ids.cpu(), prompt_mask.cpu(), strict=True)]
 
 
 @contextmanager

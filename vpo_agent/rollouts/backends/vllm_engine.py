@@ -9,7 +9,7 @@ has not run with any release of vLLM yet.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from torch import Tensor
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import find_bundled
-from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
-from vpo_agent.rollouts.backends.responses import generators_kept, prompt_rows, to_samples
+from vpo_agent.policy.samples import SampleRequest
+from vpo_agent.rollouts.backends.responses import EngineSampler, generators_kept
 from vpo_envs.text import answer_tags
 
 
-class VLLMSampler(Sampler):
+class VLLMSampler(EngineSampler):
     """Samples from a policy by vLLM.
 
     Each call loads the policy's weights first and puts the engine to sleep afterwards, so that the update can use the
@@ -41,7 +41,7 @@ class VLLMSampler(Sampler):
     def __init__(self, policy: LMPolicy, model: str, *, gpu_memory_utilization: float) -> None:
         # In a separate process the engine would receive pickled weights.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        self.policy = policy
+        super().__init__(policy)
         with generators_kept():
             try:
                 from vllm import LLM
@@ -62,45 +62,39 @@ class VLLMSampler(Sampler):
                 reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
                 raise ValueError(f"vLLM does not start ({reason[0]}): take --backend native") from error
 
-    def _sample(self, request: SampleRequest) -> Samples:
+    def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
         from vllm import SamplingParams
 
-        encoded = self.policy.encode_prompts(request.prompts)
-        self.policy.check_length(encoded[0].shape[1], request.max_new_tokens)
-        rows = [row for row in prompt_rows(*encoded) for _ in range(request.rollouts)]
         closing = answer_tags(request.num_answers)[-1][1]
-        settings = [
-            SamplingParams(
-                n=1,
-                temperature=request.temperature,
-                top_p=1.0,
-                top_k=0,
-                max_tokens=request.max_new_tokens,
-                stop=[closing],
-                include_stop_str_in_output=True,
-                stop_token_ids=self.policy.ending_ids,
-                # Only the log-probability of the sampled token.
-                logprobs=0,
-                seed=row_seed,
-            )
-            for row_seed in _row_seeds(request.seed, request.places, request.rollouts)
-        ]
-        with generators_kept():
-            self._wake()
-            try:
-                outputs = self._llm.generate([{"prompt_token_ids": row} for row in rows], settings, use_tqdm=False)
-            finally:
-                self._llm.sleep(level=2)
+        rows, settings = [], []
+        for prompt, place in zip(prompts, request.places, strict=True):
+            for row in range(place * request.rollouts, (place + 1) * request.rollouts):
+                rows.append({"prompt_token_ids": prompt})
+                settings.append(
+                    SamplingParams(
+                        temperature=request.temperature,
+                        top_p=1.0,
+                        top_k=0,
+                        max_tokens=request.max_new_tokens,
+                        stop=[closing],
+                        include_stop_str_in_output=True,
+                        stop_token_ids=self.policy.ending_ids,
+                        # Only the log-probability of the sampled token.
+                        logprobs=0,
+                        seed=int(np.random.SeedSequence([*request.seed, row]).generate_state(1)[0]),
+                    )
+                )
+        self._wake()
+        try:
+            outputs = self._llm.generate(rows, settings, use_tqdm=False)
+        finally:
+            self._llm.sleep(level=2)
         responses = [output.outputs[0] for output in outputs]
         if len(responses) != len(rows) or any(not one.token_ids or one.logprobs is None for one in responses):
             raise BackendFailed("vLLM gave no tokens or log-probabilities for a prompt: take --backend native")
-        return to_samples(
-            self.policy,
-            encoded,
-            [list(one.token_ids) for one in responses],
-            [[at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)] for one in responses],
-            request,
-        )
+        return [list(one.token_ids) for one in responses], [
+            [at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)] for one in responses
+        ]
 
     def _wake(self) -> None:
         """Load the current weights into the engine, then allocate its cache."""
@@ -132,12 +126,3 @@ def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                     continue
                 seen.add(id(weight))
                 yield (f"{prefix}.{name}" if prefix else name), weight.detach()
-
-
-def _row_seeds(seed: Sequence[int], places: Sequence[int], rollouts: int) -> list[int]:
-    """A seed per row, keyed by ``seed`` and the row's place."""
-    return [
-        int(np.random.SeedSequence([*seed, place * rollouts + rollout]).generate_state(1, np.uint32)[0])
-        for place in places
-        for rollout in range(rollouts)
-    ]
