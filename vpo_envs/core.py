@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
@@ -49,7 +49,7 @@ def check_whole(name: str, value: object, least: int, below: int | None = None) 
     Raises:
         ValueError: It is not an integer (``True`` and ``"3"`` are not), or it is out of range.
     """
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least or (below is not None and value >= below):  # type: ignore[operator]  # an integer
         bounds = f"of at least {least}" if below is None else f"from {least} to {below - 1}"
         raise ValueError(f"{name} must be an integer {bounds}, got {value!r}")
@@ -311,15 +311,15 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
 
     # Optional hooks ------------------------------------------------------------------------------------------------
 
-    def canonical(self, task: TaskT, answer: AnswerT) -> AnswerT:
-        """Return ``answer`` without the parts that cannot matter for ``task``; what is then equal is a duplicate."""
+    def canonical(self, answer: AnswerT, outcome: OutcomeT) -> AnswerT:
+        """Return ``answer`` without the parts that did not affect its outcome; what is then equal is a duplicate."""
         return answer
 
     def evaluate_many(self, pairs: Sequence[tuple[TaskT, AnswerT]]) -> Sequence[OutcomeT | Failure]:
         """Evaluate a batch of answers; override it to evaluate them in parallel.
 
         Args:
-            pairs: Tasks with parsed answers; an answer occurs once for each response that holds it.
+            pairs: Tasks with parsed answers; no pair occurs twice.
 
         Returns:
             For each pair its outcome, or the exception that :meth:`evaluate` raises for it.
@@ -406,7 +406,8 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
         Returns:
             Reward vectors, statuses and outcomes, one for each answer; the outcome is ``None`` if there is none.
         """
-        return self._score([(task, answers, set() if seen is None else seen)])
+        seen = set() if seen is None else seen
+        return self._score(task, answers, seen, self._evaluator([(task, answers, seen)]))
 
     def score_batch(
         self, tasks: Sequence[TaskT], responses: Sequence[str], num_answers: int | None = None
@@ -428,57 +429,83 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
             raise ValueError(f"score_batch needs one task per response, got {len(tasks)} and {len(responses)}")
         m = self.num_answers if num_answers is None else num_answers
         check_whole("num_answers", m, 1)
+        asked = zip(tasks, responses, strict=True)
+        evaluate = self._evaluator((task, split_answers(text, m), set()) for task, text in asked)
         vectors: list[tuple[float, ...]] = []
         statuses: list[Status] = []
-        # Response by response keeps few objects alive, which spares garbage collections, unless a batch has a use.
-        size = 1 if type(self).evaluate_many is VectorTextEnv.evaluate_many else max(1, len(tasks))
-        for first in range(0, len(tasks), size):
-            part = slice(first, first + size)
-            scored = self._score(
-                [(task, split_answers(text, m), set()) for task, text in zip(tasks[part], responses[part], strict=True)]
-            )
+        for task, text in zip(tasks, responses, strict=True):
+            scored = self._score(task, split_answers(text, m), set(), evaluate)
             vectors += scored[0]
             statuses += scored[1]
         shape = (len(tasks), m)
         rewards = np.array(vectors, dtype=np.float32).reshape(*shape, self.reward_dim)
-        return RewardBatch(rewards, np.array(statuses, dtype=np.int8).reshape(shape))
+        # An array made from members of an enumeration takes ten times as long as one made from their bytes.
+        return RewardBatch(rewards, np.frombuffer(bytearray(statuses), dtype=np.int8).reshape(shape))
+
+    def _evaluator(
+        self, responses: Iterable[tuple[TaskT, Sequence[str | None], set[AnswerT]]]
+    ) -> Callable[[TaskT, AnswerT], OutcomeT]:
+        """Return what evaluates the answers: ``evaluate``, or a look-up in what ``evaluate_many`` returns for all."""
+        if type(self).evaluate_many is VectorTextEnv.evaluate_many:
+            return self.evaluate
+        pairs: dict[tuple[int, AnswerT], tuple[TaskT, AnswerT]] = {}
+
+        def collect(task: TaskT, answer: AnswerT) -> OutcomeT:
+            pairs[id(task), answer] = task, answer
+            raise ScorerFailure("not evaluated yet")
+
+        for task, answers, seen in responses:
+            self._score(task, answers, set(seen), collect)
+        found = dict(zip(pairs, self.evaluate_many(list(pairs.values())) if pairs else (), strict=True))
+
+        def look_up(task: TaskT, answer: AnswerT) -> OutcomeT:
+            outcome = found[id(task), answer]
+            if isinstance(outcome, FAILURES):
+                raise outcome
+            return outcome
+
+        return look_up
 
     def _score(
-        self, responses: Sequence[tuple[TaskT, Sequence[str | None], set[AnswerT]]]
+        self,
+        task: TaskT,
+        answers: Sequence[str | None],
+        seen: set[AnswerT],
+        evaluate: Callable[[TaskT, AnswerT], OutcomeT],
     ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | None]]:
+        zero = (0.0,) * len(self.objectives)
+        vectors: list[tuple[float, ...]] = []
         statuses: list[Status] = []
-        pairs: list[tuple[TaskT, AnswerT]] = []
-        places: list[int] = []
-        for task, answers, seen in responses:
-            for text in answers:
-                status = Status.OK
-                if text is None:
-                    status = Status.MISSING
-                else:
-                    try:
-                        answer = self.canonical(task, self.parse(text))
-                    except Unparsable:
-                        status = Status.UNPARSABLE
+        outcomes: list[OutcomeT | None] = []
+        parse, reward_vector = self.parse, self.reward_vector
+        ok = Status.OK
+        canonical = None if type(self).canonical is VectorTextEnv.canonical else self.canonical
+        for text in answers:
+            vector, status, outcome = zero, ok, None
+            if text is None:
+                status = Status.MISSING
+            else:
+                try:
+                    answer = parse(text)
+                    if answer in seen:
+                        status = Status.DUPLICATE
                     else:
-                        if answer in seen:
-                            status = Status.DUPLICATE
-                        else:
-                            seen.add(answer)
-                            places.append(len(statuses))
-                            pairs.append((task, answer))
-                statuses.append(status)
-        vectors = [(0.0,) * len(self.objectives)] * len(statuses)
-        outcomes: list[OutcomeT | None] = [None] * len(statuses)
-        for place, outcome in zip(places, self.evaluate_many(pairs) if pairs else (), strict=True):
-            try:
-                if isinstance(outcome, FAILURES):
-                    raise outcome
-                outcomes[place] = outcome
-                vectors[place] = self.reward_vector(outcome)
-            except ScorerFailure:  # an objective may call a scorer as well
-                statuses[place] = Status.INVALID
-            except AnswerTimeout:
-                statuses[place] = Status.TIMED_OUT
+                        seen.add(answer)
+                        outcome = evaluate(task, answer)
+                        vector = reward_vector(outcome)
+                        if canonical is not None and (shortest := canonical(answer, outcome)) != answer:
+                            if shortest in seen:
+                                vector, status, outcome = zero, Status.DUPLICATE, None
+                            seen.add(shortest)
+                except Unparsable:
+                    status = Status.UNPARSABLE
+                except ScorerFailure:
+                    status = Status.INVALID
+                except AnswerTimeout:
+                    status = Status.TIMED_OUT
+            vectors.append(vector)
+            statuses.append(status)
+            outcomes.append(outcome)
         return vectors, statuses, outcomes
 
     def pareto_front(self, gamma: float = 1.0, *, task: TaskT | None = None) -> list[NDArray[np.float32]]:

@@ -35,9 +35,9 @@ def answer_spans(response: str, num_answers: int) -> list[tuple[int, int] | None
     """Return start and end of each answer in ``response``, tags included; ``None`` for a missing answer."""
     spans: list[tuple[int, int] | None] = []
     for opening, closing in answer_tags(num_answers):
-        start = response.rfind(opening, 0, max(0, response.rfind(closing)))
-        end = response.find(closing, start + len(opening)) + len(closing)
-        spans.append(None if start < 0 else (start, end))
+        last = response.rfind(closing)
+        start = response.rfind(opening, 0, last) if last > 0 else -1
+        spans.append(None if start < 0 else (start, response.find(closing, start + len(opening)) + len(closing)))
     return spans
 
 

@@ -151,15 +151,12 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         return outcome
 
     def evaluate_many(self, pairs: Sequence[tuple[CodeTask, str]]) -> list[CodeOutcome | Failure]:
-        """Run the distinct programs, up to ``workers`` of them at a time."""
-        distinct = {(id(task), source): (task, source) for task, source in pairs}
-        pool = ThreadPoolExecutor(min(self.workers, len(distinct)), thread_name_prefix="sandbox")
+        """Run the programs, up to ``workers`` of them at a time."""
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
         try:
-            ran = pool.map(lambda pair: self.try_evaluate(*pair), distinct.values())
-            found = dict(zip(distinct, ran, strict=True))
+            return list(pool.map(lambda pair: self.try_evaluate(*pair), pairs))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-        return [found[id(task), source] for task, source in pairs]
 
     def active(self, task: CodeTask) -> NDArray[np.bool_]:
         """Return one active objective for each test of the problem."""

@@ -14,7 +14,7 @@ from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.maze.demonstrations import random_routes
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, MazeConfig, draw_maze
-from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, fact_grid, until_exit, walk
+from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
 
@@ -107,9 +107,9 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
 
     parse = staticmethod(read_route)
 
-    def canonical(self, task: MazeTask, answer: str) -> str:
+    def canonical(self, answer: str, outcome: MazeOutcome) -> str:
         """Return the route up to the exit, where the walk ends."""
-        return until_exit(task, answer)
+        return answer[: outcome.steps] if outcome.reached_exit else answer
 
     def evaluate(self, task: MazeTask, answer: str) -> MazeOutcome:
         """Walk the route."""

@@ -140,17 +140,6 @@ def walk(task: MazeTask, route: str) -> MazeOutcome:
     )
 
 
-def until_exit(task: MazeTask, route: str) -> str:
-    """Return the moves of ``route`` that the walk takes: up to the exit, and within the budget."""
-    board = task.board
-    cell, goal, after = board.start, board.exit, board.after
-    for step, move in enumerate(route[: task.budget]):
-        cell = after[move][cell]
-        if cell == goal:
-            return route[: step + 1]
-    return route
-
-
 def cells_along(task: MazeTask, route: str) -> list[int]:
     """Return the cells of the walk along ``route``, the start first."""
     board = task.board
