@@ -39,6 +39,10 @@ Evaluated = Annotated[T, "evaluated"]
 """A setting of the task, the seed or the evaluation: runs that differ in nothing else are of one method."""
 
 
+def _setting(default: Any, description: str, **bounds: Any) -> Any:
+    return Field(default, description=description, **bounds)
+
+
 class _Group(BaseModel):
     # Without infinities a config survives JSON, which has none.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
@@ -47,117 +51,105 @@ class _Group(BaseModel):
 class Run(_Group):
     """the task, the model, and where the run is stored"""
 
-    env: Evaluated[str] = Field("vpo/Maze-v0", description="id of a registered environment, or MODULE:ID")
-    env_kwargs: Evaluated[dict[str, Any]] = Field(
-        default_factory=dict, description="arguments of the environment, as JSON"
+    env: Evaluated[str] = _setting("vpo/Maze-v0", "id of a registered environment, or MODULE:ID")
+    env_kwargs: Evaluated[dict[str, Any]] = _setting({}, "arguments of the environment, as JSON")
+    imports: Incidental[list[str]] = _setting([], "modules or .py files that register environments of your own")
+    model: str = _setting("tiny-maze", "Hugging Face causal LM by name or folder, or tiny-maze, the bundled one")
+    seed: Evaluated[int] = _setting(0, "seeds weights and sampling; the tasks stay the same", ge=0)
+    steps: Resumable[int] = _setting(200, "training steps, each one batch of rollouts", ge=1)
+    name: Incidental[str | None] = _setting(
+        None, "name of the run's folder; made from task, method, seed and time by default"
     )
-    imports: Incidental[list[str]] = Field(
-        default_factory=list, description="modules or .py files that register environments of your own"
-    )
-    model: str = Field(
-        "tiny-maze", description="Hugging Face causal LM by name or folder, or tiny-maze, the bundled one"
-    )
-    seed: Evaluated[int] = Field(0, ge=0, description="seeds weights and sampling; the tasks stay the same")
-    steps: Resumable[int] = Field(200, ge=1, description="training steps, each one batch of rollouts")
-    name: Incidental[str | None] = Field(
-        None, description="name of the run's folder; made from task, method, seed and time by default"
-    )
-    runs_dir: Incidental[Path] = Field(DEFAULT_RUNS_DIR, description="folder of all runs")
-    checkpoint_every: Incidental[int] = Field(50, ge=1, description="steps between checkpoints")
-    keep_checkpoints: Incidental[int] = Field(2, ge=1, description="number of newest checkpoints to keep")
-    tracker: Incidental[Literal["none", "wandb", "trackio"]] = Field(
-        "none", description="also log to wandb or trackio (install it first); none: files and TensorBoard only"
+    runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs")
+    checkpoint_every: Incidental[int] = _setting(50, "steps between checkpoints", ge=1)
+    keep_checkpoints: Incidental[int] = _setting(2, "number of newest checkpoints to keep", ge=1)
+    tracker: Incidental[Literal["none", "wandb", "trackio"]] = _setting(
+        "none", "also log to wandb or trackio (install it first); none: files and TensorBoard only"
     )
 
 
 class Method(_Group):
     """how rollouts are scored"""
 
-    method: str = Field("vpo", description=f"estimator: {', '.join(available_estimators())}")
-    method_options: dict[str, Any] = Field(default_factory=dict, description="options of the estimator, by name")
-    num_answers: int | None = Field(
-        None, ge=1, description=f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1"
+    method: str = _setting("vpo", f"estimator: {', '.join(available_estimators())}")
+    method_options: dict[str, Any] = _setting({}, "options of the estimator, by name")
+    num_answers: int | None = _setting(
+        None, f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1", ge=1
     )
-    num_weights: int = Field(128, ge=1, description="weight vectors per prompt, K; a power of two for sobol")
-    alpha: float = Field(1.0, gt=0, description="Dirichlet concentration of the weights")
-    weight_sampler: WeightSampler = Field("sobol", description="how weights are drawn: sobol, or iid as in the paper")
-    scalar_weights: list[float] | None = Field(
-        None, description="fixed weights of the scalar reward, one per objective; the task's own by default"
+    num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two for sobol", ge=1)
+    alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
+    weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, or iid as in the paper")
+    scalar_weights: list[float] | None = _setting(
+        None, "fixed weights of the scalar reward, one per objective; the task's own by default"
     )
 
 
 class Sampling(_Group):
     """the rollouts of a training step"""
 
-    prompts_per_step: int = Field(16, ge=1, description="prompts in a batch, P")
-    rollouts_per_prompt: int = Field(8, ge=1, description="rollouts of each prompt, G")
-    max_new_tokens: int = Field(1024, ge=1, description="length limit of a response, in tokens")
-    temperature: float = Field(1.0, gt=0, description="sampling temperature in training")
+    prompts_per_step: int = _setting(16, "prompts in a batch, P", ge=1)
+    rollouts_per_prompt: int = _setting(8, "rollouts of each prompt, G", ge=1)
+    max_new_tokens: int = _setting(1024, "length limit of a response, in tokens", ge=1)
+    temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
 
 
 class Optimisation(_Group):
     """the gradient steps on a batch of rollouts"""
 
-    learning_rate: float = Field(1e-6, gt=0, description="AdamW's learning rate, constant after the warm-up")
-    warmup_steps: int = Field(0, ge=0, description="steps over which the learning rate rises from zero")
-    adam_beta2: float = Field(0.999, gt=0, lt=1, description="AdamW's second decay rate")
-    weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay")
-    max_grad_norm: float = Field(1.0, gt=0, description="norm to which gradients are clipped")
-    minibatch_prompts: int | None = Field(None, ge=1, description="prompts per optimizer step; all of a batch if none")
-    epochs: int = Field(1, ge=1, description="passes over each batch")
-    clip_low: float = Field(0.2, ge=0, le=1, description="the probability ratio is clipped below at 1 minus this")
-    clip_high: float = Field(0.2, ge=0, description="the probability ratio is clipped above at 1 plus this")
-    kl_coef: float = Field(
-        1e-3, ge=0, description="weight of the KL penalty to the initial model; 0 loads no second model"
+    learning_rate: float = _setting(1e-6, "AdamW's learning rate, constant after the warm-up", gt=0)
+    warmup_steps: int = _setting(0, "steps over which the learning rate rises from zero", ge=0)
+    adam_beta2: float = _setting(0.999, "AdamW's second decay rate", gt=0, lt=1)
+    weight_decay: float = _setting(0.01, "AdamW's decoupled weight decay", ge=0)
+    max_grad_norm: float = _setting(1.0, "norm to which gradients are clipped", gt=0)
+    minibatch_prompts: int | None = _setting(None, "prompts per optimizer step; all of a batch if none", ge=1)
+    epochs: int = _setting(1, "passes over each batch", ge=1)
+    clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this", ge=0, le=1)
+    clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this", ge=0)
+    kl_coef: float = _setting(1e-3, "weight of the KL penalty to the initial model; 0 loads no second model", ge=0)
+    kl_estimator: KLEstimator = _setting("k3", "k1, k2 or k3 (low variance)")
+    aggregation: Aggregation = _setting("token_mean", "token_mean, sequence_mean or fixed_length")
+    importance_cap: float | None = _setting(
+        None, "cap on the trainer-to-sampler probability ratio that weights each token; none: off", gt=0
     )
-    kl_estimator: KLEstimator = Field("k3", description="k1, k2 or k3 (low variance)")
-    aggregation: Aggregation = Field("token_mean", description="token_mean, sequence_mean or fixed_length")
-    importance_cap: float | None = Field(
-        None, gt=0, description="cap on the trainer-to-sampler probability ratio that weights each token; none: off"
-    )
-    lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters; 0 trains every weight")
+    lora_rank: int = _setting(0, "rank of LoRA adapters; 0 trains every weight", ge=0)
 
 
 class Evaluation(_Group):
     """the held-out prompts before, during and after training"""
 
-    eval_split: Evaluated[Literal["validation", "test"]] = Field(
-        "test", description="split of the table before and after training"
+    eval_split: Evaluated[Literal["validation", "test"]] = _setting(
+        "test", "split of the table before and after training"
     )
-    eval_prompts: Evaluated[int] = Field(100, ge=2, description="prompts of that table")
-    eval_answers: Evaluated[int] = Field(
-        30, ge=1, description="answers sampled per prompt, rounded up to whole rollouts"
-    )
-    eval_temperature: Evaluated[float] = Field(1.0, gt=0, description="sampling temperature in evaluation")
-    eval_every: Incidental[int] = Field(
-        0, ge=0, description="steps between evaluations on validation prompts; 0: never"
-    )
-    eval_every_prompts: Evaluated[int] = Field(32, ge=2, description="prompts of an evaluation during training")
+    eval_prompts: Evaluated[int] = _setting(100, "prompts of that table", ge=2)
+    eval_answers: Evaluated[int] = _setting(30, "answers sampled per prompt, rounded up to whole rollouts", ge=1)
+    eval_temperature: Evaluated[float] = _setting(1.0, "sampling temperature in evaluation", gt=0)
+    eval_every: Incidental[int] = _setting(0, "steps between evaluations on validation prompts; 0: never", ge=0)
+    eval_every_prompts: Evaluated[int] = _setting(32, "prompts of an evaluation during training", ge=2)
 
 
 class Hardware(_Group):
     """devices, memory and worker processes"""
 
-    device: Incidental[str] = Field("auto", description="auto, cpu, cuda or cuda:0")
-    dtype: str = Field("auto", description="auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
-    gradient_checkpointing: Incidental[bool] = Field(
-        False, description="recompute activations in the backward pass to save memory"
+    device: Incidental[str] = _setting("auto", "auto, cpu, cuda or cuda:0")
+    dtype: str = _setting("auto", "auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
+    gradient_checkpointing: Incidental[bool] = _setting(
+        False, "recompute activations in the backward pass to save memory"
     )
-    microbatch_prompts: Incidental[int | Literal["auto"]] = Field(
-        "auto", description="prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
+    microbatch_prompts: Incidental[int | Literal["auto"]] = _setting(
+        "auto", "prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
     )
-    sample_batch: Incidental[int] = Field(1024, ge=1, description="responses sampled at the same time, at most")
-    backend: Evaluated[Backend] = Field(
-        "native", description="sampling engine: native, continuous (of transformers) or vllm (install it first)"
+    sample_batch: Incidental[int] = _setting(1024, "responses sampled at the same time, at most", ge=1)
+    backend: Evaluated[Backend] = _setting(
+        "native", "sampling engine: native, continuous (of transformers) or vllm (install it first)"
     )
-    gpu_memory_utilization: Incidental[float] = Field(
-        0.5, gt=0, le=1, description="share of the GPU's memory that vllm takes while it samples"
+    gpu_memory_utilization: Incidental[float] = _setting(
+        0.5, "share of the GPU's memory that vllm takes while it samples", gt=0, le=1
     )
-    scorer_pool: Incidental[ScorerPool] = Field(
-        "none", description="where answers are scored: none (in this process), threads, processes or ray"
+    scorer_pool: Incidental[ScorerPool] = _setting(
+        "none", "where answers are scored: none (in this process), threads, processes or ray"
     )
-    scorer_workers: Incidental[int | None] = Field(
-        None, ge=1, description="workers of that pool; about one per processor by default"
+    scorer_workers: Incidental[int | None] = _setting(
+        None, "workers of that pool; about one per processor by default", ge=1
     )
 
     @field_validator("microbatch_prompts", mode="before")
@@ -258,11 +250,7 @@ def usual_answers(method: str) -> int:
 
 
 def check_room(num_answers: int, max_new_tokens: int) -> None:
-    """Check that a response has at least one token per answer.
-
-    Raises:
-        ValueError: It has not.
-    """
+    """Raise ValueError unless a response has at least one token per answer."""
     if num_answers > max_new_tokens:
         raise ValueError(
             f"{num_answers} answers do not fit into a response of max_new_tokens={max_new_tokens}: ask for fewer "
@@ -298,13 +286,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read settings from a YAML, TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
 
     A line on standard error says where the file is that of a run of an earlier version, or holds settings that no
-    longer exist, which are left out.
-
-    Returns:
-        The settings by name.
-
-    Raises:
-        ValueError: No such file, not readable, or an unknown setting.
+    longer exist, which are left out. A file that cannot be read or an unknown setting is a ValueError.
     """
     values = read_values(path)
     settings = flat_settings(values)
@@ -351,11 +333,7 @@ _YamlLoader.add_implicit_resolver(
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Return what a YAML, TOML or JSON file holds, by name.
-
-    Raises:
-        ValueError: No such file, or not readable.
-    """
+    """Return what a YAML, TOML or JSON file holds, by name; ValueError if it cannot be read."""
     kind = path.suffix.lstrip(".").lower()
     try:
         text = path.read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.interrupts import Interrupts
-from vpo_agent.runs.progress import Progress
+from vpo_agent.runs.progress import progress_bar, show_step
 from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
 from vpo_envs import VectorTextEnv
 from vpo_envs.registration import import_modules
@@ -135,15 +135,15 @@ class Trainer:
             ValueError: The scorer's workers do not start, or a prompt is too long for the model.
         """
         config = self.config
-        progress = Progress(config.method, config.steps, self.step)
-        with progress, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts:
+        bar = progress_bar(config.method, config.steps, self.step)
+        with bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts.handled():
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
             try:
                 while self.step < config.steps:
                     row = self.train_step()
                     log.write(row)
-                    progress.show(row, bad=self._bad_in_a_row > 0)
+                    show_step(bar, row, bad=self._bad_in_a_row > 0)
                     if self._bad_in_a_row >= MAX_BAD_STEPS:
                         raise self._diverged()
                     if config.eval_every and self.step % config.eval_every == 0:

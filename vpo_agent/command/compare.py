@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from vpo_envs.command.parser import add_import_option, at_least
-
-if TYPE_CHECKING:
-    from vpo_envs.command.parser import Commands
+from vpo_envs.command.parser import Commands, add_import_option, at_least
 
 
 def add_parser(commands: Commands) -> None:
@@ -24,12 +20,7 @@ def add_parser(commands: Commands) -> None:
     add("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, vpo eval's, or a pool.npz")
     add("--out", type=Path, default=Path("comparison"), help="output folder (default: comparison)")
     add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
-    add(
-        "--baseline",
-        default="vpo",
-        metavar="LABEL",
-        help="label to compare with (default: vpo, or the first)",
-    )
+    add("--baseline", default="vpo", metavar="LABEL", help="label to compare with (default: vpo, or the first)")
     add("--k", type=at_least(1), help="largest k (default: all answers of the smallest pool)")
     add("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
     add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")

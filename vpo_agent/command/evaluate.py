@@ -6,24 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_envs.command.parser import ENV_KWARGS_HELP, add_import_option, at_least, json_object
+from vpo_envs.command.parser import ENV_KWARGS_HELP, Commands, add_import_option, at_least, json_object
 
 if TYPE_CHECKING:
-    from vpo_envs.command.parser import Commands
+    from vpo_agent.pareto.pool import Pool
 
-OF_SAMPLING = (
-    "env",
-    "env_kwargs",
-    "checkpoint",
-    "prompts",
-    "split",
-    "temperature",
-    "num_answers",
-    "max_new_tokens",
-    "seed",
-    "device",
-    "sample_batch",
-)
+OF_A_POOL = ("target", "k", "threshold", "pairs", "examples", "out", "imports", "run")
+"""Arguments that a saved pool takes as well; all others are about sampling."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -36,11 +25,7 @@ def add_parser(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("target", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
-    add(
-        "--k",
-        type=at_least(1),
-        help="answers per prompt, and the largest k shown (default: 30; of a saved pool, all)",
-    )
+    add("--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; of a saved pool, all)")
     add("--prompts", type=at_least(2), metavar="N", help="number of prompts (default: 200)")
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
     add("--env-kwargs", type=json_object, metavar="JSON", help=f"{ENV_KWARGS_HELP}, over those of the run")
@@ -48,12 +33,7 @@ def add_parser(commands: Commands) -> None:
     add("--checkpoint", metavar="STEP", help="step of a run's checkpoint, or initial (default: the newest)")
     add("--temperature", type=float, metavar="T", help="sampling temperature (default: the run's, or 1)")
     add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout (default: the run's, or 1)")
-    add(
-        "--max-new-tokens",
-        type=at_least(1),
-        metavar="N",
-        help="longest response (default: the run's, or 1024)",
-    )
+    add("--max-new-tokens", type=at_least(1), metavar="N", help="longest response (default: the run's, or 1024)")
     add("--seed", type=at_least(0), metavar="N", help="seed of the sampling (default: the run's, or 0)")
     add("--device", help="auto, cpu, cuda or cuda:0")
     add(
@@ -72,45 +52,25 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate and report."""
-    target = Path(arguments.target)
-    if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
-        raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
-    if target.suffix == ".npz" or target.is_file():
-        from vpo_agent.pareto.pool import Pool
-
-        for name in OF_SAMPLING:
-            if getattr(arguments, name) is not None:
-                option = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{str(target)!r} is a saved pool, sampled already: leave {option} out")
-        _report(arguments, Pool.load(target), arguments.out or target.with_name(f"{target.stem}_eval"))
-    else:
-        _sample_and_report(arguments, target)
-
-
-def _sample_and_report(arguments: argparse.Namespace, target: Path) -> None:
-    from vpo_agent.config import is_run
-    from vpo_agent.report.folder import check_folder
-    from vpo_agent.report.sampling import DEFAULTS, sample_model, sample_run
-
-    options = {name: getattr(arguments, name) for name in (*OF_SAMPLING, "k", "pairs")}
-    given = {name: value for name, value in options.items() if value is not None}
-    if arguments.out is not None:
-        check_folder(arguments.out, "eval.json")
-    if is_run(target):
-        pool = sample_run(target, given)
-        out = target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
-    else:
-        pool = sample_model(arguments.target, given)
-        task = str(pool.source["env"]).rsplit("/", 1)[-1].split("-")[0].lower()
-        out = Path("runs") / f"eval_{task}_{Path(arguments.target).name}"
-    arguments.k = arguments.k or min(DEFAULTS["k"], pool.rewards.shape[1] * pool.rewards.shape[2])
-    _report(arguments, pool, arguments.out or out)
-
-
-def _report(arguments: argparse.Namespace, pool: Any, out: Path) -> None:
     from vpo_agent.report.evaluation import evaluate_pool
     from vpo_agent.report.figures import read_pairs
 
+    target = Path(arguments.target)
+    if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
+        raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    if target.suffix == ".npz" or target.is_file():
+        from vpo_agent.pareto.pool import Pool
+
+        for name in given:
+            if name not in OF_A_POOL:
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{str(target)!r} is a saved pool, sampled already: leave {option} out")
+        pool, usual_out = Pool.load(target), target.with_name(f"{target.stem}_eval")
+    else:
+        sampling = {name: value for name, value in given.items() if name not in OF_A_POOL or name in ("k", "pairs")}
+        pool, usual_out = _sample(arguments, target, sampling)
+    out = arguments.out or usual_out
     text = evaluate_pool(
         pool,
         out,
@@ -122,3 +82,22 @@ def _report(arguments: argparse.Namespace, pool: Any, out: Path) -> None:
     )
     print(text)
     print(f"{out}/ holds pool.npz, eval.json, eval.md and the figures")
+
+
+def _sample(arguments: argparse.Namespace, target: Path, sampling: dict[str, Any]) -> tuple[Pool, Path]:
+    """Return a pool sampled from a run or model, and the usual folder of its report."""
+    from vpo_agent.config import is_run
+    from vpo_agent.report.folder import check_folder
+    from vpo_agent.report.sampling import DEFAULTS, sample_model, sample_run
+
+    if arguments.out is not None:
+        check_folder(arguments.out, "eval.json")
+    if is_run(target):
+        pool = sample_run(target, sampling)
+        out = target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
+    else:
+        pool = sample_model(arguments.target, sampling)
+        task = str(pool.source["env"]).rsplit("/", 1)[-1].split("-")[0].lower()
+        out = Path("runs") / f"eval_{task}_{Path(arguments.target).name}"
+    arguments.k = arguments.k or min(DEFAULTS["k"], pool.rewards.shape[1] * pool.rewards.shape[2])
+    return pool, out

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vpo_envs.command.parser import (
     ENV_KWARGS_HELP,
+    Commands,
     add_import_option,
     at_least,
     json_list,
     json_object,
     named_value,
 )
-
-if TYPE_CHECKING:
-    from vpo_envs.command.parser import Commands
 
 
 def add_parser(commands: Commands) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.command.presets import MAZE
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job
-from vpo_agent.libraries import check_libraries
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.summary import summarise
+from vpo_agent.report.figures import draw_curves
+from vpo_agent.report.learning_curves import plot_learning_curves
+from vpo_agent.report.methods import Method
+from vpo_agent.report.tables import change_rows, change_table
+from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.trainer import Trainer
 from vpo_envs.text import format_answers
-
-if TYPE_CHECKING:
-    from vpo_agent.pareto.pool import Pool
-    from vpo_agent.trainer import Trainer
 
 
 def train_and_report(job: Job) -> str:
@@ -28,17 +31,6 @@ def train_and_report(job: Job) -> str:
     Returns:
         The table, in Markdown.
     """
-    # Checked before the imports below, which fail with messages of their own where a library is too old.
-    check_libraries()
-    from vpo_agent.pareto.summary import summarise
-    from vpo_agent.report.figures import draw_curves
-    from vpo_agent.report.learning_curves import plot_learning_curves
-    from vpo_agent.report.methods import Method
-    from vpo_agent.report.tables import change_rows, change_table
-    from vpo_agent.runs.checkpoints import write_text_atomically
-    from vpo_agent.runs.run_folder import read_metrics
-    from vpo_agent.trainer import Trainer
-
     started = time.perf_counter()
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)
     config, folder = trainer.config, trainer.folder
@@ -106,8 +98,6 @@ def _warnings(trainer: Trainer) -> list[str]:
 
 def _pool_from_before(trainer: Trainer) -> Pool:
     """Return the pool of the initial model: the saved one or, if that is missing or damaged, a new sample."""
-    from vpo_agent.pareto.pool import Pool
-
     try:
         return Pool.load(trainer.folder.path / "pool_before.npz")
     except ValueError as error:

@@ -9,15 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.config import (
-    CONFIG_FILE,
-    DEFAULT_RUNS_DIR,
-    GROUPS,
-    Job,
-    TrainConfig,
-    make_config,
-    read_config,
-)
+from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_agent.errors import RunStopped
 from vpo_envs.command.parser import (
     USER_ERRORS,

@@ -27,7 +27,7 @@ _SMOKE = {
     "max_new_tokens": 16,
     "eval_prompts": 2,
 }
-_SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16}
+_SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16, "eval_temperature": 0.7, "eval_every": 25}
 _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 
 MAZE: Presets = {
@@ -50,10 +50,7 @@ MAZE: Presets = {
         "env_kwargs": {"preset": "conflict"},
         "model": "Qwen/Qwen3-0.6B",
         **_SMALLER,
-        "steps": 200,
         "max_new_tokens": 512,
-        "eval_temperature": 0.7,
-        "eval_every": 25,
     },
     "paper": {**_PAPER, "env": "vpo/Maze-v0", "env_kwargs": {"preset": "paper"}, "model": "Qwen/Qwen3-4B"},
 }
@@ -94,16 +91,7 @@ MUSIQUE: Presets = {
     },
 }
 
-_TOOLS = {
-    "env": "vpo/Tools-v0",
-    "model": "Qwen/Qwen3-1.7B",
-    **_SMALLER,
-    "steps": 200,
-    "max_new_tokens": 1024,
-    "eval_temperature": 0.7,
-    "eval_every": 25,
-    "microbatch_prompts": 2,
-}
+_TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}
 TOOLS: Presets = {"builtin": _TOOLS, "conflict": {**_TOOLS, **_CONFLICT}, "paper": {**_TOOLS, **_PAPER}}
 
 _TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}

@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from vpo_envs.command.parser import add_import_option
-
-if TYPE_CHECKING:
-    from vpo_envs.command.parser import Commands
+from vpo_envs.command.parser import Commands, add_import_option
 
 
 def add_parser(commands: Commands) -> None:

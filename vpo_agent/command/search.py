@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.presets import MAZE
-from vpo_envs.command.parser import ENV_KWARGS_HELP, add_import_option, at_least, json_object
+from vpo_envs.command.parser import ENV_KWARGS_HELP, Commands, add_import_option, at_least, json_object
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
-    from vpo_envs.command.parser import Commands
 
 OF_THE_JOB = ("method", "split", "iterations", "seed", "temperature", "variation", "start", "offspring")
 """Options that a search job takes as they are."""
@@ -101,14 +100,11 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
     """Return the environment, answers per response and length limit of a target."""
     from vpo_agent.config import is_run, read_run_config
 
-    if is_run(Path(target).expanduser()):
-        config = read_run_config(Path(target).expanduser())
-        return {
-            "env": config.env,
-            "env_kwargs": config.env_kwargs,
-            "num_answers": config.answers_per_rollout,
-            "max_new_tokens": config.max_new_tokens,
-        }
+    folder = Path(target).expanduser()
+    if is_run(folder):
+        config = read_run_config(folder)
+        settings = config.model_dump(include={"env", "env_kwargs", "max_new_tokens"})
+        return {**settings, "num_answers": config.answers_per_rollout}
     tiny = target == "tiny-maze" and chosen.env is None
     if chosen.env is None and not tiny:
         raise ValueError(f"{target!r} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")

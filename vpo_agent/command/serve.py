@@ -7,11 +7,10 @@ import ipaddress
 import sys
 from typing import TYPE_CHECKING
 
-from vpo_envs.command.parser import at_least
+from vpo_envs.command.parser import Commands, at_least
 
 if TYPE_CHECKING:
     from vpo_agent.serve import RunningServer
-    from vpo_envs.command.parser import Commands
 
 
 def add_parser(commands: Commands) -> None:

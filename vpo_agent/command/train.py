@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING
 
 from vpo_agent.command import presets
-
-if TYPE_CHECKING:
-    from vpo_envs.command.parser import Commands
+from vpo_envs.command.parser import Commands
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 

@@ -6,12 +6,13 @@ import contextlib
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 
 class Interrupts:
-    """A context manager that delays Ctrl-C while :attr:`held`; a second Ctrl-C interrupts at once.
+    """Delays Ctrl-C in the block of :meth:`handled` while :attr:`held`; a second Ctrl-C interrupts at once.
 
     It works in the main thread, where Python handles signals. A process that ignores SIGINT, such as one that a shell
     started in the background, keeps ignoring it.
@@ -24,32 +25,26 @@ class Interrupts:
         self._former: Any = None
 
     def release(self) -> None:
-        """Stop delaying interrupts.
-
-        Raises:
-            KeyboardInterrupt: One was waiting.
-        """
+        """Stop delaying interrupts, and raise the one that was waiting."""
         self.held = False
         if self._waiting:
             self._waiting = False
             raise KeyboardInterrupt
 
-    def __enter__(self) -> Interrupts:
-        """Replace the signal handler."""
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle SIGINT in a block of code."""
         self.held = self._waiting = False
         former = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and callable(former):
-            self._former = former
-            signal.signal(signal.SIGINT, self._handle)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Restore the signal handler."""
-        if self._former is not None:
-            signal.signal(signal.SIGINT, self._former)
-            self._former = None
+        if threading.current_thread() is not threading.main_thread() or not callable(former):
+            yield
+            return
+        self._former = former
+        signal.signal(signal.SIGINT, self._handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, former)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self.held or self._waiting:

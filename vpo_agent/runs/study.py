@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config, read_values
 from vpo_agent.runs.checkpoints import write_text_atomically
@@ -22,20 +22,16 @@ from vpo_agent.runs.run_folder import changed_settings
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 
 
-class Arm(BaseModel):
+class Arm(BaseModel, frozen=True, extra="forbid"):
     """One of the compared variants: settings over the shared ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of folders")
     seeds: list[int] | None = Field(None, description="seeds of this arm, if not those of the study")
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
 
 
-class Study(BaseModel):
+class Study(BaseModel, frozen=True, extra="forbid"):
     """The contents of a study file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[\w.+-]+$", description="name of the study's folder in runs_dir")
     seeds: list[int] = Field(min_length=1, description="seeds of every arm")
@@ -95,15 +91,8 @@ def runs_of(
 ) -> list[StudyRun]:
     """Return the runs of a study, seed by seed, so that an interrupted study has all arms for its first seeds.
 
-    Args:
-        study: The study.
-        runs_dir: Parent of the study's folder.
-        seeds: Seeds of every arm; ``None``: those of the file.
-        labels: Arms to run; ``None``: all.
-        imports: Modules that register environments, over those of the settings.
-
-    Raises:
-        ValueError: An unknown label or a bad setting.
+    ``seeds`` of every arm and ``labels`` of the arms to run are those of the file where ``None``. ``imports`` are
+    modules that register environments, over those of the settings. An unknown label or a bad setting is a ValueError.
     """
     known = [arm.label for arm in study.arms]
     for label in labels or ():
@@ -122,16 +111,11 @@ def runs_of(
             decided["imports"] = [*settings.get("imports", []), *imports]
             config = make_config({**settings, **decided}, f"arm {arm.label!r}")
             found.append(StudyRun(arm.label, seed, config))
-    order = {label: place for place, label in enumerate(known)}
-    return sorted(found, key=lambda run: (run.seed, order[run.label]))
+    return sorted(found, key=lambda run: run.seed)
 
 
 def check_finished(runs: Sequence[StudyRun]) -> None:
-    """Check that existing runs have the settings of the study.
-
-    Raises:
-        ValueError: One has other settings.
-    """
+    """Raise ValueError if a run that exists has other settings than the study."""
     for run in runs:
         path = run.folder / CONFIG_FILE
         if not path.is_file():
@@ -147,12 +131,8 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
 def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
     """Do all runs that are not finished, each in its own process; those that have begun are resumed.
 
-    Args:
-        runs: The runs.
-        processes: Number of runs at the same time. They share the cores unless ``OMP_NUM_THREADS`` is set.
-
-    Returns:
-        The runs that failed; their output is in ``<run>.log`` beside their folders.
+    Up to ``processes`` run at the same time, and share the cores unless ``OMP_NUM_THREADS`` is set. Returns the runs
+    that failed; their output is in ``<run>.log`` beside their folders.
     """
     waiting = [run for run in runs if not run.finished]
     threads = max(1, (os.cpu_count() or 1) // processes)

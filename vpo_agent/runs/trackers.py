@@ -8,33 +8,18 @@ import secrets
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from vpo_agent.config import TrainConfig
 from vpo_agent.libraries import check_libraries
 from vpo_agent.runs.checkpoints import write_text_atomically
 
-TRACKERS = ("wandb", "trackio")
 PROJECT = "vpo-gym"
 """Project of the runs; for Weights & Biases the environment variable ``WANDB_PROJECT`` may name another."""
 
 
-class Tracker(Protocol):
-    """Receives the rows of a run."""
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Add the values of a step, by names such as ``train/loss``."""
-
-    def close(self, *, failed: bool) -> None:
-        """End the run; ``failed`` if an error ended it."""
-
-
 def check_tracker(name: Literal["none", "wandb", "trackio"]) -> None:
-    """Check that a tracker is installed in a supported version.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Raise ValueError unless a tracker is installed in a supported version."""
     if name == "none":
         return
     if find_spec(name) is None:
@@ -43,48 +28,40 @@ def check_tracker(name: Literal["none", "wandb", "trackio"]) -> None:
 
 
 def open_tracker(config: TrainConfig, folder: Path) -> Tracker | None:
-    """Start or continue a run at the tracker of the settings; ``None`` if they name none.
+    """Start or continue a run at the tracker of the settings; ``None`` if they name none."""
+    return None if config.tracker == "none" else Tracker(config, folder)
 
-    The run's id is stored in the run folder, so that a resumed run continues in the same place.
+
+class Tracker:
+    """A run at Weights & Biases or trackio, which receives the rows of a run.
+
+    The tracker's id of the run is stored in the run folder, so that a resumed run continues in the same place.
     """
-    if config.tracker == "none":
-        return None
-    known = folder / "tracker.json"
-    if not known.is_file():
-        write_text_atomically(known, json.dumps({"id": secrets.token_hex(4)}) + "\n")
-    run_id: str = json.loads(known.read_text(encoding="utf-8"))["id"]
-    settings = json.loads(config.model_dump_json(exclude={"runs_dir"}))
-    return (_Wandb if config.tracker == "wandb" else _Trackio)(folder, run_id, settings)
 
+    def __init__(self, config: TrainConfig, folder: Path) -> None:
+        known = folder / "tracker.json"
+        if not known.is_file():
+            write_text_atomically(known, json.dumps({"id": secrets.token_hex(4)}) + "\n")
+        run_id: str = json.loads(known.read_text(encoding="utf-8"))["id"]
+        about = {"config": json.loads(config.model_dump_json(exclude={"runs_dir"})), "resume": "allow"}
+        self._run: Any
+        self._takes_exit_code = config.tracker == "wandb"
+        if config.tracker == "wandb":
+            import wandb
 
-class _Wandb:
-    """A run at Weights & Biases; ``WANDB_MODE=offline`` keeps it in the run folder."""
+            # WANDB_MODE=offline keeps the run in its folder.
+            project = os.environ.get("WANDB_PROJECT", PROJECT)
+            self._run = wandb.init(project=project, name=folder.name, id=run_id, dir=str(folder), **about)
+        else:
+            import trackio
 
-    def __init__(self, folder: Path, run_id: str, settings: dict[str, Any]) -> None:
-        import wandb
-
-        project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self._run = wandb.init(
-            project=project, name=folder.name, id=run_id, dir=str(folder), config=settings, resume="allow"
-        )
+            # Its store tells runs apart by name, hence the id in the name.
+            self._run = trackio.init(project=PROJECT, name=f"{folder.name}-{run_id}", **about)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
+        """Add the values of a step, by names such as ``train/loss``."""
         self._run.log(dict(values), step=step)
 
     def close(self, *, failed: bool) -> None:
-        self._run.finish(exit_code=int(failed))
-
-
-class _Trackio:
-    """A run in trackio's local store, which tells runs apart by name, hence the id in the name."""
-
-    def __init__(self, folder: Path, run_id: str, settings: dict[str, Any]) -> None:
-        import trackio
-
-        self._run = trackio.init(project=PROJECT, name=f"{folder.name}-{run_id}", config=settings, resume="allow")
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self, *, failed: bool) -> None:
-        self._run.finish()
+        """End the run; ``failed`` if an error ended it."""
+        self._run.finish(**({"exit_code": int(failed)} if self._takes_exit_code else {}))
