@@ -28,15 +28,7 @@ class BackendFailed(RunStopped):
 
 @contextmanager
 def memory_for(what: str, advice: str) -> Iterator[None]:
-    """Turn an out-of-memory error of the device into one sentence; a context manager or decorator.
-
-    Args:
-        what: What needs the memory.
-        advice: How to need less.
-
-    Raises:
-        OutOfMemory: The device is out of memory. Other errors pass.
-    """
+    """Turn an out-of-memory error of the device into one sentence; a context manager or decorator."""
     import torch  # slow to import, and the errors alone do not need it
 
     try:

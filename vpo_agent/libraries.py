@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -17,10 +18,8 @@ def library_versions() -> dict[str, str]:
     """Return the installed versions, by library."""
     found = {"python": platform.python_version()}
     for name in _RECORDED:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
@@ -53,7 +52,8 @@ def check_libraries(*extras: str) -> None:
         needed_by = [extra for extra in ("", *extras) if marker is None or marker.evaluate({"extra": extra})]
         if not needed_by:
             continue
-        advice = f"pip install '{requirement.name}{requirement.specifier}'"
+        needed = f"{requirement.name}{requirement.specifier}"
+        advice = f"pip install '{needed}'"
         try:
             found = version(requirement.name)
         except PackageNotFoundError:
@@ -61,5 +61,4 @@ def check_libraries(*extras: str) -> None:
                 continue
             raise ValueError(f"vpo-gym needs {requirement.name}, which is not installed: {advice}") from None
         if not requirement.specifier.contains(found, prereleases=True):
-            needed = f"{requirement.name}{requirement.specifier}"
             raise ValueError(f"vpo-gym needs {needed}, but version {found} is installed: {advice}")

@@ -49,8 +49,9 @@ def parse_job(
     Raises:
         ValueError: A bad setting, in one sentence.
     """
-    usual = presets[default_preset or next(iter(presets))]
-    parser = _make_parser(program, description, presets, usual)
+    default = default_preset or next(iter(presets))
+    usual = presets[default]
+    parser = _make_parser(program, description, presets, default)
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         options = [option for action in parser._actions for option in action.option_strings]
@@ -94,9 +95,7 @@ def run(main: Callable[[], None]) -> None:
         raise SystemExit(status)
 
 
-def _make_parser(
-    program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]
-) -> Parser:
+def _make_parser(program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: str) -> Parser:
     parser = Parser(
         prog=program,
         usage="%(prog)s [--preset NAME] [--config FILE] [--resume | --overwrite] [--SETTING VALUE ...]",
@@ -104,11 +103,10 @@ def _make_parser(
         formatter_class=_HelpFormatter,
         allow_abbrev=False,
     )
-    default_name = next(name for name, preset in presets.items() if preset is usual)
     parser.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"settings to start from: {', '.join(presets)} (default:{_NO_BREAK}{default_name}, unless --env or "
+        help=f"settings to start from: {', '.join(presets)} (default:{_NO_BREAK}{usual}, unless --env or "
         "--config names another environment)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML, TOML or JSON settings, over the preset's")
@@ -120,7 +118,7 @@ def _make_parser(
             if name == "imports":
                 add_import_option(section)
                 continue
-            default = usual.get(name, field.get_default(call_default_factory=True))
+            default = presets[usual].get(name, field.get_default(call_default_factory=True))
             help_text = f"{field.description} (default:{_NO_BREAK}{_shown(default)})".replace("%", "%%")
             option, annotation = "--" + name.replace("_", "-"), str(field.annotation)
             if name == "method_options":

@@ -73,22 +73,19 @@ def save_checkpoint(
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints in ``folder``, oldest first, without incomplete ones; damage is not checked."""
-    found = {
-        int(path.name.removeprefix("step_")): path
-        for path in folder.glob("step_*")
-        if path.name.removeprefix("step_").isdecimal() and path.is_dir()
-    }
-    return [found[step] for step in sorted(found)]
+    found = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal() and path.is_dir()]
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step in the name of a checkpoint."""
+    return int(checkpoint.name.removeprefix("step_"))
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
-    """Find the newest intact checkpoint, and name damaged ones on standard error.
+    """Return the newest intact checkpoint, ``None`` without any, and the damaged ones that are newer.
 
-    Returns:
-        The checkpoint, ``None`` if there is none at all, and the damaged ones that are newer.
-
-    Raises:
-        ValueError: All checkpoints are damaged; the error names each.
+    Damaged ones are named on standard error. It is a ValueError if all are damaged.
     """
     found = checkpoints(folder)[::-1]
     reasons: list[str] = []
@@ -112,13 +109,10 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
 
 
 def check_checkpoint(checkpoint: Path) -> bool:
-    """Compare the files of a checkpoint with its manifest; other files are ignored.
-
-    Returns:
-        Whether there is a manifest; checkpoints of format 1 have none.
+    """Return whether a checkpoint has a manifest, which those of format 1 lack; other files are ignored.
 
     Raises:
-        DamagedCheckpoint: A file is missing, was changed, or cannot be read.
+        DamagedCheckpoint: A file of the manifest is missing, was changed, or cannot be read.
     """
     try:
         if not (checkpoint / MANIFEST).is_file():
@@ -147,15 +141,10 @@ def set_aside(damaged: list[Path]) -> None:
 
 
 def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
-    """Restore the optimizer and the global random generators.
+    """Restore the optimizer and the global random generators, and return the saved ``state``, with ``step``.
 
-    A line on standard error says whether the libraries have changed since.
-
-    Returns:
-        The saved ``state``, with ``step``. The weights are read by ``LMPolicy.from_pretrained``.
-
-    Raises:
-        ValueError: The checkpoint cannot be read, or belongs to another model.
+    The weights are read by ``LMPolicy.from_pretrained``. A line on standard error says whether the libraries have
+    changed since. It is a ValueError if the checkpoint cannot be read, or belongs to another model.
     """
     changed: list[str] = []
     try:

@@ -47,9 +47,8 @@ class RunFolder:
     def open(cls, config: TrainConfig, *, resume: bool, overwrite: bool) -> RunFolder:
         """Choose the folder, and check that it may be used; a run in it stays locked as long as this object lives.
 
-        Raises:
-            ValueError: The folder already holds a run, or none to resume, or one with other settings or in use by
-                another process; or the tracker is not installed.
+        It is a ValueError if the folder already holds a run, or none to resume, or one with other settings or in use
+        by another process; or if the tracker is not installed.
         """
         check_tracker(config.tracker)
         name = config.name
@@ -61,7 +60,8 @@ class RunFolder:
         folder = cls(config.runs_dir / name, config, overwrite=overwrite)
         saved = folder.path / CONFIG_FILE
         if saved.is_file():
-            folder._take_lock()
+            with folder._writing():
+                folder._lock = RunLock.take(folder.path)
         if resume:
             if not saved.is_file():
                 raise ValueError(f"there is no run to resume in {str(folder.path)!r}")
@@ -73,15 +73,13 @@ class RunFolder:
     def start(self, step: int) -> None:
         """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
 
-        Those rows are written again; a line on standard error says so if they are all rows of the run.
-
-        Raises:
-            ValueError: The folder cannot be written, or another process is writing it or has done so since.
+        Those rows are written again; a line on standard error says so if they are all rows of the run. It is a
+        ValueError if the folder cannot be written, or if another process is writing it or has done so since.
         """
-        try:
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             if self._lock is None:
-                self._take_lock()
+                self._lock = RunLock.take(self.path)
                 self._check_unused()
             if self._overwrite:
                 self._delete_all_but_config()
@@ -97,8 +95,6 @@ class RunFolder:
                 )
             for path in (self.metrics, self.timings):
                 write_text_atomically(path, _rows_until(path, step))
-        except OSError as error:
-            raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
@@ -107,14 +103,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
-        """Turn errors of a full disk into one sentence.
-
-        Args:
-            last: Returns the checkpoint to name in it; ``None``: the newest in ``checkpoints/``.
-
-        Raises:
-            DiskFull: The disk is full. Other errors pass.
-        """
+        """Turn errors of a full disk into a DiskFull, which names ``last()`` or the newest checkpoint."""
         outer = threading.excepthook
 
         def hook(thrown: threading.ExceptHookArgs) -> None:
@@ -138,20 +127,14 @@ class RunFolder:
             threading.excepthook = outer
 
     def check_settings(self, saved: Mapping[str, Any], what: str) -> None:
-        """Check that this run may continue ``what``, a run or checkpoint with the settings ``saved``.
-
-        Raises:
-            ValueError: A setting differs that a resumed run may not change.
-        """
+        """Raise ValueError unless this run may continue ``what``, a run or checkpoint with the settings ``saved``."""
         for name, before, now in changed_settings(saved, self.config):
             if name not in MAY_CHANGE_ON_RESUME:
-                raise ValueError(
-                    f"{what} has {name}={before!r}, not {now!r}: "
-                    "resume it with its own settings, or start another --name"
-                )
+                way_out = "resume it with its own settings, or start another --name"
+                raise ValueError(f"{what} has {name}={before!r}, not {now!r}: {way_out}")
 
     def _check_unused(self) -> None:
-        """Check that a new run may use the folder."""
+        """Raise ValueError unless a new run may use the folder."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{str(self.path)!r} is a file, not a folder: choose another --name")
         if not self.path.exists() or {path.name for path in self.path.iterdir()} <= _NO_RUN_YET:
@@ -166,9 +149,10 @@ class RunFolder:
                 "it, or another --name"
             )
 
-    def _take_lock(self) -> None:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            self._lock = RunLock.take(self.path)
+            yield
         except OSError as error:
             raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
@@ -201,7 +185,11 @@ class MetricsWriter:
     def write(self, row: Mapping[str, Any]) -> None:
         """Add one row, which has ``kind`` and ``step``; numbers that are not finite become null, as JSON lacks them."""
         place = {"kind": row["kind"], "step": row["step"]}
-        finite = {name: None if _is_not_finite(value) else value for name, value in row.items() if name not in place}
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+            if name not in place
+        }
         timings = {name: value for name, value in finite.items() if is_timing(name)}
         metrics = {name: value for name, value in finite.items() if name not in timings}
         for file, values in ((self._metrics, metrics), (self._timings, timings)):
@@ -260,10 +248,6 @@ def _with_its_module(config: TrainConfig) -> TrainConfig:
 def is_timing(name: str) -> bool:
     """Whether a column is a timing, and so differs between equal runs."""
     return name.startswith("seconds_") or name.endswith("_per_second")
-
-
-def _is_not_finite(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _rows_until(path: Path, step: int) -> str:

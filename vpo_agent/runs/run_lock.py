@@ -30,12 +30,7 @@ class RunLock:
 
     @classmethod
     def take(cls, folder: Path) -> RunLock:
-        """Lock an existing folder.
-
-        Raises:
-            ValueError: Another process holds the lock.
-            OSError: The lock file cannot be written.
-        """
+        """Lock an existing folder; ValueError if another process has locked it, OSError if it cannot be written."""
         folder = folder.resolve()
         held = cls._held.get(folder)
         if held is not None:

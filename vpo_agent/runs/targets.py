@@ -8,7 +8,7 @@ from pathlib import Path
 from envs_data.models import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.config import is_run
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.runs.checkpoints import checkpoints
+from vpo_agent.runs.checkpoints import checkpoints, step_of
 
 
 def load_policy(target: str, checkpoint: int | None = None, device: str = "auto", dtype: str = "auto") -> LMPolicy:
@@ -28,11 +28,7 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
 
 
 def find_model(target: str, checkpoint: int | None = None) -> str:
-    """Return the folder or Hub name that ``from_pretrained`` reads for a target; arguments as for :func:`load_policy`.
-
-    Raises:
-        ValueError: The run or checkpoint does not exist.
-    """
+    """Return the folder or Hub name that ``from_pretrained`` reads for a target; as for :func:`load_policy`."""
     folder = Path(target).expanduser()
     if is_run(folder):
         return str(_checkpoint_of(folder, checkpoint))
@@ -66,7 +62,7 @@ def models_of(run: Path) -> dict[int, Path]:
 
     Of a run inside TRL, whose checkpoints have a format of their own, only the final model in ``model/`` counts.
     """
-    found = {int(path.name.removeprefix("step_")): path for path in checkpoints(run / "checkpoints")}
+    found = {step_of(path): path for path in checkpoints(run / "checkpoints")}
     state = run / "model" / "state.json"
     if not found and state.is_file():
         found[int(json.loads(state.read_text(encoding="utf-8"))["step"])] = state.parent
