@@ -162,12 +162,7 @@ class Hardware(_Group):
 
 
 GROUPS: dict[str, type[BaseModel]] = {
-    "run": Run,
-    "method": Method,
-    "sampling": Sampling,
-    "optimisation": Optimisation,
-    "evaluation": Evaluation,
-    "hardware": Hardware,
+    group.__name__.lower(): group for group in (Run, Method, Sampling, Optimisation, Evaluation, Hardware)
 }
 
 

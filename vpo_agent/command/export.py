@@ -10,11 +10,14 @@ from vpo_envs.command.parser import (
     ENV_KWARGS_HELP,
     Commands,
     add_import_option,
+    add_method_option,
     at_least,
     json_list,
     json_object,
-    named_value,
 )
+
+OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
+"""Options that the rows take as they are."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -33,15 +36,7 @@ def add_parser(commands: Commands) -> None:
     add("--env-kwargs", type=json_object, metavar="JSON", default={}, help=ENV_KWARGS_HELP)
     add("--model", default="Qwen/Qwen3-4B", help="model in the printed command, default Qwen/Qwen3-4B")
     add("--method", default="vpo", help="a method that scores each rollout by itself, default vpo")
-    add(
-        "--method-option",
-        dest="method_options",
-        action="append",
-        default=[],
-        type=named_value,
-        metavar="NAME=VALUE",
-        help="an option of the method; may be repeated",
-    )
+    add_method_option(verl, "an option of the method; may be repeated")
     add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout; default: the method's usual number")
     add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts, default 4096")
     add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts, default 128")
@@ -66,15 +61,9 @@ def run(chosen: argparse.Namespace) -> None:
     module = None if ":" in chosen.env else registering_module(chosen.env)
     settings = settings_of_rows(
         chosen.env if module is None else f"{module}:{chosen.env}",
-        env_kwargs=chosen.env_kwargs,
         num_answers=chosen.num_answers or usual_answers(chosen.method),
-        method=chosen.method,
         method_options=dict(chosen.method_options),
-        num_weights=chosen.num_weights,
-        alpha=chosen.alpha,
-        weight_sampler=chosen.weight_sampler,
-        scalar_weights=chosen.scalar_weights,
-        seed=chosen.seed,
+        **{name: getattr(chosen, name) for name in OF_THE_ROWS},
     )
     for split, count in (("train", chosen.train), ("validation", chosen.validation)):
         write_parquet(dataset_rows(settings, range(count), split), chosen.out / f"{split}.parquet")

@@ -15,10 +15,10 @@ from vpo_envs.command.parser import (
     USER_ERRORS,
     Parser,
     add_import_option,
+    add_method_option,
     exit_status,
     json_list,
     json_object,
-    named_value,
 )
 from vpo_envs.registration import import_modules
 
@@ -39,15 +39,8 @@ def parse_job(
     where a file or an option names another environment than it. With ``--resume`` and neither ``--preset`` nor
     ``--config``, the resumed run's own ``config.json`` replaces both.
 
-    Args:
-        argv: Arguments; those of the process where ``None``.
-        description: Shown on top of ``--help``.
-        presets: Settings by preset name.
-        default_preset: The preset where none is named; the first one where ``None``.
-        program: How ``--help`` calls the command; the script's name where ``None``.
-
-    Raises:
-        ValueError: A bad setting, in one sentence.
+    ``default_preset`` is the first one where ``None``, and ``program``, as ``--help`` calls the command, the script's
+    name. A bad setting is a ValueError.
     """
     default = default_preset or next(iter(presets))
     usual = presets[default]
@@ -90,8 +83,7 @@ def run(main: Callable[[], None]) -> None:
 
     The exit status is 2 for a bad setting, 1 for a run that diverged or lacked room, 130 for Ctrl-C.
     """
-    status = exit_status(main, (*USER_ERRORS, RunStopped))
-    if status:
+    if status := exit_status(main, (*USER_ERRORS, RunStopped)):
         raise SystemExit(status)
 
 
@@ -122,14 +114,8 @@ def _make_parser(program: str | None, description: str, presets: Mapping[str, Ma
             help_text = f"{field.description} (default:{_NO_BREAK}{_shown(default)})".replace("%", "%%")
             option, annotation = "--" + name.replace("_", "-"), str(field.annotation)
             if name == "method_options":
-                section.add_argument(
-                    "--method-option",
-                    dest=name,
-                    action="append",
-                    type=named_value,
-                    metavar="NAME=VALUE",
-                    help=help_text.replace("options of", "an option of").replace(", by name", "; may be repeated"),
-                )
+                help_text = help_text.replace("options of", "an option of").replace(", by name", "; may be repeated")
+                add_method_option(section, help_text)
             elif field.annotation is bool:  # A switch may stand alone, or with true or false.
                 section.add_argument(option, nargs="?", const="true", metavar="VALUE", help=help_text)
             else:

@@ -70,25 +70,19 @@ CODE: Presets = {
 }
 
 _EUREQA = {**_PAPER, "env": "vpo/EUREQA-v0", "model": "Qwen/Qwen3-8B", "max_new_tokens": 2048}
+_EASY_EUREQA = {"dead_ends": 0, "misfits": 0, "strangers": 0}
 EUREQA: Presets = {
     "paper": _EUREQA,
     "conflict": {**_EUREQA, **_CONFLICT},
-    "smoke": {
-        **_SMOKE,
-        "env": "vpo/EUREQA-v0",
-        "env_kwargs": {"difficulty": {"dead_ends": 0, "misfits": 0, "strangers": 0}},
-    },
+    "smoke": {**_SMOKE, "env": "vpo/EUREQA-v0", "env_kwargs": {"difficulty": _EASY_EUREQA}},
 }
 
 _MUSIQUE = {**_PAPER, "env": "vpo/MuSiQue-v0", "model": "Qwen/Qwen3-1.7B", "max_new_tokens": 1024}
+_EASY_MUSIQUE = {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}
 MUSIQUE: Presets = {
     "paper": _MUSIQUE,
     "conflict": {**_MUSIQUE, **_CONFLICT},
-    "smoke": {
-        **_SMOKE,
-        "env": "vpo/MuSiQue-v0",
-        "env_kwargs": {"difficulty": {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}},
-    },
+    "smoke": {**_SMOKE, "env": "vpo/MuSiQue-v0", "env_kwargs": {"difficulty": _EASY_MUSIQUE}},
 }
 
 _TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}

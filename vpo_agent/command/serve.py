@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import sys
-from typing import TYPE_CHECKING
 
 from vpo_envs.command.parser import Commands, at_least
-
-if TYPE_CHECKING:
-    from vpo_agent.serve import RunningServer
 
 
 def add_parser(commands: Commands) -> None:
@@ -44,14 +40,8 @@ def run(chosen: argparse.Namespace) -> None:
     def say(what: str, where: str) -> None:
         print(f"serving {name} ({what}) on {where}; Ctrl-C stops it", flush=True)
         if not _is_loopback(chosen.host):
-            print(
-                f"warning: --host {chosen.host} lets any machine that reaches this one use the model",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def ready(server: RunningServer) -> None:
-        say(str(policy.device), server.base_url)
+            warning = f"warning: --host {chosen.host} lets any machine that reaches this one use the model"
+            print(warning, file=sys.stderr, flush=True)
 
     # A large model takes minutes to load, but a bad address is known now.
     with listening(chosen.host, chosen.port) as listener:
@@ -65,7 +55,14 @@ def run(chosen: argparse.Namespace) -> None:
         start_vllm(command, chosen.device)
     limits = Limits(rows=chosen.rows, waiting=chosen.waiting, max_tokens=chosen.max_tokens)
     policy = load_policy(chosen.target, chosen.checkpoint, chosen.device, chosen.dtype)
-    serve(policy, name=name, host=chosen.host, port=chosen.port, limits=limits, ready=ready)
+    serve(
+        policy,
+        name=name,
+        host=chosen.host,
+        port=chosen.port,
+        limits=limits,
+        ready=lambda server: say(str(policy.device), server.base_url),
+    )
 
 
 def _is_loopback(host: str) -> bool:

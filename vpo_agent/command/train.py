@@ -27,12 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def train_script(description: str, choices: presets.Presets) -> None:
-    """Be a whole training script: read the command line, train, report, and exit.
-
-    Args:
-        description: Shown on top of ``--help``.
-        choices: The presets of the script, the default one first.
-    """
+    """Be a whole training script with these presets, the default one first: read the command line, train, report."""
     from vpo_agent.command.options import run as run_script
 
     run_script(partial(train, None, description, choices))

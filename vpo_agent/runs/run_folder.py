@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from safetensors import SafetensorError
@@ -208,12 +207,9 @@ class MetricsWriter:
         os.fsync(self._timings.fileno())
 
     def __enter__(self) -> MetricsWriter:
-        """Return the writer."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close everything; an error on closing must not hide the error that ends the run."""
         with contextlib.ExitStack() as stack:
             if self._tracker is not None:

@@ -61,11 +61,7 @@ class StudyRun:
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file, which is TOML, YAML or JSON.
-
-    Raises:
-        ValueError: No such file, not readable, an unknown or missing entry, the same label twice, an unknown baseline.
-    """
+    """Read a study file, which is TOML, YAML or JSON; ValueError names what is wrong in it."""
     try:
         study = Study.model_validate(read_values(path))
     except ValidationError as error:

@@ -90,6 +90,19 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_method_option(parser: argparse._ActionsContainer, help_text: str) -> None:
+    """Add ``--method-option``, which may be repeated."""
+    parser.add_argument(
+        "--method-option",
+        dest="method_options",
+        action="append",
+        default=[],
+        type=named_value,
+        metavar="NAME=VALUE",
+        help=help_text,
+    )
+
+
 def run_command(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None, errors: tuple[type[Exception], ...] = USER_ERRORS
 ) -> int:
