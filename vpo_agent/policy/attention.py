@@ -38,16 +38,8 @@ def attention(
 ) -> tuple[Tensor, None]:
     """Compute attention over a packed row or over shared prompts; without either, that of transformers.
 
-    Args:
-        module: The attention layer.
-        query: (rows, heads, tokens, width).
-        key: (rows, key heads, tokens, width).
-        value: (rows, key heads, tokens, width).
-        attention_mask: Not used with ``packed`` or ``shared``.
-        packed: The layout of a packed row, see `vpo_agent.policy.packing`.
-        shared: Prompts stored apart from the rows, see `vpo_agent.policy.shared_prompts`.
-        scaling: Factor of the scores; ``None``: 1 / sqrt(width).
-        **kwargs: Other arguments of the model's attention.
+    The query is (rows, heads, tokens, width), keys and values are (rows, key heads, tokens, width). ``attention_mask``
+    is not used with ``packed`` or ``shared``. Scores are scaled by 1 / sqrt(width) by default.
 
     Returns:
         (rows, tokens, heads, width), and ``None`` in place of the attention weights.

@@ -44,12 +44,7 @@ class Row:
 
 
 class Decoder:
-    """Samples tokens for the rows of a model, all rows at a time.
-
-    Args:
-        rows: The rows in the model's cache.
-        ending: End-of-sequence tokens.
-    """
+    """Samples tokens for the rows in a model's cache, all rows at a time."""
 
     def __init__(self, rows: Rows, ending: Iterable[int]) -> None:
         self.rows: list[Row] = []
@@ -143,13 +138,7 @@ class Decoder:
 
 
 class ClosingTag:
-    """A stop rule: the row's text holds a closing tag.
-
-    Args:
-        tokenizer: Decodes.
-        closing: The tag, which ends in ``>``.
-        last_tokens: The tokens that contain ``>``: only these can complete a tag.
-    """
+    """A stop rule: the row's text holds a closing tag, which only tokens that contain ``>`` can complete."""
 
     def __init__(self, tokenizer: Any, closing: str, last_tokens: frozenset[int]) -> None:
         self._tokenizer = tokenizer

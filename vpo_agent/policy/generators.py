@@ -22,10 +22,8 @@ def generator_states() -> tuple[dict[str, Any], dict[str, Tensor]]:
         "python": [version, list(internal), gauss],
         "numpy": {**numpy, "state": {"key": numpy["state"]["key"].tolist(), "pos": int(numpy["state"]["pos"])}},
     }
-    tensors = {"torch_cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        tensors |= {f"torch_cuda_{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
-    return numbers, tensors
+    on_gpus = {f"torch_cuda_{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+    return numbers, {"torch_cpu": torch.get_rng_state(), **on_gpus}
 
 
 def restore_generators(numbers: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -35,6 +33,6 @@ def restore_generators(numbers: dict[str, Any], tensors: dict[str, Tensor]) -> N
     key = np.array(numbers["numpy"]["state"]["key"], dtype=np.uint32)
     np.random.set_state({**numbers["numpy"], "state": {**numbers["numpy"]["state"], "key": key}})  # noqa: NPY002
     torch.set_rng_state(tensors["torch_cpu"])
-    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+    for i in range(torch.cuda.device_count()):
         if f"torch_cuda_{i}" in tensors:
             torch.cuda.set_rng_state(tensors[f"torch_cuda_{i}"], i)

@@ -108,11 +108,7 @@ def lora_config(rank: int) -> Any:
 def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Path | None = None) -> Any:
     """Add trainable LoRA adapters to every linear layer but the head, and freeze everything else.
 
-    Args:
-        model: The base model.
-        rank: Rank of the adapters.
-        seed: Keys the adapters' initial values.
-        saved: Folder of adapters to continue from, as ``save_pretrained`` wrote it; ``None``: fresh ones.
+    With ``saved``, a folder that ``save_pretrained`` wrote, these adapters continue; ``seed`` keys fresh ones.
 
     Raises:
         ValueError: ``peft`` is missing or has the wrong version, or the saved adapters cannot be read.

@@ -87,17 +87,9 @@ def pack(samples: Samples) -> Packed:
 
 
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float) -> Tensor:
-    """Compute attention over a packed row.
+    """Compute attention over a packed row, (1, N, heads, width).
 
-    Args:
-        query: (1, heads, N, width).
-        key: (1, key heads, N, width).
-        value: (1, key heads, N, width).
-        packed: The layout.
-        scale: Factor of the scores.
-
-    Returns:
-        (1, N, heads, width).
+    The query is (1, heads, N, width), keys and values are (1, key heads, N, width).
     """
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
     grouped = query.shape[1] != key.shape[1]

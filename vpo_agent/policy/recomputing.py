@@ -16,10 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def recompute_layers(model: torch.nn.Module) -> None:
-    """Keep only the input of each layer for the backward pass, which recomputes the rest.
-
-    Args:
-        model: A Hugging Face model, changed in place.
+    """Keep only the input of each layer of a Hugging Face model for the backward pass, which recomputes the rest.
 
     Raises:
         ValueError: The model does not mark layers that can be recomputed.

@@ -59,12 +59,8 @@ class CachedModel:
     ) -> Tensor:
         """Return the logits of the token after ``ids``, (rows, vocabulary); the cache grows by ``ids``.
 
-        Args:
-            ids: (rows, tokens).
-            mask: False at padding among the tokens of the cache and these, (rows, all tokens); ``None`` without any.
-            positions: (rows, tokens).
-            cache: Keys and values of the tokens before.
-            **more: Passed on to the model's attention.
+        The tokens and their positions are (rows, tokens). The mask is False at padding among the tokens of the cache
+        and these, (rows, all tokens), or ``None`` without padding.
         """
         if self.most_positions is not None:
             # An ended row may run beyond the last position before it is removed.
@@ -112,11 +108,7 @@ class CachedModel:
 
 
 class Rows:
-    """Rows with the keys and values of all their tokens.
-
-    Args:
-        model: Nothing else may use it while rows are running.
-    """
+    """Rows with the keys and values of all their tokens; nothing else may use the model while rows are running."""
 
     def __init__(self, model: CachedModel) -> None:
         self._model = model

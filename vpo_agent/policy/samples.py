@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,12 @@ class Samples:
         temperature: float,
         tokenizer: Any,
     ) -> Samples:
-        """Combine responses of different lengths.
-
-        Args:
-            prompts: Prompt tokens and their mask, padded on the left, (P, Lp).
-            tokens: B responses, of at least one token each, in the order of their prompts.
-            log_probs: The log-probability of each of those tokens.
-            truncated: Which responses ran into the length limit.
-            temperature: Temperature of the sampling.
-            tokenizer: Decodes.
-        """
+        """Combine the tokens and log-probabilities of B responses, of at least one token each, and their prompts."""
         device = prompts[0].device
-        lengths = torch.tensor([len(row) for row in tokens])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
-        ids = torch.zeros(mask.shape, dtype=torch.long)
-        ids[mask] = torch.tensor(list(chain.from_iterable(tokens)))
-        values = torch.zeros(mask.shape)
-        values[mask] = torch.tensor(list(chain.from_iterable(log_probs)))
+        rows = [torch.tensor(row) for row in tokens]
+        ids = pad_sequence(rows, batch_first=True)
+        mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True)
+        values = pad_sequence([torch.tensor(row) for row in log_probs], batch_first=True)
         texts = tokenizer.batch_decode([list(row) for row in tokens], skip_special_tokens=True)
         ended = torch.tensor(truncated, device=device)
         return cls(*prompts, ids.to(device), mask.to(device), values.to(device), texts, ended, temperature)

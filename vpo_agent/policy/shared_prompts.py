@@ -82,18 +82,9 @@ class SharedPrompts:
 def shared_attention(
     query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, layer: int, scale: float
 ) -> Tensor:
-    """Compute attention of one token of each row over its prompt and its response so far.
+    """Compute attention of one token of each row over its prompt and its response so far, (rows, 1, heads, width).
 
-    Args:
-        query: (rows, heads, 1, width).
-        key: Keys of the responses, (rows, key heads, tokens, width).
-        value: Values of the responses, (rows, key heads, tokens, width).
-        shared: The prompts.
-        layer: Number of the layer.
-        scale: Factor of the scores.
-
-    Returns:
-        (rows, 1, heads, width).
+    The query is (rows, heads, 1, width); keys and values are those of the responses, (rows, key heads, tokens, width).
     """
     rows, heads, _, width = query.shape
     prompts, key_heads = shared.keys[layer].shape[:2]

@@ -34,13 +34,6 @@ def check_prompts(
 ) -> None:
     """Check that the prompts of tasks, and the responses to them, fit into the model's context.
 
-    Args:
-        policy: The model.
-        env: The environment.
-        tasks: Tasks of the environment by index.
-        max_new_tokens: Longest response, in tokens.
-        stated_weights: Weights stated in the prompts, see `make_prompts`.
-
     Raises:
         ValueError: One does not fit; the error names its index and length, and the way out.
     """

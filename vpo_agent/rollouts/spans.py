@@ -28,14 +28,7 @@ def token_credit(tokenizer: Any, ids: Tensor, mask: Tensor, credit: Tensor) -> T
     A token belongs to an answer if any of its characters stands between the first character of the opening tag and the
     last of the closing one. Other tokens, such as reasoning before the answers, get nothing.
 
-    Args:
-        tokenizer: The tokenizer of the responses.
-        ids: Tokens of B responses, padded on the right, (B, T).
-        mask: True where a token of a response stands, (B, T).
-        credit: (B, m).
-
-    Returns:
-        (B, T).
+    Responses and their mask are (B, T), padded on the right; the credit is (B, m), and (B, T) as spread.
     """
     out = torch.zeros(mask.shape, dtype=credit.dtype)
     for row, (padded, length) in enumerate(zip(ids.tolist(), mask.sum(1).tolist(), strict=True)):

@@ -13,13 +13,8 @@ class GrowingText:
     """The text of a growing sequence of tokens.
 
     A token's text depends on its neighbours (a word's leading space, a character of several tokens), so each is decoded
-    with the tokens before it, and incomplete characters are held back.
-
-    Args:
-        tokenizer: Decodes.
-        before: Tokens that the text continues; may be empty.
-        stop: The text ends at the first of these strings.
-        keep_stop: Whether the stop string stays in the text.
+    with the tokens before it, and incomplete characters are held back. It continues the tokens ``before`` and ends at
+    the first of the stop strings, or behind it with ``keep_stop``.
     """
 
     def __init__(self, tokenizer: Any, before: Sequence[int], stop: Sequence[str], keep_stop: bool) -> None:

@@ -42,14 +42,7 @@ def vllm_command(
 ) -> list[str]:
     """Return the command that serves a model with vLLM, under its name and as ``default``.
 
-    Args:
-        model: Folder of a model or of LoRA adapters, or a name on the Hub.
-        name: Of the model, in requests.
-        host: Address to listen on.
-        port: Port to listen on.
-        rows: Most answers that are decoded together.
-        device: As for :func:`choose_device`.
-        dtype: As for :func:`choose_dtype`.
+    The model is a folder, also of LoRA adapters, or a name on the Hub; at most ``rows`` answers are decoded together.
     """
     model = find_bundled(model)
     adapters = Path(model) / "adapter_config.json"
