@@ -13,7 +13,7 @@ from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.maze.demonstrations import random_routes
 from vpo_envs.tasks.maze.front import outcome_front
-from vpo_envs.tasks.maze.generator import PRESETS, MazeConfig, draw_maze
+from vpo_envs.tasks.maze.generator import PRESETS, draw_maze
 from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
@@ -78,11 +78,12 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
         difficulty: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if reward_shape not in get_args(RewardShape):
-            raise ValueError(f"unknown reward_shape {reward_shape!r}: choose one of {', '.join(get_args(RewardShape))}")
-        if prompt_style not in get_args(PromptStyle):
-            raise ValueError(f"unknown prompt_style {prompt_style!r}: choose one of {', '.join(get_args(PromptStyle))}")
-        self.config = maze_config(preset, difficulty)
+        shapes, styles = get_args(RewardShape), get_args(PromptStyle)
+        choices = [("reward_shape", reward_shape, shapes), ("prompt_style", prompt_style, styles)]
+        for name, given, known in [*choices, ("maze preset", preset, PRESETS)]:
+            if given not in known:
+                raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
+        self.config = read_knobs(PRESETS[preset], difficulty)
         self.prompt_style = prompt_style
         self.names_tags = prompt_style == "full"
         if reward_shape != "linear":
@@ -154,14 +155,3 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             return None if text is None else self.parse(text)
         except ValueError:
             return None
-
-
-def maze_config(preset: str, difficulty: dict[str, Any] | None) -> MazeConfig:
-    """Return the configuration of a preset with some knobs replaced.
-
-    Raises:
-        ValueError: Unknown preset or knob, or a value out of range.
-    """
-    if preset not in PRESETS:
-        raise ValueError(f"unknown maze preset {preset!r}: choose one of {', '.join(PRESETS)}")
-    return read_knobs(PRESETS[preset], difficulty)

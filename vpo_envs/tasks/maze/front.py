@@ -65,10 +65,7 @@ def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distan
     tables: dict[int, Distances] = {}
     useful = []
     for subset in range(1 << len(lava)):
-        allowed = 0
-        for i, cell in enumerate(lava):
-            if subset >> i & 1:
-                allowed |= 1 << cell
+        allowed = sum(1 << cell for i, cell in enumerate(lava) if subset >> i & 1)
         table = np.array(
             [_flood(source, goals, safe | allowed, board) for source in [*items, board.start]], dtype=np.int16
         )
@@ -83,26 +80,13 @@ def _flood(source: int, goals: list[int], passable: int, board: Board) -> list[i
     """Return the distances from ``source`` to each goal without passing through the exit."""
     if not passable >> source & 1:
         return [FAR] * len(goals)
-    width = board.width
-    inner = passable & ~(1 << board.exit)
-    wanted = 0
-    for goal in goals:
-        wanted |= 1 << goal
-    steps = {}
-    reached = frontier = 1 << source
-    count = 0
-    while frontier:
-        hit = frontier & wanted
-        if hit:
-            for cell in cells_of(hit):
-                steps[cell] = count
-            wanted ^= hit
-            if not wanted:
+    wanted = sum(1 << goal for goal in goals)
+    steps: dict[int, int] = {}
+    for count, ring in enumerate(rings(source, passable, board.width, dead_end=1 << board.exit)):
+        if found := ring & wanted:
+            steps |= dict.fromkeys(cells_of(found), count)
+            if len(steps) == len(goals):
                 break
-        frontier &= inner
-        frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
-        reached |= frontier
-        count += 1
     return [steps.get(goal, FAR) for goal in goals]
 
 

@@ -18,7 +18,7 @@ from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.maze.front import outcome_front
-from vpo_envs.tasks.maze.scoring import reward_vector
+from vpo_envs.tasks.maze.scoring import LINEAR
 from vpo_envs.tasks.maze.task import (
     BONUS,
     DIAMOND,
@@ -221,4 +221,5 @@ def _within(size: int, corner: int, low: int, high: int) -> list[int]:
 
 
 def _conflicts(task: MazeTask, margin: float) -> bool:
-    return needs_a_set(np.array([reward_vector(outcome) for outcome, _ in outcome_front(task)]), margin)
+    vectors = [[objective.score(outcome) for objective in LINEAR] for outcome, _ in outcome_front(task)]
+    return needs_a_set(np.array(vectors), margin)

@@ -11,43 +11,39 @@ from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.maze.task import MAX_SIZE, Board, MazeTask
 
 
-def completion(outcome: MazeOutcome) -> float:
-    """Return 1 at the exit, else 0."""
+def _completion(outcome: MazeOutcome) -> float:
     return 1.0 if outcome.reached_exit else 0.0
 
 
-def gold(outcome: MazeOutcome) -> float:
-    """Return the share of the gold collected; 1 if there is none."""
+def _gold(outcome: MazeOutcome) -> float:
     return outcome.gold / outcome.gold_total if outcome.gold_total else 1.0
 
 
-def diamond(outcome: MazeOutcome) -> float:
-    """Return the share of the diamonds collected; 1 if there are none."""
+def _diamond(outcome: MazeOutcome) -> float:
     return outcome.diamonds / outcome.diamonds_total if outcome.diamonds_total else 1.0
 
 
-def avoid_lava(outcome: MazeOutcome) -> float:
-    """Return the share of the lava cells not stepped on; 1 if there are none."""
+def _avoid_lava(outcome: MazeOutcome) -> float:
     return 1.0 - outcome.lava / outcome.lava_total if outcome.lava_total else 1.0
 
 
-def _with_bonus(share_of: Callable[[MazeOutcome], float], outcome: MazeOutcome) -> float:
+def _boosted(share_of: Callable[[MazeOutcome], float], outcome: MazeOutcome) -> float:
     share = share_of(outcome)
     return min(1.0, share * share * (1.5 if outcome.bonus else 1.0))
 
 
 LINEAR: tuple[Objective, ...] = (
-    Objective("completion", "The exit is reached within the step budget", completion),
-    Objective("gold", "Share of the gold collected", gold),
-    Objective("diamond", "Share of the diamonds collected", diamond),
-    Objective("avoid_lava", "Share of the lava cells not stepped on", avoid_lava),
+    Objective("completion", "The exit is reached within the step budget", _completion),
+    Objective("gold", "Share of the gold collected", _gold),
+    Objective("diamond", "Share of the diamonds collected", _diamond),
+    Objective("avoid_lava", "Share of the lava cells not stepped on", _avoid_lava),
 )
 
 # A partial, unlike a lambda, can be pickled with its environment.
 CONVEX_BONUS: tuple[Objective, ...] = (
     LINEAR[0],
-    Objective("gold", "Squared share of the gold, times 1.5 with the bonus tile", partial(_with_bonus, gold)),
-    Objective("diamond", "Squared share of the diamonds, times 1.5 with the bonus tile", partial(_with_bonus, diamond)),
+    Objective("gold", "Squared share of the gold, times 1.5 with the bonus tile", partial(_boosted, _gold)),
+    Objective("diamond", "Squared share of the diamonds, times 1.5 with the bonus tile", partial(_boosted, _diamond)),
     LINEAR[3],
 )
 
@@ -65,13 +61,6 @@ ALIGNED: tuple[Objective, ...] = tuple(
     for o in LINEAR
 )
 """The linear objectives pulled towards their mean, which stays the same."""
-
-
-def reward_vector(outcome: MazeOutcome) -> tuple[float, ...]:
-    """Return the linear objectives of an outcome, all zero unless the exit is reached."""
-    if not outcome.reached_exit:
-        return (0.0,) * len(LINEAR)
-    return tuple([objective.score(outcome) for objective in LINEAR])
 
 
 class MazeOutcome(NamedTuple):
@@ -96,20 +85,11 @@ class MazeOutcome(NamedTuple):
 
 def fact_grid(board: Board, budget: int) -> FactGrid:
     """Return the outcomes at the exit, from worse to better: fewer steps, more items and the bonus, less lava."""
-    gold, diamonds, lava = board.gold_count, board.diamond_count, board.lava_count
-    axes = (
-        (True,),
-        tuple(range(min(budget, MAX_SIZE**2), 0, -1)),
-        (budget,),
-        tuple(range(gold + 1)),
-        (gold,),
-        tuple(range(diamonds + 1)),
-        (diamonds,),
-        tuple(range(lava, -1, -1)),
-        (lava,),
-        (False, True) if board.bonus else (False,),
-    )
-    return FactGrid(MazeOutcome, axes)
+    steps, lava = range(min(budget, MAX_SIZE**2), 0, -1), range(board.lava_count, -1, -1)
+    items = [axis for count in (board.gold_count, board.diamond_count) for axis in (range(count + 1), (count,))]
+    bonus = (False, True) if board.bonus else (False,)
+    axes = ((True,), steps, (budget,), *items, lava, (board.lava_count,), bonus)
+    return FactGrid(MazeOutcome, tuple(map(tuple, axes)))
 
 
 def walk(task: MazeTask, route: str) -> MazeOutcome:
@@ -144,8 +124,10 @@ def cells_along(task: MazeTask, route: str) -> list[int]:
     """Return the cells of the walk along ``route``, the start first."""
     board = task.board
     cells = [board.start]
+    cell, goal, after = board.start, board.exit, board.after
     for move in route[: task.budget]:
-        cells.append(board.after[move][cells[-1]])
-        if cells[-1] == board.exit:
+        cell = after[move][cell]
+        cells.append(cell)
+        if cell == goal:
             break
     return cells

@@ -16,6 +16,7 @@ from vpo_envs.core import Task
 
 OPEN, START, EXIT, GOLD, DIAMOND, LAVA, WALL, BONUS = ".SEGDL#B"
 SYMBOLS = ".SEGDL#B"
+MARKED = GOLD + DIAMOND + LAVA + BONUS
 MOVES = "UDLR"
 MAX_SIZE = 32
 
@@ -109,69 +110,26 @@ def geometry(size: int) -> Geometry:
     return Geometry(cells, neighbours)
 
 
-@lru_cache(maxsize=MAX_SIZE)
-def _moves_without_walls(size: int) -> dict[str, list[int]]:
-    """Return where each move leads from each cell of a board without walls; shared, so do not modify it."""
-    width = size + 1
-    cells = range(size * width)
-    return {
-        "U": [max(cell - width, cell % width) for cell in cells],
-        "D": [cell + width if cell + width < len(cells) else cell for cell in cells],
-        "L": [max(cell - 1, 0) for cell in cells],
-        "R": [min(cell + 1, len(cells) - 1) for cell in cells],
-    }
-
-
 def compile_board(rows: tuple[str, ...]) -> Board:
     """Compile the rows of a maze."""
     width = len(rows) + 1
     text = WALL.join(rows) + WALL
-    count = len(text)
-    marks = [0] * count
     sets = dict.fromkeys(SYMBOLS, 0)
-    for symbol in (GOLD, DIAMOND, LAVA, BONUS):
-        for cell in _places(text, symbol):
+    marks = [0] * len(text)
+    for cell, symbol in enumerate(text):
+        sets[symbol] |= 1 << cell
+        if symbol in MARKED:
             marks[cell] = 1 << cell
-            sets[symbol] |= marks[cell]
-    # Mazes have few walls, so it is fastest to copy the moves of the empty board and block some.
-    after = {move: cells.copy() for move, cells in _moves_without_walls(len(rows)).items()}
-    up, down, left, right = after.values()
-    passable = (1 << count) - 1
-    for cell in _places(text, WALL):
-        passable ^= 1 << cell
-        if cell >= width:
-            down[cell - width] = cell - width
-        if cell + width < count:
-            up[cell + width] = cell + width
-        if cell + 1 < count:
-            left[cell + 1] = cell + 1
-        if cell:
-            right[cell - 1] = cell - 1
-    gold, diamond, lava = sets[GOLD], sets[DIAMOND], sets[LAVA]
-    return Board(
-        width=width,
-        start=text.index(START),
-        exit=text.index(EXIT),
-        passable=passable,
-        gold=gold,
-        diamond=diamond,
-        lava=lava,
-        bonus=sets[BONUS],
-        gold_count=gold.bit_count(),
-        diamond_count=diamond.bit_count(),
-        lava_count=lava.bit_count(),
-        marks=marks,
-        after=after,
-    )
-
-
-def _places(text: str, symbol: str) -> list[int]:
-    places = []
-    place = text.find(symbol)
-    while place >= 0:
-        places.append(place)
-        place = text.find(symbol, place + 1)
-    return places
+    framed = WALL * width + text + WALL * width
+    after = {}
+    for move, step in zip(MOVES, (-width, width, -1, 1), strict=True):
+        beside = framed[width + step : width + step + len(text)]
+        after[move] = [cell if symbol == WALL else cell + step for cell, symbol in enumerate(beside)]
+    start, goal = text.index(START), text.index(EXIT)
+    passable = (1 << len(text)) - 1 ^ sets[WALL]
+    gold, diamond, lava, bonus = [sets[symbol] for symbol in MARKED]
+    counts = gold.bit_count(), diamond.bit_count(), lava.bit_count()
+    return Board(width, start, goal, passable, gold, diamond, lava, bonus, *counts, marks, after)
 
 
 def cells_of(cell_set: int) -> list[int]:
@@ -184,22 +142,22 @@ def cells_of(cell_set: int) -> list[int]:
     return cells
 
 
-def rings(start: int, passable: int, width: int) -> Iterator[int]:
-    """Search breadth first: yield the sets of cells at distance 0, 1, 2, … from ``start`` within ``passable``."""
+def rings(start: int, passable: int, width: int, dead_end: int = 0) -> Iterator[int]:
+    """Search breadth first: yield the sets of cells at distance 0, 1, 2, … from ``start`` within ``passable``.
+
+    The search reaches the cells of the set ``dead_end``, but does not go on from them.
+    """
     reached = frontier = 1 << start
     while frontier:
         yield frontier
+        frontier &= ~dead_end
         frontier = ((frontier << 1) | (frontier >> 1) | (frontier << width) | (frontier >> width)) & passable & ~reached
         reached |= frontier
 
 
 def distance(start: int, goal: int, passable: int, width: int) -> int | None:
     """Return the length of a shortest path from ``start`` to ``goal`` within ``passable``; ``None`` without any."""
-    target = 1 << goal
-    for steps, ring in enumerate(rings(start, passable, width)):
-        if ring & target:
-            return steps
-    return None
+    return next((steps for steps, ring in enumerate(rings(start, passable, width)) if ring >> goal & 1), None)
 
 
 def move_between(cell: int, following: int, width: int) -> str:

@@ -50,14 +50,8 @@ def write_route(route: str) -> str:
 
 def write_compact_route(task: MazeTask, route: str) -> str:
     """Return a route over ``UDLR`` with the cell that each move leads to, as the tiny model writes it."""
-    cells = cells_along(task, route)[1:]
-    return " ".join(f"{move}{cell_name(cell, task.board.width)}" for move, cell in zip(route, cells, strict=False))
-
-
-def cell_name(cell: int, width: int) -> str:
-    """Return column letter and row number of a board cell."""
-    row, column = divmod(cell, width)
-    return f"{COLUMNS[column]}{row + 1}"
+    places = [divmod(cell, task.board.width) for cell in cells_along(task, route)[1:]]
+    return " ".join(f"{move}{COLUMNS[column]}{row + 1}" for move, (row, column) in zip(route, places, strict=False))
 
 
 def full_prompt(task: MazeTask, num_answers: int) -> str:
