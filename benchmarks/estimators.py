@@ -9,11 +9,11 @@ The batch is the paper's: 128 prompts with 8 rollouts of 3 answers and 4 objecti
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import timeit
 from collections.abc import Callable
 from functools import partial
+from operator import mul
 
 import numpy as np
 import torch
@@ -31,14 +31,11 @@ def plain_python(rewards: list[list[list[list[float]]]], weights: list[list[list
     """Return the VPO advantages (P, G) by the formula of the paper."""
     result = []
     for prompt, draws in zip(rewards, weights, strict=True):
-        scores = []
-        for rollout in prompt:
-            total = 0.0
-            for draw in draws:
-                total += max(sum(w * r for w, r in zip(draw, answer, strict=True)) for answer in rollout)
-            scores.append(total / len(draws))
-        mean = sum(scores) / len(scores)
-        deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+        scores = [
+            statistics.fmean(max(sum(map(mul, draw, answer)) for answer in rollout) for draw in draws)
+            for rollout in prompt
+        ]
+        mean, deviation = statistics.fmean(scores), statistics.pstdev(scores)
         result.append([0.0 if deviation < 1e-6 else (score - mean) / (deviation + 1e-6) for score in scores])
     return result
 

@@ -214,9 +214,7 @@ class Trainer:
     def evaluate(self, label: str, *, initial: bool = False) -> Pool:
         """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
 
-        Args:
-            label: Names the file.
-            initial: Sample from the initial model, with the backend ``native``, whatever the step.
+        ``initial`` samples from the initial model, with the backend ``native``, whatever the step.
         """
         with self.scorer:
             pool = self._sample_pool(self._eval_env, self.config.eval_prompts, initial=initial)

@@ -246,9 +246,7 @@ class TRLAdapter:
     def credit_of_tokens(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the credit of the tokens of the responses that were scored last, (B, T), and forget it.
 
-        Args:
-            ids: Tokens of the responses, padded on the right, (B, T).
-            mask: 1 at tokens, 0 at padding, (B, T).
+        ``ids`` and ``mask``, (B, T), are the tokens of those responses, padded on the right, and 0 at padding.
         """
         if self._credit is None:
             return torch.zeros(ids.shape, device=ids.device)

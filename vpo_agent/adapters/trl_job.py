@@ -15,7 +15,6 @@ from vpo_agent.libraries import check_libraries
 
 if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
-    from vpo_agent.runs.run_folder import MetricsWriter
 
 SAME_NAME = (
     "adam_beta2",
@@ -39,12 +38,8 @@ TRL_MICROBATCH_PROMPTS = 8
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """Return the arguments of ``GRPOConfig`` that make the same steps as `vpo_agent.trainer`.
 
-    The ``eval_*`` settings and ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
-
-    Args:
-        config: Training settings.
-        processes: Number of processes that share a step.
-        on_gpu: Whether they run on GPUs.
+    A step is shared by this many processes. The ``eval_*`` settings and ``sample_batch`` are not used inside TRL;
+    ``vpo eval`` reads some of them.
 
     Raises:
         ValueError: A setting that TRL does not support, or a batch that so many processes cannot share evenly.
@@ -203,14 +198,11 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         folder = RunFolder(path, config)
 
     class Log(TrainerCallback):
-        """Writes what TRL logs into the run folder."""
-
-        def __init__(self, writer: MetricsWriter) -> None:
-            self.writer = writer
+        """Writes what TRL logs into the run folder, in the main process."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-            if logs and "loss" in logs:
-                self.writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
+            if writer is not None and logs and "loss" in logs:
+                writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
 
     with (
         warnings.catch_warnings(action="ignore", category=FutureWarning),
@@ -223,7 +215,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             reward_funcs=adapter.reward_functions(),
             train_dataset=adapter.dataset(range(config.steps * config.prompts_per_step)),
             args=GRPOConfig(**{**settings, **adapter.required_settings(), "output_dir": str(path / "trl"), **changes}),
-            callbacks=[] if writer is None else [Log(writer)],
+            callbacks=[Log()],
             peft_config=peft,
         )
         trainer.train(resume_from_checkpoint=str(last) if last else None)

@@ -83,7 +83,7 @@ def settings_of_rows(
 
 
 def dataset_rows(settings: Mapping[str, Any], indices: Iterable[int], split: str = "train") -> list[dict[str, Any]]:
-    """Return rows in the schema of verl's data sets.
+    """Return the tasks of a split with these indices as rows in the schema of verl's data sets.
 
     Args:
         settings: Those of `settings_of_rows`.
@@ -132,13 +132,9 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollouts: int) -> list[str]:
-    """Return the words of the command that trains on the exported files in verl 0.9.
+    """Return the words of the command that trains on ``train.parquet`` in a folder, with verl 0.9.
 
-    Args:
-        folder: Contains ``train.parquet`` and ``validation.parquet``.
-        settings: Those of `settings_of_rows`.
-        model: A model's name or folder.
-        rollouts: Rollouts of each prompt, G.
+    The settings are those of `settings_of_rows`; ``validation.parquet`` lies in the same folder.
     """
     return [
         *("python", "-m", "verl.trainer.main_ppo"),

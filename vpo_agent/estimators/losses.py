@@ -98,7 +98,10 @@ def policy_loss(
     log_ratio = _bounded(current - sampled)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    divisor = _own_normalizer(mask, aggregation) if normalizer is None else normalizer
+    divisor: float | Tensor | None = normalizer
+    if divisor is None:
+        counted = {"token_mean": mask, "sequence_mean": mask.any(dim=1), "fixed_length": torch.ones_like(mask)}
+        divisor = counted[aggregation].sum().clamp(min=1)
     surrogate = _aggregate(-torch.minimum(ratio * advantage, clipped * advantage), mask, aggregation, divisor)
 
     loss = surrogate
@@ -166,10 +169,7 @@ def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor, estimator: KLEs
     - "k2": x**2 / 2. Biased, never negative; its gradient is that of KL(policy || reference) without bias.
     - "k3": exp(x) - 1 - x. Unbiased, never negative, low variance; its gradient is that of KL(reference || policy).
 
-    Args:
-        log_probs: any shape, under the policy.
-        reference_log_probs: the same shape, under the reference.
-        estimator: "k1", "k2" or "k3".
+    Both log-probs have the same shape, which is that of the result.
 
     Raises:
         ValueError: an unknown estimator.
@@ -190,12 +190,6 @@ def _aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, divisor: 
     if aggregation == "sequence_mean":
         return (kept.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).sum() / divisor
     return kept.sum() / divisor
-
-
-def _own_normalizer(mask: Tensor, aggregation: Aggregation) -> Tensor:
-    """Return the divisor of a batch that stands alone, at least 1."""
-    counted = {"token_mean": mask, "sequence_mean": mask.any(dim=1), "fixed_length": torch.ones_like(mask)}
-    return counted[aggregation].sum().clamp(min=1)
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:

@@ -21,11 +21,7 @@ class MicroBatches:
 
     On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens together. This depends on the samples
     alone, so a resumed run computes the same numbers. On a GPU it starts with all prompts and halves their number until
-    a micro-batch fits into memory.
-
-    Args:
-        setting: Prompts per micro-batch, or ``"auto"``.
-        device: Where the passes run.
+    a micro-batch fits into memory. Another setting is the number of prompts.
     """
 
     def __init__(self, setting: int | Literal["auto"], device: torch.device) -> None:
@@ -37,11 +33,7 @@ class MicroBatches:
         """Prompts of the first micro-batch that did not fit, until the user is told."""
 
     def sizes(self, tokens: Sequence[int]) -> list[int]:
-        """Return the number of prompts in each micro-batch, in order, at least one.
-
-        Args:
-            tokens: Tokens of each prompt and its rollouts, (n,).
-        """
+        """Return the number of prompts in each micro-batch, in order, given the tokens of each with its rollouts."""
         sizes: list[int] = []
         held = 0
         for count in tokens:
@@ -70,7 +62,6 @@ class MicroBatches:
 
     def say(self) -> None:
         """Tell the user once what ``"auto"``, or halving, came to; call it after a step that fitted."""
-        line = None
         if self._announce:
             bounds = []
             if self.most_tokens is not None and self.most_prompts != 1:
@@ -78,13 +69,12 @@ class MicroBatches:
             if self.most_prompts is not None:
                 bounds.append(f"{self.most_prompts} prompt{'s' * (self.most_prompts > 1)} (the most that fit)")
             found = f"at most {' and '.join(bounds)}" if bounds else "all prompts"
-            line = f"--microbatch-prompts auto: {found} at a time"
+            tqdm.write(f"--microbatch-prompts auto: {found} at a time", file=sys.stderr)
         elif self._too_many is not None:
-            line = (
+            tqdm.write(
                 f"out of memory with {self._too_many} prompts per micro-batch: repeating the step, and continuing, "
-                f"with --microbatch-prompts {self.most_prompts}"
+                f"with --microbatch-prompts {self.most_prompts}",
+                file=sys.stderr,
             )
-        if line:
-            tqdm.write(line, file=sys.stderr)
         self._announce = False
         self._too_many = None

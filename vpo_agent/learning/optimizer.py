@@ -20,13 +20,8 @@ class MasterAdamW:
 
     A bfloat16 weight has 8 bits of precision, so an update of a millionth of its size would be rounded away. The
     optimizer therefore updates float32 copies, and the model gets the rounded result. Gradients are accumulated over
-    micro-batches in float32 for the same reason. Float32 weights are their own master copies.
-
-    Args:
-        named_parameters: Names and parameters; those that need no gradient are left out.
-        learning_rate: Initial learning rate.
-        beta2: Decay rate of the second moment.
-        weight_decay: Decoupled weight decay.
+    micro-batches in float32 for the same reason. Float32 weights are their own master copies. Parameters that need no
+    gradient are left out.
 
     Raises:
         OutOfMemory: The copies or, at the first step, the moments do not fit into the device's memory.

@@ -27,13 +27,9 @@ T = TypeVar("T")
 class PolicyUpdate:
     """Updates the policy once per training step.
 
-    When a micro-batch runs out of device memory, it is repeated, and later ones have half as many prompts.
-
-    Args:
-        config: Training settings.
-        policy: The policy to train.
-        reference: The initial model, for the KL penalty. ``None`` if there is no penalty, or if the policy has LoRA
-            adapters: switching them off gives the initial model.
+    When a micro-batch runs out of device memory, it is repeated, and later ones have half as many prompts. The
+    reference is the initial model, for the KL penalty. It is ``None`` if there is no penalty, or if the policy has LoRA
+    adapters: switching them off gives the initial model.
     """
 
     def __init__(self, config: TrainConfig, policy: LMPolicy, reference: LMPolicy | None) -> None:

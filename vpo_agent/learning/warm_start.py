@@ -25,8 +25,7 @@ WARM_UP_STEPS = 100
 def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer with one token per word and per tag, for small models.
 
-    Args:
-        words: The vocabulary, in order, without ``<pad>``, ``<eos>`` and ``<unk>``, which come first.
+    The vocabulary is ``<pad>``, ``<eos>`` and ``<unk>``, and then the words, in order.
     """
     vocabulary = dict.fromkeys(["<pad>", "<eos>", "<unk>", *words])
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
@@ -43,13 +42,7 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def small_model(tokenizer: PreTrainedTokenizerFast, *, positions: int = 512, seed: int = 0) -> Qwen3ForCausalLM:
-    """Return a Qwen3 of about a million parameters with fresh weights.
-
-    Args:
-        tokenizer: Gives the size of the vocabulary.
-        positions: Longest prompt and response together, in tokens.
-        seed: Seed of the weights.
-    """
+    """Return a Qwen3 of about a million fresh weights, for prompt and response of ``positions`` tokens together."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen3ForCausalLM(
@@ -73,11 +66,7 @@ def small_model(tokenizer: PreTrainedTokenizerFast, *, positions: int = 512, see
 def small_policy(env: Env, *, instances: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
     """Return an untrained small policy that knows the words of an environment's prompts and demonstrations.
 
-    Args:
-        env: A text environment with demonstrations.
-        instances: How many instances to collect words from.
-        positions: Longest prompt and response together, in tokens.
-        seed: Seed of the weights.
+    The words are those of the first ``instances``. Prompt and response have at most ``positions`` tokens together.
     """
     splitter = word_tokenizer([]).backend_tokenizer.pre_tokenizer
     rng, words = np.random.default_rng(0), {tag for m in (1, 8) for pair in answer_tags(m) for tag in pair}
