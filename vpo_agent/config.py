@@ -305,11 +305,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run_config(folder: Path) -> TrainConfig:
-    """Return the settings of the run in ``folder``; its environment is registered, by import where it must be.
-
-    Raises:
-        ValueError: No such run, a bad setting, or a module that cannot be imported.
-    """
+    """Return the settings of the run in ``folder``; its environment is registered, by import where it must be."""
     path = folder / CONFIG_FILE
     settings = read_config(path)
     # What the user has imported already, such as by --import, counts: the file may have moved since.

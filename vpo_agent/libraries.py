@@ -34,14 +34,9 @@ def changed_versions(saved: Mapping[str, str]) -> list[str]:
 
 
 def check_libraries(*extras: str) -> None:
-    """Check that the installed libraries satisfy this package's requirements.
+    """Raise ValueError if a library that this package requires is missing, too old or too new.
 
-    Args:
-        *extras: Extras of this package, such as ``"lora"``, to check as well. Their packages may be missing: the caller
-            checks that, and says what they are for.
-
-    Raises:
-        ValueError: A library is missing, too old or too new.
+    Packages of ``extras``, such as ``"lora"``, may be missing: the caller checks that, and says what they are for.
     """
     try:
         stated = requires("vpo-gym") or []

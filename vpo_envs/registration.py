@@ -65,14 +65,7 @@ def text_env_ids() -> list[str]:
 
 
 def env_type(env_id: str) -> type[Any]:
-    """Return the class behind an id; ``object`` if the entry point is a function.
-
-    Args:
-        env_id: An id, or ``MODULE:ID`` to import the module or ``.py`` file that registers it first.
-
-    Raises:
-        ValueError: The id is unknown, or the module cannot be imported.
-    """
+    """Return the class behind an id or ``MODULE:ID``, as for :func:`make_text_env`; ``object`` if it is a function."""
     module, _, bare_id = env_id.rpartition(":")
     try:
         import_modules([module] if module else [])
@@ -131,11 +124,7 @@ def _arguments(made_of: type[Any]) -> list[str]:
 
 
 def import_modules(modules: Iterable[str]) -> None:
-    """Import modules that register environments, by name or as the path of a ``.py`` file.
-
-    Raises:
-        ValueError: One cannot be imported.
-    """
+    """Import modules by name or as the path of a ``.py`` file, to register environments; ValueError if one fails."""
     for module in modules:
         try:
             if module.endswith(".py"):

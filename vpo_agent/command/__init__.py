@@ -19,14 +19,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command of ``vpo``.
-
-    Args:
-        argv: Arguments; those of the process where ``None``.
-
-    Returns:
-        The exit status: 0; 2 where what was asked for cannot be done; 1 for a run that stopped; 130 after Ctrl-C.
-    """
+    """Run a command of ``vpo``, and return its exit status as of :func:`vpo_envs.command.parser.exit_status`."""
     parser = Parser(
         prog="vpo", description="Vector rewards for language models: environments, training, evaluation, search."
     )

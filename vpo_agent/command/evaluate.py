@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_envs.command.parser import ENV_KWARGS_HELP, Commands, add_import_option, at_least, json_object
+from vpo_envs.command.parser import Commands, add_env_options, at_least
 
 if TYPE_CHECKING:
     from vpo_agent.pareto.pool import Pool
@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
     add("--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; of a saved pool, all)")
     add("--prompts", type=at_least(2), metavar="N", help="number of prompts (default: 200)")
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
-    add("--env-kwargs", type=json_object, metavar="JSON", help=f"{ENV_KWARGS_HELP}, over those of the run")
+    add_env_options(parser, note=", over those of the run")
     add("--split", choices=["train", "validation", "test"], help="split of the prompts (default: test)")
     add("--checkpoint", metavar="STEP", help="step of a run's checkpoint, or initial (default: the newest)")
     add("--temperature", type=float, metavar="T", help="sampling temperature (default: the run's, or 1)")
@@ -46,7 +46,6 @@ def add_parser(commands: Commands) -> None:
     add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
     add("--examples", type=at_least(0), default=3, metavar="N", help="prompts whose answers are shown (default: 3)")
     add("--out", type=Path, metavar="FOLDER", help="output folder")
-    add_import_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -6,15 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from vpo_envs.command.parser import (
-    ENV_KWARGS_HELP,
-    Commands,
-    add_import_option,
-    add_method_option,
-    at_least,
-    json_list,
-    json_object,
-)
+from vpo_envs.command.parser import Commands, add_env_options, add_method_option, at_least, json_list
 
 OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
@@ -33,7 +25,7 @@ def add_parser(commands: Commands) -> None:
     add = verl.add_argument
     add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID")
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder")
-    add("--env-kwargs", type=json_object, metavar="JSON", default={}, help=ENV_KWARGS_HELP)
+    add_env_options(verl, default={})
     add("--model", default="Qwen/Qwen3-4B", help="model in the printed command, default Qwen/Qwen3-4B")
     add("--method", default="vpo", help="a method that scores each rollout by itself, default vpo")
     add_method_option(verl, "an option of the method; may be repeated")
@@ -46,7 +38,6 @@ def add_parser(commands: Commands) -> None:
     add("--alpha", type=float, default=1.0, help="Dirichlet concentration, default 1")
     add("--scalar-weights", type=json_list, metavar="LIST", help="fixed weights of the scalar reward, such as 1,0,0,1")
     add("--seed", type=at_least(0), default=0, help="seed of the weights, default 0")
-    add_import_option(verl)
     verl.set_defaults(run=run)
 
 

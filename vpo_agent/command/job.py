@@ -22,14 +22,11 @@ from vpo_envs.text import format_answers
 
 
 def train_and_report(job: Job) -> str:
-    """Train as ``job`` says, then print and save what changed on held-out prompts.
+    """Train as ``job`` says, then print, save and return a Markdown table of what changed on held-out prompts.
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
     finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is
     sampled again from the initial model.
-
-    Returns:
-        The table, in Markdown.
     """
     started = time.perf_counter()
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.presets import MAZE
-from vpo_envs.command.parser import ENV_KWARGS_HELP, Commands, add_import_option, at_least, json_object
+from vpo_envs.command.parser import Commands, add_env_options, at_least
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
@@ -43,13 +43,12 @@ def add_parser(commands: Commands) -> None:
     add("--offspring", type=int, default=5, help="evolve: children between selections, default 5")
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
-    add("--env-kwargs", type=json_object, metavar="JSON", help=ENV_KWARGS_HELP)
+    add_env_options(parser)
     add("--num-answers", type=at_least(1), help="answers per response, for a model that is not a run; default 1")
     add("--temperature", type=float, default=1.0, help="default 1")
     add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
     add("--checkpoint", type=int, metavar="STEP", help="step of each run's checkpoint; default: the newest")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
-    add_import_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -82,16 +82,13 @@ class RunFolder:
                 self._check_unused()
             if self._overwrite:
                 self._delete_all_but_config()
-            # The first file of all: without it the folder would not count as that of a run.
+            # The first file to write and the last to go: without it the folder would not count as that of a run.
             settings = _with_its_module(self.config).grouped()
             write_text_atomically(self.path / CONFIG_FILE, json.dumps(settings, indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
-                print(
-                    f"the run in {str(self.path)!r} has no checkpoint yet: it starts again from step 0 and "
-                    "replaces its rows",
-                    file=sys.stderr,
-                )
+                what = "has no checkpoint yet: it starts again from step 0 and replaces its rows"
+                print(f"the run in {str(self.path)!r} {what}", file=sys.stderr)
             for path in (self.metrics, self.timings):
                 write_text_atomically(path, _rows_until(path, step))
 
@@ -133,20 +130,16 @@ class RunFolder:
                 raise ValueError(f"{what} has {name}={before!r}, not {now!r}: {way_out}")
 
     def _check_unused(self) -> None:
-        """Raise ValueError unless a new run may use the folder."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{str(self.path)!r} is a file, not a folder: choose another --name")
         if not self.path.exists() or {path.name for path in self.path.iterdir()} <= _NO_RUN_YET:
             return
         if not (self.path / CONFIG_FILE).is_file():
-            raise ValueError(
-                f"{str(self.path)!r} is not the folder of a run, so it is not touched: choose another --name"
-            )
+            reason = "is not the folder of a run, so it is not touched: choose another --name"
+            raise ValueError(f"{str(self.path)!r} {reason}")
         if not self._overwrite:
-            raise ValueError(
-                f"{str(self.path)!r} already holds a run: give --resume to continue it, --overwrite to delete "
-                "it, or another --name"
-            )
+            reason = "already holds a run: give --resume to continue it, --overwrite to delete it, or another --name"
+            raise ValueError(f"{str(self.path)!r} {reason}")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -156,7 +149,6 @@ class RunFolder:
             raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
     def _delete_all_but_config(self) -> None:
-        """Delete the run except its config, without which the folder would not count as that of a run."""
         for path in self.path.iterdir():
             if path.name in (CONFIG_FILE, LOCK_FILE):
                 continue

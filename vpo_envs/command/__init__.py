@@ -7,15 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from vpo_envs.command.envs import list_envs, show_env
-from vpo_envs.command.parser import (
-    ENV_KWARGS_HELP,
-    Commands,
-    Parser,
-    add_import_option,
-    at_least,
-    json_object,
-    run_command,
-)
+from vpo_envs.command.parser import Commands, Parser, add_env_options, at_least, run_command
 from vpo_envs.command.play import play
 
 __all__ = ["add_commands", "main"]
@@ -51,8 +43,7 @@ def add_commands(commands: Commands) -> None:
     player.set_defaults(run=_play)
 
     for parser in (envs, player):
-        parser.add_argument("--env-kwargs", type=json_object, metavar="JSON", default={}, help=ENV_KWARGS_HELP)
-        add_import_option(parser)
+        add_env_options(parser, default={})
 
 
 def _envs(chosen: argparse.Namespace) -> None:

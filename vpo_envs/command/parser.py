@@ -17,7 +17,6 @@ Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
 USER_ERRORS: tuple[type[Exception], ...] = (ValueError, ScorerFailure, AnswerTimeout)
 """Errors whose message says what the user can do; any other is a bug and keeps its traceback."""
-ENV_KWARGS_HELP = 'arguments of the environment as a JSON object, such as \'{"mode": "conflict"}\''
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,6 +87,13 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
         metavar="MODULE",
         help="module or .py file that registers an environment of your own; may be repeated",
     )
+
+
+def add_env_options(parser: argparse.ArgumentParser, default: dict[str, Any] | None = None, note: str = "") -> None:
+    """Add ``--env-kwargs``, whose help ends with ``note``, and ``--import``."""
+    help_text = 'arguments of the environment as a JSON object, such as \'{"mode": "conflict"}\'' + note
+    parser.add_argument("--env-kwargs", type=json_object, metavar="JSON", default=default, help=help_text)
+    add_import_option(parser)
 
 
 def add_method_option(parser: argparse._ActionsContainer, help_text: str) -> None:
