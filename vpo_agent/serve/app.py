@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,6 +22,7 @@ from vpo_agent.serve.engine import Request as EngineRequest
 from vpo_agent.serve.prompts import encode
 from vpo_agent.serve.protocol import ChatRequest, CompletionRequest, RequestError, choice, event, read_request
 
+Events: TypeAlias = asyncio.Queue[Piece | Exception]
 DRAINED_BODIES = 32
 """A body over the limit is read to its end, up to this many times the limit, so that its sender reads the error."""
 
@@ -83,7 +84,7 @@ class _Server:
         # A long text takes a while, and tokenizers do not promise to be safe in two threads at a time.
         async with self._encoding:
             encoded = await asyncio.to_thread(encode, self._engine.policy, asked)
-        events: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+        events: Events = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def deliver(piece: Piece | Exception) -> None:
@@ -162,9 +163,7 @@ class _Server:
         stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop)
         return Sampling(wanted, asked.temperature, asked.top_p, stop, asked.include_stop_str_in_output, asked.seed)
 
-    async def _pieces(
-        self, job: EngineRequest, events: asyncio.Queue[Piece | Exception]
-    ) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, job: EngineRequest, events: Events) -> AsyncGenerator[Piece, None]:
         """Yield what the engine delivers until all answers have ended; if nobody waits any longer, cancel the job."""
         running = job.answers
         try:
@@ -179,15 +178,11 @@ class _Server:
 
     def _check_name(self, model: str) -> None:
         if model not in ("default", self._name):
-            raise RequestError(
-                404,
-                f"there is no model {model!r} here: this server has {self._name!r}, also called 'default'",
-                param="model",
-                code="model_not_found",
-            )
+            message = f"there is no model {model!r} here: this server has {self._name!r}, also called 'default'"
+            raise RequestError(404, message, param="model", code="model_not_found")
 
 
-async def _disconnected(request: Request, events: asyncio.Queue[Piece | Exception]) -> None:
+async def _disconnected(request: Request, events: Events) -> None:
     """Wait until the client leaves, and say so among the events."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -231,14 +226,15 @@ def _as_refusal(error: Exception) -> RequestError:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
+    refusal = _as_refusal(error)
+    headers = refusal.headers
     if isinstance(error, HTTPException) and not isinstance(error, RequestError):
+        headers = error.headers
         where = f"{request.method} {request.url.path}"
-        allowed = sorted((error.headers or {}).get("Allow", "another method").split(", "))
+        allowed = sorted((headers or {}).get("Allow", "another method").split(", "))
         messages = {
             404: f"there is no {where}: this server has /v1/completions, /v1/chat/completions, /v1/models and /health",
             405: f"{where} is not allowed: use {' or '.join(allowed)}",
         }
-        message = messages.get(error.status_code, str(error.detail))
-        error = RequestError(error.status_code, message, headers=error.headers)
-    refusal = _as_refusal(error)
-    return JSONResponse(refusal.body(), refusal.status_code, headers=refusal.headers)
+        refusal = RequestError(error.status_code, messages.get(error.status_code, error.detail))
+    return JSONResponse(refusal.body(), refusal.status_code, headers)

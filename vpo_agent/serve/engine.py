@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -59,7 +59,6 @@ class Request:
     continues: bool = False
     """Whether an answer's text continues that of its prompt, its leading space included."""
     cancelled: bool = False
-    _joined: int = field(default=0, repr=False)
 
     @property
     def answers(self) -> int:
@@ -92,7 +91,7 @@ class Engine:
         self.max_rows = max_rows
         self.max_waiting = max_waiting
         self._changed = threading.Condition()
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[_Answer] = deque()
         self._closing = False
         self._fresh_seeds = np.random.SeedSequence()
         self._decoder = policy.decoder()
@@ -113,15 +112,15 @@ class Engine:
                 raise Stopped("the server is shutting down")
             if self.waiting and self.waiting + request.answers > self.max_waiting:
                 raise Busy(f"{self.waiting} answers are waiting, of at most {self.max_waiting}: try again later")
-            self._waiting.append(request)
+            for index, seed in enumerate(self._fresh_seeds.spawn(request.answers)):
+                self._waiting.append(_Answer(request, index, self.policy.tokenizer, seed))
             self._changed.notify()
 
     def cancel(self, request: Request) -> None:
         """Drop the unfinished answers of a request without delivering more."""
         with self._changed:
             request.cancelled = True
-            if request in self._waiting:
-                self._waiting.remove(request)
+            self._waiting = deque(answer for answer in self._waiting if answer.request is not request)
 
     def close(self, *, wait: bool = True) -> None:
         """Fail all requests with :class:`Stopped` and end the thread."""
@@ -139,8 +138,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Number of answers in the queue."""
-        with self._changed:
-            return sum(request.answers - request._joined for request in self._waiting)
+        return len(self._waiting)
 
     @property
     def running(self) -> int:
@@ -183,40 +181,24 @@ class Engine:
         joining: list[_Answer] = []
         with self._changed:
             while self._waiting and self._decoder.open and len(self._answers) + len(joining) < self.max_rows:
-                request = self._waiting[0]
-                number, first = divmod(request._joined, request.n)
-                prompt = request.prompts[number]
-                padded = max(map(len, [*prompts, prompt])) * (len(prompts) + 1)
-                if prompts and padded > PREFILL_TOKENS:
-                    break
-                count = min(request.n - first, self.max_rows - len(self._answers) - len(joining))
-                which += [len(prompts)] * count
-                prompts.append(prompt)
-                joining += [self._answer(request, number, place) for place in range(first, first + count)]
-                request._joined += count
-                if request._joined == request.answers:
-                    self._waiting.popleft()
+                prompt = self._waiting[0].prompt
+                if not prompts or prompt is not prompts[-1]:
+                    padded = max(map(len, [*prompts, prompt])) * (len(prompts) + 1)
+                    if prompts and padded > PREFILL_TOKENS:
+                        break
+                    prompts.append(prompt)
+                which.append(len(prompts) - 1)
+                joining.append(self._waiting.popleft())
         if joining:
             # Listed before the model runs, so that they are told if it fails.
             self._answers += joining
             model = self.policy.cached_model
             self._decoder.join(model.read(*model.pad(prompts)), which, joining)
 
-    def _answer(self, request: Request, number: int, place: int) -> _Answer:
-        sampling, prompt = request.sampling, request.prompts[number]
-        seed = self._fresh_seeds.spawn(1)[0]
-        if sampling.seed is not None:
-            seed = np.random.SeedSequence([sampling.seed % 2**64, place])
-        before = prompt if request.continues else ()
-        text = GrowingText(self.policy.tokenizer, before, sampling.stop, sampling.keep_stop)
-        return _Answer(request, number * request.n + place, seed, text)
-
     def _fail(self, error: Exception, *, everything: bool = False) -> None:
         """Deliver an error to the requests in the batch and start with an empty one."""
-        failed = {answer.request for answer in self._answers}
-        if everything:
-            failed.update(self._waiting)
-        self._waiting = deque(request for request in self._waiting if request not in failed)
+        failed = {answer.request for answer in [*self._answers, *(self._waiting if everything else ())]}
+        self._waiting = deque(answer for answer in self._waiting if answer.request not in failed)
         for request in failed:
             if not request.cancelled:
                 request.cancelled = True
@@ -228,12 +210,16 @@ class Engine:
 class _Answer(Row):
     """An answer in the batch, with the text of its tokens."""
 
-    def __init__(self, request: Request, index: int, seed: np.random.SeedSequence, text: GrowingText) -> None:
+    def __init__(self, request: Request, index: int, tokenizer: Any, seed: np.random.SeedSequence) -> None:
         sampling = request.sampling
+        if sampling.seed is not None:
+            seed = np.random.SeedSequence([sampling.seed % 2**64, index % request.n])
         super().__init__(sampling.max_tokens, uniform_numbers(seed), sampling.temperature, sampling.top_p, self._stops)
         self.request = request
         self._index = index
-        self._text = text
+        self.prompt = request.prompts[index // request.n]
+        before = self.prompt if request.continues else ()
+        self._text = GrowingText(tokenizer, before, sampling.stop, sampling.keep_stop)
         # Without stop strings or a stream the text is needed at the end alone.
         self._follows = bool(sampling.stop) or request.stream
         self._read = 0

@@ -33,21 +33,10 @@ UNSUPPORTED: Mapping[str, Any] = {
 class RequestError(HTTPException):
     """A refused request: its HTTP status, a sentence for a person, the field at fault and a word for programs."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        if status == 503:
-            headers = {"Retry-After": "1"}
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         # What is left of a body that is not read any further must not be taken for the next request.
-        elif status in (408, 413):
-            headers = {"Connection": "close"}
-        super().__init__(status, message, headers)
+        headers = {503: {"Retry-After": "1"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
+        super().__init__(status, message, headers.get(status))
         self._fields = {"param": param, "code": code}
 
     def body(self) -> dict[str, Any]:
