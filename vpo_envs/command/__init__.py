@@ -14,14 +14,7 @@ __all__ = ["add_commands", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command of the environments.
-
-    Args:
-        argv: Arguments; those of the process where ``None``.
-
-    Returns:
-        The exit status.
-    """
+    """Run a command of the environments, by default from the arguments of the process; return the exit status."""
     parser = Parser(prog="vpo", description="Text environments with vector rewards.")
     add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
     return run_command(parser, argv)

@@ -112,16 +112,7 @@ def add_method_option(parser: argparse._ActionsContainer, help_text: str) -> Non
 def run_command(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None, errors: tuple[type[Exception], ...] = USER_ERRORS
 ) -> int:
-    """Parse ``argv`` and call the chosen command's ``run(arguments)``.
-
-    Args:
-        parser: Knows the commands.
-        argv: Arguments; those of the process where ``None``.
-        errors: As for :func:`exit_status`.
-
-    Returns:
-        The exit status.
-    """
+    """Parse ``argv``, call the chosen command's ``run(arguments)``, and return its :func:`exit_status`."""
 
     def command() -> None:
         chosen = parser.parse_args(argv)

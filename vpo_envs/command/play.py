@@ -16,13 +16,7 @@ FRONT_POINTS = 20
 
 
 def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any], typed: TextIO) -> None:
-    """Show a task, read the answers, and show what they earn, the front and the picture.
-
-    Args:
-        env_id: Such as ``"vpo/Maze-v0"``.
-        seed: Which task; ``None``: a random one.
-        env_kwargs: Arguments of the environment.
-        typed: Where the answers are read from.
+    """Show a task (a random one without a seed), read the answers, and show their scores, the front and the picture.
 
     Raises:
         ValueError: A bad id or bad arguments.

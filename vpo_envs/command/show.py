@@ -28,11 +28,7 @@ class Example(NamedTuple):
 
 
 def good_example(env: AnyEnv, task: Any) -> Example | None:
-    """Return the best answer to ``task`` by its scalar weights: of the front, or else of four demonstrations.
-
-    Returns:
-        ``None`` if the environment has neither.
-    """
+    """Return the best answer to ``task`` by its scalar weights: of the front, of four demonstrations, or ``None``."""
     try:
         answers = [point.answer for point in env.front(task)]
     except UnknownFront:

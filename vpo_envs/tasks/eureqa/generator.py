@@ -50,10 +50,7 @@ class EUREQAConfig(Frozen):
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
 
 
-PRESETS: dict[str, EUREQAConfig] = {
-    "paper": EUREQAConfig(),
-    "conflict": EUREQAConfig(worlds=(2, 3), shared=(0, 2)),
-}
+PRESETS: dict[str, EUREQAConfig] = {"paper": EUREQAConfig(), "conflict": EUREQAConfig(worlds=(2, 3), shared=(0, 2))}
 """``paper``: one world fits the clues. ``conflict``: two or three do."""
 
 
@@ -119,13 +116,7 @@ def draw_narrative(rng: np.random.Generator, config: EUREQAConfig, split: Split)
 
 
 def solve(facts: Sequence[Fact], steps: Sequence[Step], leaf: str) -> list[Names]:
-    """Return every assignment of names to A to E that the facts allow.
-
-    Args:
-        facts: All facts.
-        steps: Trade of each of A to E and its relation to the next entity.
-        leaf: Name of the entity after E.
-    """
+    """Return every assignment of names to A to E that the facts allow, given their steps and the name after E."""
     chains: list[tuple[str, ...]] = [(leaf,)]
     for step in reversed(steps):
         leading = [fact for fact in facts if fact.step == step]

@@ -13,13 +13,7 @@ def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detou
     """Return ``count`` routes over ``UDLR`` that reach the exit within the budget.
 
     Each is a shortest path to the exit, or one to a random waypoint and from there to the exit; ties are broken at
-    random.
-
-    Args:
-        task: The maze.
-        rng: Source of randomness.
-        count: Number of routes; they may repeat.
-        detours: Probability that a route goes through a waypoint.
+    random. ``detours`` is the probability of a waypoint.
     """
     source = random.Random(int.from_bytes(rng.bytes(16)))
     board = task.board

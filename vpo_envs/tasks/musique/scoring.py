@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from vpo_envs.core import Objective
@@ -38,17 +39,13 @@ def _cited(hop: int, outcome: MuSiQueOutcome) -> float:
     return float(outcome.hops[hop])
 
 
-def _answer_f1(outcome: MuSiQueOutcome) -> float:
-    return outcome.answer_f1
-
-
 OBJECTIVES = (
     # A partial, unlike a lambda, can be pickled with its environment.
     *(
         Objective(f"hop_{i + 1}", f"The paragraph of the {ordinal} step is cited", partial(_cited, i))
         for i, ordinal in enumerate(("first", "second", "third", "fourth"))
     ),
-    Objective("answer_f1", "Token F1 of the final answer with the best gold answer", _answer_f1),
+    Objective("answer_f1", "Token F1 of the final answer with the best gold answer", attrgetter("answer_f1")),
 )
 SCALAR_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 3.0)
 """The paper's scalar: the final answer weighs as much as three paragraphs."""

@@ -30,15 +30,8 @@ def read_citations(text: str) -> tuple[int, ...]:
 
     A number too long for any paragraph is read as -1.
     """
-    found: list[int] = []
-    for match in INTEGER.finditer(text):
-        digits = match.group()
-        number = int(digits) if len(digits) <= LONGEST_NUMBER else NO_PARAGRAPH
-        if number not in found:
-            found.append(number)
-            if len(found) == MAX_CITATIONS:
-                break
-    return tuple(found)
+    numbers = [int(digits) if len(digits) <= LONGEST_NUMBER else NO_PARAGRAPH for digits in INTEGER.findall(text)]
+    return tuple(dict.fromkeys(numbers))[:MAX_CITATIONS]
 
 
 def read_answer(text: str) -> MuSiQueAnswer:

@@ -77,16 +77,11 @@ def draw_wants(source: random.Random, count: int, repeats: float) -> list[Want]:
         services[1] = services[0]
     wants: list[Want] = []
     for service in services:
-        want = draw_want(source, service)
-        while want in wants:
-            want = draw_want(source, service)
+        want = None
+        while want is None or want in wants:
+            want = Want(service, tuple(draw_value(source, parameter) for parameter in service.parameters))
         wants.append(want)
     return wants
-
-
-def draw_want(source: random.Random, service: Service) -> Want:
-    """Draw a sub-request of one service."""
-    return Want(service, tuple(draw_value(source, parameter) for parameter in service.parameters))
 
 
 def user_turn(source: random.Random, wants: list[Want]) -> str:
@@ -156,7 +151,7 @@ def _draw_reply_task(source: random.Random, config: ToolsConfig, split: Split) -
         if split_of_content(dialogue) == split:
             break
     shown = with_distractors(source, [tool], [want], config)
-    said = {str(value) for value in _plain(want.values)}
+    said = {str(value) for value in want.values if not isinstance(value, list | dict)}
     return ToolsTask(
         instructions=instructions(shown, PAPER_RULES),
         dialogue=dialogue,
@@ -168,20 +163,9 @@ def _draw_reply_task(source: random.Random, config: ToolsConfig, split: Split) -
     )
 
 
-RESULT_FIELDS = (
-    "reference number",
-    "desk number",
-    "account number",
-    "locker number",
-    "badge number",
-    "queue number",
-    "invoice number",
-    "shelf number",
+RESULT_FIELDS = tuple(
+    f"{thing} number" for thing in ("reference", "desk", "account", "locker", "badge", "queue", "invoice", "shelf")
 )
-
-
-def _plain(values: tuple[Any, ...]) -> list[Any]:
-    return [value for value in values if not isinstance(value, list | dict)]
 
 
 def _cased(name: str, camel: bool) -> str:

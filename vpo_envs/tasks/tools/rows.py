@@ -42,9 +42,8 @@ def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:
         if not attempt.response:
             raise BadRow(gold_field, "the gold attempt makes no call and its response is empty")
         return ToolsTask(instructions=instructions, dialogue=dialogue, reply=attempt.response)
-    for call in attempt.calls:
-        if not call.name:
-            raise BadRow(gold_field, "a gold call has no name")
+    if not all(call.name for call in attempt.calls):
+        raise BadRow(gold_field, "a gold call has no name")
     calls = tuple(ToolCall(name=call.name, parameters=call.arguments) for call in attempt.calls)
     return ToolsTask(instructions=instructions, dialogue=dialogue, calls=calls)
 

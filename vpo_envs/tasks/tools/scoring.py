@@ -90,35 +90,29 @@ def _served(request: SubRequest, calls: dict[str, list[dict[str, object]]]) -> f
 # Objectives ----------------------------------------------------------------------------------------------------------
 
 
-def is_right_kind(outcome: ToolsOutcome) -> float:
+def _right_kind(outcome: ToolsOutcome) -> float:
     """Return 1 for a well-formed attempt that makes calls where they are wanted, and else a real reply."""
     if outcome.wanted == 0:
         return float(outcome.well_formed and outcome.calls == 0 and outcome.real_reply)
     return float(outcome.well_formed and outcome.calls > 0)
 
 
-def tool_name(outcome: ToolsOutcome) -> float:
-    """Return the F1 of the tools called and wanted, as multisets."""
-    if outcome.wanted == 0:
-        return is_right_kind(outcome)
-    return 2 * outcome.right_names / (outcome.calls + outcome.wanted)
+def _tool_name(outcome: ToolsOutcome) -> float:
+    return 2 * outcome.right_names / (outcome.calls + outcome.wanted) if outcome.wanted else _right_kind(outcome)
 
 
-def arg_key(outcome: ToolsOutcome) -> float:
-    """Return the mean F1 of the keys of paired calls; an unpaired call on either side counts 0."""
-    return is_right_kind(outcome) if outcome.wanted == 0 else outcome.keys / max(outcome.calls, outcome.wanted)
+def _mean_of_pairs(fact: str, outcome: ToolsOutcome) -> float:
+    """Return the mean of a fact over paired calls; an unpaired call on either side counts 0."""
+    total: float = getattr(outcome, fact)
+    return total / max(outcome.calls, outcome.wanted) if outcome.wanted else _right_kind(outcome)
 
 
-def arg_value(outcome: ToolsOutcome) -> float:
-    """Return the mean agreement of the values of paired calls; an unpaired call on either side counts 0."""
-    return is_right_kind(outcome) if outcome.wanted == 0 else outcome.values / max(outcome.calls, outcome.wanted)
-
-
+# Partials, unlike lambdas, can be pickled with their environment.
 PAPER: tuple[Objective, ...] = (
-    Objective("format", "Well-formed, with calls exactly if calls are wanted", is_right_kind),
-    Objective("tool_name", "F1 of the tools called", tool_name),
-    Objective("arg_key", "F1 of the argument names of each call", arg_key),
-    Objective("arg_value", "Agreement of the argument values of each call", arg_value),
+    Objective("format", "Well-formed, with calls exactly if calls are wanted", _right_kind),
+    Objective("tool_name", "F1 of the tools called", _tool_name),
+    Objective("arg_key", "F1 of the argument names of each call", partial(_mean_of_pairs, "keys")),
+    Objective("arg_value", "Agreement of the argument values of each call", partial(_mean_of_pairs, "values")),
 )
 
 
@@ -127,7 +121,6 @@ def _served_value(number: int, outcome: ToolsOutcome) -> float:
 
 
 CONFLICT: tuple[Objective, ...] = tuple(
-    # A partial, unlike a lambda, can be pickled with its environment.
     Objective(f"request_{i + 1}", f"Accuracy of the tool that served sub-request {i + 1}", partial(_served_value, i))
     for i in range(NUM_REQUESTS)
 )

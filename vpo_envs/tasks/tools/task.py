@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
+from typing import Annotated
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from vpo_envs.core import Frozen, Task
 from vpo_envs.tasks.tools.matching import passages, tokens
@@ -18,16 +19,30 @@ MAX_DEPTH = 32
 """Maximum nesting depth of a call's arguments."""
 
 
+def _plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if depth(arguments) > MAX_DEPTH:
+        raise ValueError(f"arguments are nested deeper than {MAX_DEPTH}")
+    json.dumps(arguments, allow_nan=False)
+    return arguments
+
+
+def depth(value: object, most: int = MAX_DEPTH) -> int:
+    """Return how deep lists and objects are nested: 0 for a plain value, and at most ``most`` + 1."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max([depth(part, most - 1) for part in inner], default=0) if most else 1
+
+
+Arguments = Annotated[dict[str, JsonValue], AfterValidator(_plain_arguments)]
+"""Arguments of a call by name: plain JSON without infinities, not nested too deeply."""
+
+
 class ToolCall(Frozen):
     """One call: the tool's name and its arguments by parameter name."""
 
     name: str = Field(min_length=1)
-    parameters: dict[str, JsonValue]
-
-    @field_validator("parameters")
-    @classmethod
-    def _is_plain(cls, parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        return plain_arguments(parameters)
+    parameters: Arguments
 
 
 class Offer(Frozen):
@@ -43,13 +58,8 @@ class Offer(Frozen):
 class SubRequest(Frozen):
     """One part of the request, and the tools that can do it."""
 
-    arguments: dict[str, JsonValue]
+    arguments: Arguments
     offers: tuple[Offer, ...] = Field(min_length=1)
-
-    @field_validator("arguments")
-    @classmethod
-    def _is_plain(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        return plain_arguments(arguments)
 
 
 class Market(Frozen):
@@ -123,19 +133,3 @@ class ToolsTask(Task):
     def words(self) -> frozenset[str]:
         """Words of the conversation and of the gold reply."""
         return frozenset(tokens(f"{self.dialogue} {self.reply}"))
-
-
-def plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the arguments after a check that they are plain JSON: no infinities, not nested too deeply."""
-    if depth(arguments) > MAX_DEPTH:
-        raise ValueError(f"arguments are nested deeper than {MAX_DEPTH}")
-    json.dumps(arguments, allow_nan=False)
-    return arguments
-
-
-def depth(value: object, most: int = MAX_DEPTH) -> int:
-    """Return how deep lists and objects are nested: 0 for a plain value, and at most ``most`` + 1."""
-    if not isinstance(value, dict | list):
-        return 0
-    inner = value.values() if isinstance(value, dict) else value
-    return 1 + max([depth(part, most - 1) for part in inner], default=0) if most else 1

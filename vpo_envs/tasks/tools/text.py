@@ -139,13 +139,7 @@ def read_attempt(text: str) -> Attempt:
 def write_attempt(
     calls: Sequence[tuple[str, dict[str, Any]]], response: str | None = None, *, thinking: str = "I read the request."
 ) -> str:
-    """Return an attempt in the format that :func:`read_attempt` reads.
-
-    Args:
-        calls: Name and arguments of each call.
-        response: The response, where there is one.
-        thinking: Content of ``<think>``.
-    """
+    """Return an attempt in the format that :func:`read_attempt` reads, with the name and arguments of each call."""
     parts = [f"{THINK}{thinking}{END_THINK}"]
     if calls:
         lines = [json.dumps({"name": name, "parameters": arguments}, ensure_ascii=False) for name, arguments in calls]
@@ -224,10 +218,6 @@ def _finite(text: str) -> float:
     return value
 
 
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object, but refuse a key that occurs twice: its value would be ambiguous."""
     result = dict(pairs)
@@ -236,4 +226,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
