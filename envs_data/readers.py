@@ -83,7 +83,11 @@ def load_rows(
     skipped, first_reason = 0, ""
     for place, raw in raw_rows:
         try:
-            rows.append(read_row(_mapping(raw)))
+            if isinstance(raw, BadRow):
+                raise raw
+            if not isinstance(raw, Mapping):
+                raise BadRow("", f"a row is a JSON object, got {type(raw).__name__}")
+            rows.append(read_row(raw))
         except ValueError as error:
             reason = f"{origin}, {place}, {_reason(error)}"
             if on_bad_row == "error":
@@ -95,14 +99,6 @@ def load_rows(
             raise ValueError(f"{origin} has no good row: all {skipped} were skipped; the first: {first_reason}")
         raise ValueError(f"{origin} is empty: it holds no rows")
     return LoadedRows(tuple(rows), skipped, first_reason, origin)
-
-
-def _mapping(raw: object) -> Mapping[str, Any]:
-    if isinstance(raw, BadRow):
-        raise raw
-    if not isinstance(raw, Mapping):
-        raise BadRow("", f"a row is a JSON object, got {type(raw).__name__}")
-    return raw
 
 
 def _reason(error: ValueError) -> str:
@@ -216,12 +212,10 @@ def _parquet_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
     except ImportError:
         raise ValueError(f"{source}: reading parquet needs pyarrow: pip install pyarrow") from None
     try:
-        number = 0
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", row
+            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                yield f"row {number}", row
     except pyarrow.ArrowException as error:
         raise ValueError(f"{source}: not a readable parquet file ({_first_line(error)})") from None
 

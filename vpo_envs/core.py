@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.spaces import TextSpace
-from vpo_envs.text import condition_prompt, format_answers, split_answers
+from vpo_envs.text import format_answers, split_answers
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -280,14 +280,12 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
             weights: Weights in whole per cent, summing to 1, shape (d,).
             active: Which objectives count, shape (d,); all if ``None``.
         """
-        counted = [
-            (o, float(w))
-            for i, (o, w) in enumerate(zip(self.objectives, weights, strict=True))
+        lines = [
+            f"- {objective.name}: {100 * float(weight):.4g} % ({objective.description})"
+            for i, (objective, weight) in enumerate(zip(self.objectives, weights, strict=True))
             if active is None or active[i]
         ]
-        return condition_prompt(
-            prompt, [o.name for o, _ in counted], [o.description for o, _ in counted], [w for _, w in counted]
-        )
+        return "\n".join(["Your response is judged by these goals, with these weights:", *lines, "", prompt])
 
     @abstractmethod
     def parse(self, text: str) -> AnswerT:

@@ -160,19 +160,3 @@ def read_tag(text: str, name: str) -> str | None:
         return None
     start += len(opening)
     return text[start : text.index(closing, start)]
-
-
-def condition_prompt(prompt: str, names: Sequence[str], descriptions: Sequence[str], weights: Sequence[float]) -> str:
-    """Return a prompt with the weights of its objectives stated before it.
-
-    Args:
-        prompt: The prompt.
-        names: Names of the objectives that count.
-        descriptions: What each of them rewards.
-        weights: Their weights, summing to 1.
-    """
-    lines = [
-        f"- {name}: {100 * weight:.4g} % ({description})"
-        for name, description, weight in zip(names, descriptions, weights, strict=True)
-    ]
-    return "\n".join(["Your response is judged by these goals, with these weights:", *lines, "", prompt])

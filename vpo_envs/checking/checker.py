@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from vpo_envs.checking.checks import CHECKS, CannotCheck, CheckFailed
-from vpo_envs.checking.conflict import ConflictReport, objective_conflict
+from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
 from vpo_envs.core import UnknownFront, VectorTextEnv
 from vpo_envs.text import format_answers
 
@@ -49,11 +49,7 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
         ValueError: ``instances`` below 1.
         CheckFailed: A part of the contract is broken.
     """
-    text_env = env.unwrapped
-    if not isinstance(text_env, VectorTextEnv):
-        raise TypeError(f"check_vector_env needs a text environment, got {type(text_env).__name__}")
-    if instances < 1:
-        raise ValueError(f"instances must be at least 1, got {instances}")
+    text_env = checked_text_env("check_vector_env", env, instances)
     name = env.spec.id if env.spec is not None else type(text_env).__name__
     passed, skipped = [], []
     for title, check in CHECKS.items():

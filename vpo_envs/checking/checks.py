@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
-from numpy.typing import NDArray
 
 from vpo_envs.core import SPLITS, RewardBatch, Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.text import answer_tags, format_answers
@@ -108,7 +107,7 @@ def _front(env: AnyEnv, instances: int) -> None:
         known += 1
         _expect(len(front) > 0, f"the front of task({index}) is empty")
         vectors = np.array([point.vector for point in front])
-        batch = _score(env, [task] * len(front), [format_answers([point.answer]) for point in front], 1)
+        batch = _score_each(env, task, [point.answer for point in front])
         for point, reward, status in zip(front, batch.rewards[:, 0], batch.status[:, 0], strict=True):
             _expect(status == Status.OK, f"a front answer of task({index}) is {Status(status).name.lower()}")
             _expect(
@@ -116,7 +115,7 @@ def _front(env: AnyEnv, instances: int) -> None:
                 f"a front answer of task({index}) scores {reward.tolist()}, but {list(point.vector)} is declared",
             )
         rivals = _rivals(env, task, index, [point.answer for point in front])
-        for answer, vector in _vectors(env, task, rivals):
+        for answer, vector in zip(rivals, _score_each(env, task, rivals).rewards[:, 0], strict=True):
             _expect(
                 bool((vectors >= vector - TOLERANCE).all(axis=1).any()),
                 f"the front of task({index}) is not complete: {answer!r:.80} scores {vector.tolist()}, which no point "
@@ -143,7 +142,7 @@ def _demonstrations_score(env: AnyEnv, instances: int) -> None:
     earned = False
     for index, task in enumerate(_tasks(env, instances)):
         answers = _demonstrations(env, task, index)
-        batch = _score(env, [task] * len(answers), [format_answers([answer]) for answer in answers], 1)
+        batch = _score_each(env, task, answers)
         for answer, status in zip(answers, batch.status[:, 0], strict=True):
             name = Status(status).name.lower()
             _expect(status == Status.OK, f"a demonstration of task({index}) is {name}: {answer!r:.80}")
@@ -300,10 +299,9 @@ def _demonstrations(env: AnyEnv, task: Any, index: int, count: int = 2) -> list[
     return answers
 
 
-def _vectors(env: AnyEnv, task: Any, answers: Sequence[str]) -> list[tuple[str, NDArray[np.float32]]]:
-    """Return answers with their reward vectors, shape (d,)."""
-    batch = _score(env, [task] * len(answers), [format_answers([answer]) for answer in answers], 1)
-    return list(zip(answers, batch.rewards[:, 0], strict=True))
+def _score_each(env: AnyEnv, task: Any, answers: Sequence[str]) -> RewardBatch:
+    """Return the scores of answers to one task, each in a response of its own."""
+    return _score(env, [task] * len(answers), [format_answers([answer]) for answer in answers], 1)
 
 
 def _mutated(source: random.Random, text: str, pieces: Sequence[str] = HOSTILE) -> str:

@@ -70,11 +70,7 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
         ValueError: ``instances`` below 1.
         UnknownFront: The environment has neither exact fronts nor demonstrations.
     """
-    text_env = env.unwrapped
-    if not isinstance(text_env, VectorTextEnv):
-        raise TypeError(f"objective_conflict needs a text environment, got {type(text_env).__name__}")
-    if instances < 1:
-        raise ValueError(f"instances must be at least 1, got {instances}")
+    text_env = checked_text_env("objective_conflict", env, instances)
     exact = True
     shapes: list[tuple[float, ...]] = []
     deviations: list[NDArray[np.float64]] = []
@@ -88,19 +84,19 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
         active = text_env.active(task)
         shapes.append(_shape(vectors[:, active]))
         deviations.append(np.where(active, vectors - vectors.mean(axis=0), np.nan))
-    points, all_ones, single, three, whole, needed = np.array(shapes, dtype=np.float64).mean(axis=0)
-    return ConflictReport(
-        objectives=text_env.objective_names,
-        instances=instances,
-        exact=exact,
-        correlation=_correlation(np.concatenate(deviations)),
-        points=float(points),
-        all_ones=float(all_ones),
-        best_single=float(single),
-        best_set=float(three),
-        whole_front=float(whole),
-        needs_a_set=float(needed),
-    )
+    correlation = _correlation(np.concatenate(deviations))
+    means = np.array(shapes, dtype=np.float64).mean(axis=0).tolist()
+    return ConflictReport(text_env.objective_names, instances, exact, correlation, *means)
+
+
+def checked_text_env(caller: str, env: gym.Env[Any, Any], instances: int) -> VectorTextEnv[Any, Any, Any]:
+    """Return the text environment inside wrappers, after checking the arguments of ``caller``."""
+    text_env = env.unwrapped
+    if not isinstance(text_env, VectorTextEnv):
+        raise TypeError(f"{caller} needs a text environment, got {type(text_env).__name__}")
+    if instances < 1:
+        raise ValueError(f"instances must be at least 1, got {instances}")
+    return text_env
 
 
 def _demonstrated(
@@ -119,7 +115,7 @@ def _demonstrated(
 
 
 def _shape(points: NDArray[np.float64]) -> tuple[float, ...]:
-    """Return size, full marks, utilities of one, three and all points, and the need for a set, of a front (n, d)."""
+    """Return what a report averages for one front (n, d): the fields of :class:`ConflictReport` from ``points`` on."""
     weights = spread_weights(points.shape[1])
     single, three = (best_set_utility(points, size, weights) for size in (1, 3))
     full_marks = bool((points == 1.0).all(axis=1).any())

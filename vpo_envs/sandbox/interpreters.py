@@ -43,16 +43,8 @@ PROBE = (
     "here = [p for p in sys.path if p and 'python3' in p and not p.endswith('.zip')]; "
     "print(json.dumps([sys.version.split()[0], [*here, get('LIBDIR') or '']]))"
 )
-LEFT_OUT = (
-    "site-packages",
-    "test",
-    "idlelib",
-    "lib2to3",
-    "tkinter",
-    "turtledemo",
-    "ensurepip",
-    "__pycache__",
-    "config-*",
+LEFT_OUT = shutil.ignore_patterns(
+    "site-packages", "test", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "__pycache__", "config-*"
 )
 
 
@@ -89,10 +81,10 @@ def interpreter(as_other_user: bool) -> Interpreter:
 
 def describe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> Interpreter | None:
     """Return what ``executable`` needs; ``None`` if it is not a Python that starts."""
-    probed = os.path.isfile(executable) and _output([executable, "-s", "-S", "-c", PROBE], dict(environment))
-    if not probed:
+    probed = _probe(executable, environment)
+    if probed is None:
         return None
-    version, folders = json.loads(probed)
+    version, folders = probed
     system = [path for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64") if os.path.isdir(path)]
     if environment:
         folders.pop()  # a copy has its libraries beside it; the folder in its configuration is not its own
@@ -134,14 +126,14 @@ def readable_parts(python: Interpreter) -> list[tuple[str, bool]]:
 
 def staged_copy(executable: str) -> Interpreter | None:
     """Copy a Python and its library to a folder that every user can read, removed when this process ends."""
-    probed = _output([executable, "-s", "-S", "-c", PROBE], {})
-    if not probed:
+    probed = _probe(executable)
+    if probed is None:
         return None
-    folders = json.loads(probed)[1]
+    folders = probed[1]
     root = Path(tempfile.mkdtemp(prefix="vpo-python-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     library = next(Path(folder) for folder in folders if Path(folder, "os.py").exists())
-    shutil.copytree(library, root / "lib" / library.name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    shutil.copytree(library, root / "lib" / library.name, ignore=LEFT_OUT)
     (root / "bin").mkdir()
     shutil.copy2(executable, root / "bin")
     for shared in Path(folders[-1]).glob("libpython3*.so*"):
@@ -151,15 +143,17 @@ def staged_copy(executable: str) -> Interpreter | None:
     return describe(str(root / "bin" / Path(executable).name), (("LD_LIBRARY_PATH", str(root / "lib")),))
 
 
-def _output(command: list[str], environment: dict[str, str]) -> str:
-    """Return what a command prints; empty if it fails."""
+def _probe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> tuple[str, list[str]] | None:
+    """Return the version and folders that a Python reports; ``None`` if it does not start."""
+    command = [executable, "-s", "-S", "-c", PROBE]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd="/", env=environment, check=False, timeout=60
+            command, capture_output=True, text=True, cwd="/", env=dict(environment), check=True, timeout=60
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "" if done.returncode else done.stdout
+        version, folders = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return version, folders
 
 
 def _open_to_all(path: str) -> bool:

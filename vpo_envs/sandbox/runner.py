@@ -263,11 +263,7 @@ def _run_rest(program: Program, tier: Tier, limits: Limits, runs: list[RunResult
     finished = False
     try:
         job = {
-            "source": program.source,
-            "kind": program.kind,
-            "entry": program.entry,
-            "setup": program.setup,
-            "tests": program.inputs[len(runs) :],
+            **program._replace(inputs=program.inputs[len(runs) :])._asdict(),
             "seconds": limits.seconds,
             "output": limits.output_bytes,
         }

@@ -289,8 +289,7 @@ def main() -> NoReturn:
     write_frame(json.dumps({"ready": sys.version.split()[0], "landlock": version}).encode())
     job = read_frame()
     job["limits"] = plan["limits"]
-    tests = job.pop("tests")
-    for text in tests:
+    for text in job.pop("inputs"):
         how, code, out, result, err = run_test(job, text, barrier)
         write_frame(json.dumps([how, code]).encode())
         for stream in (out, result, err):

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -98,7 +99,7 @@ class Scorer:
         workers = self._ready()._max_workers  # type: ignore[attr-defined]  # all of them have it
         size = -(-len(tasks) // (CHUNKS_PER_WORKER * workers))
         chunks = [(tasks[at : at + size], responses[at : at + size]) for at in range(0, len(tasks), size)]
-        futures = [self._submit(env, _score_batch, *chunk) for chunk in chunks]
+        futures = [self._submit(env, methodcaller("score_batch", *chunk)) for chunk in chunks]
         found = [_unless_died(future) for future in futures]
         if None in found:
             self._renew()
@@ -195,7 +196,7 @@ class Scorer:
             self.close()
 
     def _score_alone(self, env: AnyEnv, task: Any, response: str) -> RewardBatch:
-        batch = _unless_died(self._submit(env, _score_batch, [task], [response]))
+        batch: RewardBatch | None = _unless_died(self._submit(env, methodcaller("score_batch", [task], [response])))
         if batch is not None:
             return batch
         self._renew()
@@ -214,10 +215,6 @@ def score(env: AnyEnv, job: ScoringJob) -> Scored:
     seen = copy.copy(job.seen)
     vectors, statuses, outcomes = env.score_answers(job.task, job.answers, seen)
     return Scored(vectors, statuses, outcomes, seen)
-
-
-def _score_batch(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str]) -> RewardBatch:
-    return env.score_batch(tasks, responses)
 
 
 # Copies for workers --------------------------------------------------------------------------------------------------

@@ -58,16 +58,11 @@ def _parse(source: str) -> ast.Module:
 
 def _literal(node: ast.expr) -> str | None:
     """Return the source of a literal, or of ``set(…)`` of one; ``None`` for anything else."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        if node.func.id == "set" and not node.args:
-            return "set()"
-        if node.func.id in ("set", "frozenset") and len(node.args) == 1:
-            try:
-                return repr(set(ast.literal_eval(node.args[0]))) if ast.literal_eval(node.args[0]) else "set()"
-            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-                return None
-    source = ast.unparse(node)
     try:
+        match node:
+            case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[items], keywords=[]):
+                return repr(set(ast.literal_eval(items)))
+        source = ast.unparse(node)
         ast.literal_eval(source)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None

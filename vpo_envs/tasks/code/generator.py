@@ -36,15 +36,11 @@ def builtin_tasks(split: Split, mode: Mode, difficulty: Difficulty | None = None
 
 def problem_task(problem: CodeProblem) -> CodeTask:
     """Return a bundled problem as a task."""
-    if problem.readings:
-        tests = [
-            CodeTest(input=given, output=wanted)
-            for given, outputs in zip(problem.inputs, problem.outputs, strict=True)
-            for wanted in outputs
-        ]
-    else:
-        pairs = zip(problem.inputs, problem.outputs, strict=True)
-        tests = [CodeTest(input=given, output=outputs[0]) for given, outputs in pairs]
+    tests = [
+        CodeTest(input=given, output=wanted)
+        for given, outputs in zip(problem.inputs, problem.outputs, strict=True)
+        for wanted in outputs
+    ]
     return CodeTask(
         title=problem.title,
         statement=problem.statement,

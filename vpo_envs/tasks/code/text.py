@@ -82,12 +82,9 @@ def _last_fenced_block(text: str) -> str | None:
         ends[i] = closing.get(fence)
         if not info.strip(" \t"):
             closing[fence] = i
-    block = None
-    i = 0
-    while i < len(fences):
-        end = ends[i]
-        if end is not None:
-            block = text[fences[i].end() + 1 : fences[end].start()]
-            i = end
-        i += 1
+    block, last = None, -1
+    for i, (fence, end) in enumerate(zip(fences, ends, strict=True)):
+        if i > last and end is not None:
+            block = text[fence.end() + 1 : fences[end].start()]
+            last = end
     return block
