@@ -28,9 +28,7 @@ def non_dominated(points: ArrayLike) -> NDArray[np.bool_]:
 def hypervolume(points: ArrayLike, *, reference: float = REFERENCE) -> float | None:
     """Return the share of the box from the reference point to all ones that the points dominate.
 
-    Args:
-        points: Reward vectors in [0, 1], shape (n, d); n may be 0.
-        reference: The reference point's value in every objective, below 1.
+    The points are rewards in [0, 1], (n, d), n >= 0; the reference point has one value below 1 in every objective.
 
     Returns:
         A share in [0, 1]. ``None`` where d > 6 and more than 12 distinct points are non-dominated, which would take
@@ -47,14 +45,8 @@ def hypervolume(points: ArrayLike, *, reference: float = REFERENCE) -> float | N
 def igd_plus(front: ArrayLike, reached: ArrayLike) -> float:
     """Return the mean over the front of the distance by which the nearest reached vector falls short.
 
-    IGD+ of Ishibuchi et al. 2015: an excess in one objective does not count as distance.
-
-    Args:
-        front: Vectors of the exact front, shape (f, d), f >= 1.
-        reached: Reward vectors reached, shape (n, d), n >= 1.
-
-    Returns:
-        The distance, 0 where the whole front is attained.
+    IGD+ of Ishibuchi et al. 2015: an excess in one objective does not count as distance. The front has shape (f, d),
+    f >= 1, the reached vectors (n, d), n >= 1.
 
     Raises:
         ValueError: One of them is empty, or shapes disagree.
@@ -73,15 +65,9 @@ def additive_epsilon(front: ArrayLike, reached: ArrayLike) -> float:
 
 
 def coverage(front: ArrayLike, reached: ArrayLike, tolerance: float = 1e-6) -> float:
-    """Return the share of the front's points that some reached vector attains in every objective.
+    """Return the share of the front's points that some reached vector attains in every objective, up to ``tolerance``.
 
-    Args:
-        front: Vectors of the exact front, shape (f, d), f >= 1.
-        reached: Reward vectors reached, shape (n, d), n >= 1.
-        tolerance: How far below the front's value still counts as attained.
-
-    Raises:
-        ValueError: One of them is empty, or shapes disagree.
+    Arguments and errors as for :func:`igd_plus`.
     """
     targets, vectors = _checked(front, reached)
     return float(np.mean([(vectors >= target - tolerance).all(axis=1).any() for target in targets]))

@@ -1,8 +1,7 @@
 """Confidence intervals: over prompts by a bootstrap, over training seeds by Student's t.
 
-The two answer different questions. An interval over prompts says how a trained model would do on other prompts; one
-over seeds says how the method would do if it were trained again. Neither contains the other, so they are shown apart.
-Every function takes a column of numbers or a table with c columns, and treats each column alike.
+An interval over prompts says how a trained model would do on other prompts; one over seeds says how the method would
+do if it were trained again. Neither contains the other. In a table with c columns each column is treated alike.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vpo_agent.pareto.pool import Floats
-
-RESAMPLES = 4000
 
 
 class Band(NamedTuple):
@@ -29,17 +26,11 @@ class Band(NamedTuple):
         return {name: np.asarray(value).tolist() for name, value in self._asdict().items()}
 
 
-def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Band:
-    """Return means over prompts with percentile bootstrap intervals (Efron 1979).
+def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 4000, seed: int = 0) -> Band:
+    """Return means over prompts, (N,) or (N, c), with percentile bootstrap intervals (Efron 1979).
 
     Every column is resampled with the same prompts. For a paired difference between two methods, pass the difference
     per prompt: a prompt is then resampled with both its values, and how hard it is cancels out.
-
-    Args:
-        values: One row per prompt, shape (N,) or (N, c), finite.
-        confidence: The share of resamples inside each interval, in (0, 1).
-        resamples: Bootstrap samples drawn.
-        seed: The same seed gives the same intervals.
 
     Raises:
         ValueError: Another shape, no prompts, or a value that is not finite.
@@ -54,14 +45,10 @@ def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int 
 
 
 def over_seeds(values: ArrayLike, *, confidence: float = 0.95) -> Band | None:
-    """Return means over training seeds with Student's t intervals of S − 1 degrees of freedom.
+    """Return means over training seeds, (S,) or (S, c), with Student's t intervals of S − 1 degrees of freedom.
 
-    A bootstrap over the handful of seeds that a study has would be far too narrow: over three seeds it covers the true
-    mean in about three cases of four.
-
-    Args:
-        values: One row per seed, each already a mean over the same prompts, shape (S,) or (S, c).
-        confidence: How often the interval covers the mean, if seeds vary normally.
+    A row is already a mean over prompts. A bootstrap over the handful of seeds that a study has would be far too
+    narrow: over three seeds it covers the true mean in about three cases of four.
 
     Returns:
         ``None`` for a single seed, whose spread is unknown.
@@ -72,20 +59,14 @@ def over_seeds(values: ArrayLike, *, confidence: float = 0.95) -> Band | None:
     rows = _rows(values, "seed")
     if len(rows) < 2:
         return None
-    half = np.sqrt(rows.var(axis=0, ddof=1) / len(rows)) * _t_quantile(len(rows) - 1.0, confidence)
-    mean = rows.mean(axis=0)
-    return Band(mean, mean - half, mean + half)
+    return _t_band(rows.mean(axis=0), rows.var(axis=0, ddof=1) / len(rows), len(rows) - 1.0, confidence)
 
 
 def difference_over_seeds(baseline: ArrayLike, other: ArrayLike, *, confidence: float = 0.95) -> Band | None:
     """Return differences of means between two methods, with Welch's t interval over training seeds.
 
     Welch's t allows the two methods different spreads and does not pair seeds, which share nothing but a number.
-
-    Args:
-        baseline: One row per seed, shape (S,) or (S, c).
-        other: One row per seed of the other method, shape (T,) or (T, c).
-        confidence: How often the interval covers the difference, if seeds vary normally.
+    Methods have a row per seed, (S,) or (S, c) and (T,) or (T, c).
 
     Returns:
         Other minus baseline; ``None`` if either has a single seed.
@@ -101,9 +82,7 @@ def difference_over_seeds(baseline: ArrayLike, other: ArrayLike, *, confidence: 
     shares = parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1)
     # Without any spread the interval is a point, whatever the degrees of freedom.
     freedom = np.divide(total**2, shares, out=np.ones_like(total), where=shares > 0)
-    half = np.sqrt(total) * _t_quantile(freedom, confidence)
-    mean = second.mean(axis=0) - first.mean(axis=0)
-    return Band(mean, mean - half, mean + half)
+    return _t_band(second.mean(axis=0) - first.mean(axis=0), total, freedom, confidence)
 
 
 def _rows(values: ArrayLike, unit: str) -> Floats:
@@ -113,8 +92,9 @@ def _rows(values: ArrayLike, unit: str) -> Floats:
     return rows
 
 
-def _t_quantile(freedom: Floats | float, confidence: float) -> Floats:
+def _t_band(mean: Floats, variance: Floats, freedom: Floats | float, confidence: float) -> Band:
     # Not scipy.stats, which takes a second to import.
     from scipy.special import stdtrit
 
-    return np.asarray(stdtrit(freedom, (1 + confidence) / 2))
+    half = np.sqrt(variance) * stdtrit(freedom, (1 + confidence) / 2)
+    return Band(mean, mean - half, mean + half)

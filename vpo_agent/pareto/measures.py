@@ -47,17 +47,10 @@ class Measure(NamedTuple):
 
 
 def measures(pool: Pool, k: int | None = None, threshold: float | None = None) -> list[Measure]:
-    """Measure a pool.
+    """Measure a pool, in the order of tables; measures that are unknown for the pool are left out.
 
-    Args:
-        pool: N prompts with R rollouts of m answers each.
-        k: Largest k of best@k and pass@k; all answers of the pool by default.
-        threshold: The scalar reward that passes, for pass@k. If it is ``None`` and exact fronts are known, an answer
-            passes within 0.02 of the prompt's optimum.
-
-    Returns:
-        The measures in the order of tables: search, utility, front, spread, answers, then the mean of each objective.
-        Measures that are unknown for the pool are left out.
+    ``k`` is the largest of best@k and pass@k, all answers of the pool by default. An answer passes with the scalar
+    reward ``threshold``; if it is ``None`` and exact fronts are known, within 0.02 of the prompt's optimum.
 
     Raises:
         ValueError: ``k`` exceeds the number of answers, or the threshold is not finite.
@@ -154,11 +147,7 @@ def _search(pool: Pool, k: int, passed: Floats | None) -> list[Measure]:
 
 
 def passes(pool: Pool, threshold: float | None) -> Floats | None:
-    """Return 1 for each answer that passes and 0 for each other, (N, R·m); ``None`` where nothing says what passes.
-
-    Raises:
-        ValueError: The threshold is not finite.
-    """
+    """Return 1 for each answer that passes and 0 for each other, (N, R·m); ``None`` where nothing says what passes."""
     least: Floats | float
     if threshold is not None:
         if not np.isfinite(threshold):
@@ -173,11 +162,7 @@ def passes(pool: Pool, threshold: float | None) -> Floats | None:
 
 
 def check_k(pool: Pool, k: int | None) -> int:
-    """Return the largest k to show: the one asked for, or all answers of the pool.
-
-    Raises:
-        ValueError: It is below 1, or more than the pool holds.
-    """
+    """Return the largest k to show: the one asked for if the pool holds as many answers, or all answers."""
     _, rollouts, m, _ = pool.rewards.shape
     size = int(rollouts * m)
     if k is None:

@@ -22,12 +22,7 @@ def best_at_k(scores: ArrayLike, k: int) -> Floats:
     one, so no binomial is ever formed and n may be large. On 0/1 scores it is the unbiased pass@k of Chen et al. 2021
     (arXiv 2107.03374, equation 1).
 
-    Args:
-        scores: Scalar scores, shape (..., n).
-        k: Answers drawn, from 1 to n.
-
-    Returns:
-        The expectation for each leading index, shape (...).
+    Scores of shape (..., n) give shape (...).
 
     Raises:
         ValueError: ``k`` is not in 1..n, or a score is not finite.
@@ -49,12 +44,7 @@ def best_at_k_of_sets(scores: ArrayLike, rollouts: int) -> Floats:
     The answers of one rollout were written knowing each other, so they are not independent draws: :func:`best_at_k`
     over the pooled answers mixes rollouts in a way that no sampling does. Here rollouts are drawn.
 
-    Args:
-        scores: Scalar scores, shape (..., R, m).
-        rollouts: Rollouts drawn without replacement, from 1 to R.
-
-    Returns:
-        The expectation for each leading index, shape (...).
+    Scores of shape (..., R, m) give shape (...).
 
     Raises:
         ValueError: ``rollouts`` is not in 1..R, rollouts have no answers, or a score is not finite.
@@ -69,13 +59,10 @@ def diversity(rewards: ArrayLike) -> Floats:
     """Return the mean L1 distance between the reward vectors of a set, over its n(n−1)/2 pairs.
 
     The measure of the paper's diversity column (arXiv 2605.22817). Each objective is sorted, which gives all pairs at
-    the cost of a sort.
-
-    Args:
-        rewards: Reward vectors of each set, shape (..., n, d).
+    the cost of a sort. Sets of shape (..., n, d) give shape (...).
 
     Returns:
-        The diversity of each set, shape (...), from 0 to d for rewards in [0, 1]; 0 for sets of fewer than two.
+        From 0 to d for rewards in [0, 1]; 0 for sets of fewer than two.
 
     Raises:
         ValueError: A reward is not finite.

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_STORED = ("rewards", "status", "active", "scalar_weights", "indices")
+
 Floats = NDArray[np.float64]
 Texts = tuple[tuple[str, ...], ...]
 
@@ -47,13 +49,7 @@ class Pool:
         if self.rewards.ndim != 4 or 0 in self.rewards.shape:
             raise ValueError(f"rewards must have shape (N, R, m, d), none of them 0; got {self.rewards.shape}")
         n, rollouts, m, d = self.rewards.shape
-        expected: dict[str, tuple[int, ...]] = {
-            "status": (n, rollouts, m),
-            "active": (n, d),
-            "scalar_weights": (n, d),
-            "indices": (n,),
-        }
-        for name, shape in expected.items():
+        for name, shape in zip(_STORED[1:], ((n, rollouts, m), (n, d), (n, d), (n,)), strict=True):
             found = getattr(self, name).shape
             if found != shape:
                 raise ValueError(f"rewards of shape {self.rewards.shape} need {name} of shape {shape}; got {found}")
@@ -85,25 +81,15 @@ class Pool:
 
     def save(self, path: Path) -> None:
         """Write an ``.npz`` file, completely or not at all."""
-        more: dict[str, Any] = (
-            {} if self.fronts is None else {f"front_{i}": front for i, front in enumerate(self.fronts)}
-        )
+        stored: dict[str, Any] = {name: getattr(self, name) for name in _STORED}
+        stored |= {f"front_{i}": front for i, front in enumerate(self.fronts or ())}
+        stored |= {"objectives": np.array(self.objectives), "source": _as_bytes(self.source)}
         if self.responses is not None:
-            more["responses"] = _as_bytes(self.responses)
+            stored["responses"] = _as_bytes(self.responses)
         aside = path.with_name(f".{path.name}.writing")
         try:
             with aside.open("wb") as file:
-                np.savez_compressed(
-                    file,
-                    rewards=self.rewards,
-                    status=self.status,
-                    active=self.active,
-                    scalar_weights=self.scalar_weights,
-                    indices=self.indices,
-                    objectives=np.array(self.objectives),
-                    source=_as_bytes(self.source),
-                    **more,
-                )
+                np.savez_compressed(file, **stored)
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
@@ -119,15 +105,11 @@ class Pool:
             with np.load(path, allow_pickle=False) as data:
                 count = len(data["indices"])
                 return cls(
-                    data["rewards"],
-                    data["status"],
-                    data["active"],
-                    data["scalar_weights"],
-                    data["indices"],
-                    tuple(str(name) for name in data["objectives"]),
-                    tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
-                    _read_responses(data["responses"]) if "responses" in data else None,
-                    _read_source(data["source"]) if "source" in data else {},
+                    **{name: data[name] for name in _STORED},
+                    objectives=tuple(str(name) for name in data["objectives"]),
+                    fronts=tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
+                    responses=_read_responses(data["responses"]) if "responses" in data else None,
+                    source=_read_source(data["source"]) if "source" in data else {},
                 )
         # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.
         except Exception as error:
@@ -149,11 +131,9 @@ def _as_bytes(value: Any) -> NDArray[np.uint8]:
 
 def _read_responses(stored: NDArray[np.uint8]) -> Texts:
     rows = json.loads(stored.tobytes())
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ValueError("its responses are not a list of lists")
-    if not all(isinstance(text, str) for row in rows for text in row):
-        raise ValueError("its responses are not strings")
-    return tuple(tuple(row) for row in rows)
+    if not all(isinstance(row, list) and all(isinstance(text, str) for text in row) for row in rows):
+        raise ValueError("its responses are not lists of strings")
+    return tuple(map(tuple, rows))
 
 
 def _read_source(stored: NDArray[np.uint8]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -34,24 +35,12 @@ def sample_pool(
     source: Mapping[str, Any] | None = None,
     scorer: Scorer | None = None,
 ) -> Pool:
-    """Sample and score ``rollouts`` responses to each of the environment's instances ``indices``.
+    """Sample and score ``rollouts`` responses to each of the instances ``indices`` of the environment's split.
 
-    Args:
-        env: The environment, on the split to evaluate.
-        sampler: The policy, or another backend that samples from it.
-        indices: Which instances of the split, N of them.
-        rollouts: R, responses to each instance.
-        max_new_tokens: Longest response, in tokens.
-        temperature: Sampling temperature.
-        seed: Numbers that key the random stream.
-        sample_batch: Most responses sampled at the same time.
-        fronts: Whether to compute the exact front of each instance, if the environment can.
-        scalar_weights: Fixed weights of the scalar reward, (d,); ``None``: the task's own.
-        state_weights: State a weighting of the objectives in each prompt, a different one for each rollout, as a policy
-            trained with ``goal_conditioned`` expects. Weightings are uniform on the simplex and the same for every
-            policy.
-        source: Entries to add to :attr:`Pool.source`, which always states environment and sampling.
-        scorer: Scores the responses with ``env``; ``None``: this process does.
+    With ``fronts`` the exact front of each instance is computed, if the environment can. The fixed ``scalar_weights``
+    (d,) are the task's own by default. With ``state_weights`` each rollout's prompt states another weighting of the
+    objectives, as a policy trained with ``goal_conditioned`` expects; weightings are uniform on the simplex and the
+    same for every policy. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this process scores.
     """
     # Torch is slow to import, and a saved pool is read without it.
     from vpo_agent.rollouts.collect import collect
@@ -78,10 +67,8 @@ def sample_pool(
         fixed = fixed / fixed.sum(axis=1, keepdims=True)
     exact: tuple[Floats, ...] | None = None
     if fronts:
-        try:
+        with suppress(UnknownFront):
             exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in tasks)
-        except UnknownFront:
-            exact = None
     return Pool(
         rewards=rolled.rewards.reshape(len(tasks), rollouts, *rolled.rewards.shape[2:]),
         status=rolled.status.reshape(len(tasks), rollouts, -1),

@@ -12,16 +12,9 @@ from vpo_agent.policy.language_model import LMPolicy
 
 
 class Continuer:
-    """Samples the rest of responses to fixed prompts.
+    """Samples the rest of responses to fixed prompts, which are computed once: a search uses them hundreds of times.
 
-    The prompts are computed once, since a search uses them hundreds of times.
-
-    Args:
-        policy: The model.
-        prompts: P prompts as text.
-        max_new_tokens: Longest response, in tokens, its beginning included.
-        temperature: Divides the logits, > 0.
-        most_rows: Most rows sampled at the same time.
+    A response has up to ``max_new_tokens`` tokens, its beginning included; ``most_rows`` are sampled at the same time.
 
     Raises:
         ValueError: Prompt and response do not fit into the model's context.

@@ -7,50 +7,14 @@ from functools import partial
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.instances import Env, Instance, check_budget, score
+from vpo_agent.search.instances import Archive, Env, Instance, check_budget, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.sampling import sample_responses
 from vpo_agent.search.variation import Answer, Variation, before, random_prefix, read_answers, rewrite_prompt
-from vpo_envs import Status
 from vpo_envs.text import answer_tags
-
-
-class Archive:
-    """The answers of one instance that may become parents: one for each reward vector reached.
-
-    A parent is the best answer under weights drawn for each child: half of the time the task's fixed weights, else
-    uniform ones. The search therefore climbs the scalar reward and keeps stepping stones along the front. A newer
-    answer replaces one with the same vector, which lets the search drift across plateaus.
-    """
-
-    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
-        """Start empty; ``weights`` (d,) are the fixed ones, ``active`` (d,) says which objectives count."""
-        self._weights = weights
-        self._active = active
-        self._answers: dict[tuple[float, ...], Answer] = {}
-
-    def __len__(self) -> int:
-        return len(self._answers)
-
-    def add(self, answer: Answer, reward: NDArray[np.float32]) -> None:
-        """Add an answer with its reward vector, (d,)."""
-        self._answers[tuple(float(value) for value in np.round(reward, 6))] = answer
-
-    def parent(self, rng: np.random.Generator) -> tuple[Answer, NDArray[np.float64]]:
-        """Draw a parent; return it with its reward vector, (d,)."""
-        weights = self._weights
-        if rng.random() < 0.5:
-            draws = rng.exponential(size=len(weights)) * self._active
-            weights = draws / draws.sum()
-        vectors = np.array(list(self._answers))
-        values = vectors @ weights
-        best = np.flatnonzero(values >= values.max() - 1e-9)
-        chosen = vectors[int(rng.choice(best))]
-        return self._answers[tuple(chosen.tolist())], chosen
 
 
 def evolve(
@@ -103,18 +67,19 @@ def evolve(
     continuing = partial(Continuer, policy, max_new_tokens=max_new_tokens, temperature=temperature)
     continuer = continuing(prompts)
     starts = sample_responses(env, continuer, instances, min(start, budget), seed)
-    archives = [Archive(one.weights, one.active) for one in instances]
     streams = [np.random.default_rng([seed, one.index, 1]) for one in instances]
-    for one, archive, answers in zip(instances, archives, starts, strict=True):
-        _archive_start(env, one, archive, answers)
-
     while any(not one.done for one in instances):
-        rows = [i for i, one in enumerate(instances) if not one.done for _ in range(min(offspring, one.room))]
-        numbers = _count_up(rows, instances)
-        keys = [(seed, instances[i].index, 1, number) for i, number in zip(rows, numbers, strict=True)]
+        drawn = [
+            (i, one.sampled + ahead)
+            for i, one in enumerate(instances)
+            if not one.done
+            for ahead in range(min(offspring, one.room))
+        ]
+        rows = [i for i, _ in drawn]
+        keys = [(seed, instances[i].index, 1, number) for i, number in drawn]
         children: list[Answer | None]
         if variation == "prefix":
-            begun = [_begin(archives[i], starts[i], fresh, streams[i]) for i in rows]
+            begun = [_begin(instances[i].archive, starts[i], fresh, streams[i]) for i in rows]
             closings = [answer_tags(m)[position - 1][1] for _, position in begun]
             new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
             children = [
@@ -122,36 +87,12 @@ def evolve(
                 for (beginning, position), tokens in zip(begun, new, strict=True)
             ]
         else:
-            asks = [_ask(env, instances[i], archives[i], fresh, streams[i]) for i in rows]
+            asks = [_ask(env, instances[i], fresh, streams[i]) for i in rows]
             closings = [answer_tags(1)[0][1]] * len(rows)
             new = continuing(asks).finish(range(len(rows)), [[]] * len(rows), closings, keys)
             children = [read_answers(policy.tokenizer, tokens, 1)[0] for tokens in new]
-        texts = [None if child is None else child.text for child in children]
-        rewards, status = score(env, [instances[i].task for i in rows], texts)
-        for i, child, tokens, reward, what in zip(rows, children, new, rewards, status, strict=True):
-            instances[i].add(None if child is None else child.text, reward, int(what), len(tokens))
-            if child is not None and what == Status.OK:
-                archives[i].add(child, reward)
+        log_answers(env, instances, rows, children, [len(tokens) for tokens in new])
     return SearchResult(f"evolve ({variation})", env.objective_names, tuple(one.record() for one in instances))
-
-
-def _archive_start(env: Env, instance: Instance, archive: Archive, answers: Sequence[Answer]) -> None:
-    readable = iter(answers)
-    for reward, what in zip(instance.rewards, instance.status[: instance.sampled], strict=False):
-        if what != Status.MISSING:
-            answer = next(readable)
-            if what == Status.OK:
-                archive.add(answer, reward)
-
-
-def _count_up(rows: Sequence[int], instances: Sequence[Instance]) -> list[int]:
-    """Return the number of each row's answer in its instance's search."""
-    ahead: dict[int, int] = {}
-    numbers = []
-    for i in rows:
-        numbers.append(instances[i].sampled + ahead.get(i, 0))
-        ahead[i] = ahead.get(i, 0) + 1
-    return numbers
 
 
 def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:
@@ -165,10 +106,10 @@ def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.ran
     return random_prefix(parent, rng), parent.position
 
 
-def _ask(env: Env, instance: Instance, archive: Archive, fresh: float, rng: np.random.Generator) -> str:
+def _ask(env: Env, instance: Instance, fresh: float, rng: np.random.Generator) -> str:
     """Return the prompt that the next child answers."""
     prompt = env.prompt(instance.task, 1)
-    if rng.random() < fresh or not len(archive):
+    if rng.random() < fresh or not len(instance.archive):
         return prompt
-    parent, reward = archive.parent(rng)
+    parent, reward = instance.archive.parent(rng)
     return rewrite_prompt(prompt, parent.text, env.objective_names, reward, instance.active)

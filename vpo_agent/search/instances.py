@@ -6,19 +6,53 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
+from vpo_agent.search.variation import Answer
 from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
 
 
+class Archive:
+    """The answers of one instance that may become parents: one for each reward vector reached.
+
+    A parent is the best answer under weights drawn for each child: half of the time the task's fixed weights, else
+    uniform ones. The search therefore climbs the scalar reward and keeps stepping stones along the front. A newer
+    answer replaces one with the same vector, which lets the search drift across plateaus.
+    """
+
+    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
+        self._weights = weights
+        self._active = active
+        self._answers: dict[tuple[float, ...], Answer] = {}
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def add(self, answer: Answer, reward: NDArray[np.float32]) -> None:
+        """Add an answer."""
+        self._answers[tuple(float(value) for value in np.round(reward, 6))] = answer
+
+    def parent(self, rng: np.random.Generator) -> tuple[Answer, NDArray[np.float64]]:
+        """Draw a parent; return it with its reward vector, (d,)."""
+        weights = self._weights
+        if rng.random() < 0.5:
+            draws = rng.exponential(size=len(weights)) * self._active
+            weights = draws / draws.sum()
+        vectors = np.array(list(self._answers))
+        values = vectors @ weights
+        best = np.flatnonzero(values >= values.max() - 1e-9)
+        chosen = vectors[int(rng.choice(best))]
+        return self._answers[tuple(chosen.tolist())], chosen
+
+
 class Instance:
-    """One instance with a log of up to ``budget`` answers."""
+    """One instance with a log of up to ``budget`` answers, and its optimum if the environment can compute it."""
 
     def __init__(self, env: Env, index: int, budget: int) -> None:
-        """Make the task, and compute its optimum if the environment can."""
         self.index = index
         self.task: Task = task_of(env, index)
         self.weights = env.fixed_weights(self.task)
@@ -33,6 +67,7 @@ class Instance:
         self.sampled = 0
         self.best = -1.0
         self.best_answer = ""
+        self.archive = Archive(self.weights, self.active)
 
     @property
     def room(self) -> int:
@@ -44,14 +79,16 @@ class Instance:
         """Return whether the budget is spent or the optimum reached."""
         return self.room == 0 or (self.optimum is not None and self.best >= self.optimum - 1e-6)
 
-    def add(self, text: str | None, reward: np.ndarray, status: int, tokens: int) -> None:
+    def add(self, answer: Answer | None, reward: NDArray[np.float32], status: int, tokens: int) -> None:
         """Log one answer."""
         self.rewards[self.sampled], self.status[self.sampled] = reward, status
         self.tokens[self.sampled] = tokens
         self.sampled += 1
         scalar = float(reward.astype(np.float64) @ self.weights)
-        if text is not None and status == Status.OK and scalar > self.best:
-            self.best, self.best_answer = scalar, text
+        if answer is not None and status == Status.OK:
+            self.archive.add(answer, reward)
+            if scalar > self.best:
+                self.best, self.best_answer = scalar, answer.text
 
     def record(self) -> InstanceSearch:
         """Return what was found."""
@@ -61,11 +98,7 @@ class Instance:
 
 
 def task_of(env: Env, index: int) -> Task:
-    """Return the instance ``index`` of the environment's split.
-
-    Raises:
-        ValueError: The index is negative, or beyond the rows of a data set.
-    """
+    """Return the instance ``index`` of the split; raise a ValueError if it is beyond the rows of a data set."""
     rows = getattr(env, "rows", ())
     if rows and not 0 <= index < len(rows):
         raise ValueError(f"instance {index} is outside the split {env.split!r}, which has 0 to {len(rows) - 1}")
@@ -73,14 +106,15 @@ def task_of(env: Env, index: int) -> Task:
     return task
 
 
-def score(env: Env, tasks: Sequence[Task], texts: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Score answers one by one, so that an answer that repeats another is worth the same.
-
-    Returns:
-        Reward vectors (n, d) and statuses (n,).
-    """
-    batch = env.score_batch(tasks, [format_answers([text], 1) for text in texts], num_answers=1)
-    return batch.rewards[:, 0], batch.status[:, 0]
+def log_answers(
+    env: Env, instances: Sequence[Instance], rows: Sequence[int], answers: Sequence[Answer | None], costs: Sequence[int]
+) -> None:
+    """Score answers one by one, so that one that repeats another is worth the same, and log each with its instance."""
+    texts = [format_answers([None if answer is None else answer.text], 1) for answer in answers]
+    batch = env.score_batch([instances[i].task for i in rows], texts, num_answers=1)
+    scored = zip(rows, answers, batch.rewards[:, 0], batch.status[:, 0], costs, strict=True)
+    for i, answer, reward, status, cost in scored:
+        instances[i].add(answer, reward, int(status), cost)
 
 
 def check_budget(budget: int) -> None:

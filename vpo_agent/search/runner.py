@@ -164,13 +164,8 @@ def _shown(budget: int) -> list[int]:
 
 
 def _search(job: SearchJob, env: Env, policy: LMPolicy, indices: Sequence[int]) -> SearchResult:
-    """Search some instances with one policy."""
-    sampling: dict[str, Any] = {
-        "budget": job.iterations,
-        "seed": job.seed,
-        "temperature": job.temperature,
-        "max_new_tokens": job.max_new_tokens,
-    }
+    sampling: dict[str, Any] = {name: getattr(job, name) for name in ("seed", "temperature", "max_new_tokens")}
+    sampling["budget"] = job.iterations
     if job.method == "best-of-n":
         return best_of_n(env, policy, indices, **sampling)
     return evolve(env, policy, indices, start=job.start, offspring=job.offspring, variation=job.variation, **sampling)

@@ -11,7 +11,7 @@ from vpo_agent.pareto.metrics import best_at_k
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.instances import Env, Instance, check_budget, score
+from vpo_agent.search.instances import Env, Instance, check_budget, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.variation import Answer, read_answers
 from vpo_envs.text import answer_tags
@@ -52,11 +52,7 @@ def best_of_n(
 def sample_responses(
     env: Env, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int
 ) -> list[list[Answer]]:
-    """Sample whole responses until each instance has ``count`` answers, and log them.
-
-    Returns:
-        The readable answers of each instance.
-    """
+    """Sample whole responses until each instance has ``count`` answers, and log them; return the readable ones."""
     m = env.num_answers
     responses = -(-count // m)
     closing = answer_tags(m)[-1][1]
@@ -75,15 +71,9 @@ def sample_responses(
             if taken[i] < count:
                 taken[i] += 1
                 found.append((i, answer, cost))
-    rewards, status = score(
-        env, [instances[i].task for i, _, _ in found], [None if a is None else a.text for _, a, _ in found]
-    )
-    kept: list[list[Answer]] = [[] for _ in instances]
-    for (i, answer, cost), reward, what in zip(found, rewards, status, strict=True):
-        instances[i].add(None if answer is None else answer.text, reward, int(what), cost)
-        if answer is not None:
-            kept[i].append(answer)
-    return kept
+    places, costs = [i for i, _, _ in found], [cost for _, _, cost in found]
+    log_answers(env, instances, places, [answer for _, answer, _ in found], costs)
+    return [[answer for place, answer, _ in found if place == i and answer is not None] for i in range(len(instances))]
 
 
 def best_of_pool(pool: Pool, budget: int) -> NDArray[np.float64]:

@@ -1,16 +1,12 @@
-"""Two ways to vary a parent answer: finish a prefix of it, or ask for a better one.
+"""Two ways to vary a parent answer: finish a random prefix of it, as any model can, or ask for a better one.
 
-*Prefix resampling* lets the policy finish a random prefix of the parent answer. It needs no instructions, so it works
-with any causal language model. If a policy writes sets of answers, the prefix ends inside answer j, the answers before
-it stay unchanged, and sampling stops at the closing tag of answer j. One variation is therefore one new answer from
-every policy, however many answers it writes in a response.
-
-The *rewrite prompt* shows the parent with its reward vector and asks for a better answer; it is for models that follow
-instructions.
+In a set of answers the prefix ends inside answer j, the answers before it stay unchanged, and sampling stops at the
+closing tag of answer j. One variation is therefore one new answer from every policy.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -70,15 +66,7 @@ def before(answer: Answer) -> list[int]:
 def rewrite_prompt(
     prompt: str, answer: str, objectives: Sequence[str], reward: NDArray[Any], active: NDArray[np.bool_]
 ) -> str:
-    """Return a prompt that asks for a better answer than ``answer``.
-
-    Args:
-        prompt: The environment's prompt for one answer.
-        answer: The parent, the content of its tag.
-        objectives: Names of the objectives, d of them.
-        reward: The parent's reward vector, (d,).
-        active: Which objectives count, (d,).
-    """
+    """Return the environment's prompt with ``answer`` and its scores in active objectives, asking for a better one."""
     opening, closing = answer_tags(1)[0]
     scores = "\n".join(
         f"- {name}: {value:.3g}" for name, value, counts in zip(objectives, reward, active, strict=True) if counts
@@ -97,11 +85,8 @@ def _decode(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 def _token_after(tokenizer: Any, response: Sequence[int], characters: int, low: int = 0) -> int:
     """Return how many tokens hold the first ``characters`` characters of the response."""
-    high = len(response)
-    while low < high:
-        middle = (low + high) // 2
-        if len(_decode(tokenizer, response[:middle])) >= characters:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def length(count: int) -> int:
+        return len(_decode(tokenizer, response[:count]))
+
+    return bisect_left(range(len(response)), characters, low, key=length)

@@ -29,7 +29,7 @@ from vpo_agent.search import (
     run_search,
 )
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.evolution import Archive
+from vpo_agent.search.instances import Archive
 from vpo_agent.search.records import NOT_SAMPLED, read_log
 from vpo_agent.search.runner import SearchTarget, per_instance
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
