@@ -72,7 +72,7 @@ def step_table(device: Device) -> str:
         for s in PLANNED.values():
             rollouts, response = prompts * group, 3 * ASSUMED.answer
             one = f.together(s, device, gpus, rollouts, response)
-            two = f.apart(s, device, gpus, rollouts, response) if gpus > 1 else None
+            two = f.apart(s, device, gpus, rollouts, response)
             cells, more = ["does not fit", "", "", ""], ["", "", ""]
             if one:
                 cells = [short(one.generation), short(one.update), f"{one.transfer:.2f}", short(one.seconds)]
@@ -92,11 +92,9 @@ def scoring_table(device: Device) -> str:
     rows = []
     for gpus, (prompts, group) in STAGES.items():
         s, rollouts = PLANNED["0.6B" if gpus == 1 else "8B"], prompts * group
-        grpo, vpo = (
-            min(x.seconds for x in (f.together(s, device, gpus, rollouts, m * ASSUMED.answer), second) if x)
-            for m in (1, 3)
-            for second in [f.apart(s, device, gpus, rollouts, m * ASSUMED.answer) if gpus > 1 else None]
-        )
+        lengths = (ASSUMED.answer, 3 * ASSUMED.answer)
+        plans = [[plan(s, device, gpus, rollouts, length) for plan in (f.together, f.apart)] for length in lengths]
+        grpo, vpo = (min(x.seconds for x in found if x) for found in plans)
         rate = 3 * rollouts / vpo
         cost = f.estimator_seconds(prompts, group, 3, 16, 128)
         cores = [rate * f.SANDBOX_SECONDS, rate * (f.SANDBOX_SECONDS + f.TIME_LIMIT / 20)]

@@ -285,7 +285,8 @@ def apart(shape: Shape, device: Device, gpus: int, rollouts: int, response: int)
     """Plan a step in which some GPUs generate while the others train, with the split that gives the shortest step.
 
     One batch is in flight at a time. When a rollout is trained on, its first token is as old as the rollout took to
-    write, plus half a step in the buffer on average. The log-probs before the update are one more forward pass.
+    write, plus half a step in the buffer on average. The log-probs before the update are one more forward pass. One GPU
+    cannot be split, which gives None, as does a model that fits no split.
     """
     size = tensor_parallel(shape, device)
     room = slots(shape, device, kept=0, tensor_parallel=size, response=response)

@@ -28,9 +28,8 @@ def main() -> None:
     if trainer.is_world_process_zero():
         rows = [row for row in trainer.state.log_history if "rewards/score/mean" in row]
         for name, row in (("first", rows[0]), ("last", rows[-1])):
-            print(
-                f"{name} step: set score {row['rewards/score/mean']:.3f}, diversity {row['rewards/diversity/mean']:.3f}"
-            )
+            score, spread = row["rewards/score/mean"], row["rewards/diversity/mean"]
+            print(f"{name} step: set score {score:.3f}, diversity {spread:.3f}")
         folder = trainer.args.output_dir.removesuffix("/trl")
         print(f"{folder}/ holds config.json, metrics.jsonl, TensorBoard events, trl/ (checkpoints) and model/")
 

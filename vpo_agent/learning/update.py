@@ -133,12 +133,10 @@ class PolicyUpdate:
 
         def compute(sizes: list[int]) -> Tensor:
             out = torch.zeros_like(samples.log_probs)
+            groups = out.view(-1, group, out.shape[1])
             for part in used.split(sizes):
-                batch = samples.subset(part)
-                found = self.policy.log_probs(batch)[0]
-                out.view(-1, group, out.shape[1])[part.to(out.device), :, : found.shape[1]] = found.view(
-                    len(part), group, -1
-                )
+                found = self.policy.log_probs(samples.subset(part))[0]
+                groups[part.to(out.device), :, : found.shape[1]] = found.view(len(part), group, -1)
             return out
 
         with torch.no_grad():
