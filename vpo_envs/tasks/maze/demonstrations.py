@@ -25,7 +25,7 @@ def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detou
         for cell in cells_of(before_exit)
         if cell in from_start and cell in from_exit and from_start[cell] + from_exit[cell] <= task.budget
     ]
-    neighbours = geometry(task.size).neighbours
+    _, neighbours = geometry(task.size)
     routes = []
     for _ in range(count):
         waypoint = source.choice(near) if source.random() < detours else board.start

@@ -59,12 +59,7 @@ def outcome_line(task: MazeTask, route: str | None) -> str:
 
 
 def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
-    """Return the maze as text, once per route with a line along it, and the result of each route.
-
-    Args:
-        task: The maze.
-        routes: Routes over ``UDLR``; ``None`` for an answer without one. Without routes the bare maze is drawn.
-    """
+    """Return the maze as text, once per route (``None``: no route) with a line along it, and the result of each."""
     panels = [_panel(task, route or "") for route in routes] or [_panel(task, "")]
     titles = [f" route {number}" for number in range(1, len(routes) + 1)] or [""]
     width = len(panels[0][0])
@@ -120,8 +115,7 @@ class _Pen(NamedTuple):
         self.draw.ellipse(self.box(x, y, radius, radius), fill=fill, outline=rim, width=round(self.unit * 0.04))
 
     def shape(self, points: Sequence[tuple[float, float]], fill: Colour, rim: Colour | None = None) -> None:
-        scaled = [(x * self.unit, y * self.unit) for x, y in points]
-        self.draw.polygon(scaled, fill=fill)
+        self.draw.polygon([(x * self.unit, y * self.unit) for x, y in points], fill=fill)
         if rim is not None:
             self.line([*points, points[0]], rim, 0.04)
 
@@ -137,14 +131,7 @@ def render_rgb(task: MazeTask, routes: Sequence[str | None]) -> NDArray[np.uint8
     """Return a picture of the maze with every route as a coloured line, and below it the result of each.
 
     Routes run beside each other where they share cells. An arrow ends a route at the exit, a cross one that does not
-    get there.
-
-    Args:
-        task: The maze.
-        routes: Routes over ``UDLR``; ``None`` for an answer without one.
-
-    Returns:
-        Array (height, width, 3) of uint8.
+    get there. The array has shape (height, width, 3).
     """
     from PIL import Image, ImageDraw
 

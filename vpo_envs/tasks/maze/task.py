@@ -89,17 +89,9 @@ class Board(NamedTuple):
     """``after[move][cell]``: the cell that ``move`` leads to from ``cell``; a blocked move stays."""
 
 
-class Geometry(NamedTuple):
-    """The cells and neighbours of boards of one size."""
-
-    cells: tuple[int, ...]
-    neighbours: tuple[tuple[int, ...], ...]
-    """For each cell of the board, its neighbours in the maze."""
-
-
 @lru_cache(maxsize=MAX_SIZE)
-def geometry(size: int) -> Geometry:
-    """Return the cells and neighbours of a board of ``size``."""
+def geometry(size: int) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the cells of a maze, and for each cell of its board the neighbours in the maze."""
     width = size + 1
     cells = tuple(row * width + column for row in range(size) for column in range(size))
     on_maze = set(cells)
@@ -107,7 +99,7 @@ def geometry(size: int) -> Geometry:
         tuple(cell + step for step in (-width, width, -1, 1) if cell + step in on_maze) if cell in on_maze else ()
         for cell in range(size * width)
     )
-    return Geometry(cells, neighbours)
+    return cells, neighbours
 
 
 def compile_board(rows: tuple[str, ...]) -> Board:
