@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
         sampling = {name: value for name, value in given.items() if name not in OF_A_POOL or name in ("k", "pairs")}
         pool, usual_out = _sample(arguments, target, sampling)
     out = arguments.out or usual_out
-    text = evaluate_pool(
+    report = evaluate_pool(
         pool,
         out,
         k=arguments.k,
@@ -79,8 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         examples=arguments.examples,
         name=arguments.target,
     )
-    print(text)
-    print(f"{out}/ holds pool.npz, eval.json, eval.md and the figures")
+    print(f"{report}\n{out}/ holds pool.npz, eval.json, eval.md and the figures")
 
 
 def _sample(arguments: argparse.Namespace, target: Path, sampling: dict[str, Any]) -> tuple[Pool, Path]:

@@ -74,9 +74,8 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     plans = [_settings(chosen, target) for target in chosen.targets]
     for target, plan in zip(chosen.targets, plans, strict=True):
         if (plan["env"], plan["env_kwargs"]) != (plans[0]["env"], plans[0]["env_kwargs"]):
-            raise ValueError(
-                f"{target!r} is a policy for another environment than {chosen.targets[0]!r}: search each alone"
-            )
+            other = f"another environment than {chosen.targets[0]!r}"
+            raise ValueError(f"{target!r} is a policy for {other}: search each alone")
     job = SearchJob(
         env=plans[0]["env"],
         env_kwargs=plans[0]["env_kwargs"],
@@ -107,10 +106,9 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
     tiny = target == "tiny-maze" and chosen.env is None
     if chosen.env is None and not tiny:
         raise ValueError(f"{target!r} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")
-    settings = dict(_TINY) if tiny else {"env": chosen.env, "env_kwargs": {}, "max_new_tokens": 1024}
-    if chosen.env_kwargs is not None:
-        settings["env_kwargs"] = chosen.env_kwargs
-    return {**settings, "num_answers": chosen.num_answers or 1}
+    settings = _TINY if tiny else {"env": chosen.env, "env_kwargs": {}, "max_new_tokens": 1024}
+    env_kwargs = settings["env_kwargs"] if chosen.env_kwargs is None else chosen.env_kwargs
+    return {**settings, "env_kwargs": env_kwargs, "num_answers": chosen.num_answers or 1}
 
 
 def _indices(chosen: argparse.Namespace) -> list[int]:

@@ -109,11 +109,7 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
 
 
 def check_checkpoint(checkpoint: Path) -> bool:
-    """Return whether a checkpoint has a manifest, which those of format 1 lack; other files are ignored.
-
-    Raises:
-        DamagedCheckpoint: A file of the manifest is missing, was changed, or cannot be read.
-    """
+    """Return whether a checkpoint has a manifest, which those of format 1 lack; DamagedCheckpoint if it is damaged."""
     try:
         if not (checkpoint / MANIFEST).is_file():
             if "format" in json.loads((checkpoint / "state.json").read_text(encoding="utf-8")):

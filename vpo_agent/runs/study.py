@@ -118,10 +118,9 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
             continue
         for name, before, now in changed_settings(read_config(path), run.config):
             if name not in INCIDENTAL:
-                raise ValueError(
-                    f"the run in {str(run.folder)!r} has {name}={before!r}, but the study states {now!r}: "
-                    "delete the folder, or give the arm another label"
-                )
+                differs = f"has {name}={before!r}, but the study states {now!r}"
+                way_out = "delete the folder, or give the arm another label"
+                raise ValueError(f"the run in {str(run.folder)!r} {differs}: {way_out}")
 
 
 def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
