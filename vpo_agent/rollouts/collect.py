@@ -96,15 +96,9 @@ def collect(
     asked = [task for task in tasks for _ in range(rollouts)]
     batch = env.score_batch(asked, samples.texts) if scorer is None else scorer.score_batch(asked, samples.texts, env)
     scored = time.perf_counter()
-    _, m, d = batch.rewards.shape
-    return Rollouts(
-        list(tasks),
-        samples,
-        batch.rewards.reshape(len(tasks), rollouts, m, d),
-        batch.status.reshape(len(tasks), rollouts, m),
-        generated - start,
-        scored - generated,
-    )
+    shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
+    rewards, status = batch.rewards.reshape(shape), batch.status.reshape(shape[:-1])
+    return Rollouts(list(tasks), samples, rewards, status, generated - start, scored - generated)
 
 
 def _sample_in_parts(

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from vpo_agent.serve.engine import Busy, Engine, Piece, Sampling, Stopped
+from vpo_agent.serve.engine import Busy, Engine, Piece, Stopped
 from vpo_agent.serve.engine import Request as EngineRequest
 from vpo_agent.serve.prompts import encode
 from vpo_agent.serve.protocol import ChatRequest, CompletionRequest, RequestError, choice, event, read_request
@@ -93,7 +93,19 @@ class _Server:
 
         chat = isinstance(asked, ChatRequest)
         continues = not isinstance(asked, ChatRequest) or asked.continue_final_message
-        job = EngineRequest(encoded, asked.n, self._sampling(asked, encoded), deliver, asked.stream, continues)
+        job = EngineRequest(
+            encoded,
+            asked.n,
+            deliver,
+            self._most_tokens(asked, encoded),
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            stop=[asked.stop] if isinstance(asked.stop, str) else asked.stop,
+            keep_stop=asked.include_stop_str_in_output,
+            seed=asked.seed,
+            stream=asked.stream,
+            continues=continues,
+        )
         self._engine.submit(job)
         kind_name = "chat.completion" if chat else "text_completion"
         head = {
@@ -138,7 +150,8 @@ class _Server:
             raise RequestError(413, f"the body is larger than the {limit:,} bytes that are read")
         return bytes(body)
 
-    def _sampling(self, asked: CompletionRequest | ChatRequest, encoded: list[list[int]]) -> Sampling:
+    def _most_tokens(self, asked: CompletionRequest | ChatRequest, encoded: list[list[int]]) -> int:
+        """Check the size of a request, and return the longest answer."""
         limits, chat = self._limits, isinstance(asked, ChatRequest)
         answers = len(encoded) * asked.n
         if answers > limits.answers:
@@ -160,8 +173,7 @@ class _Server:
         if wanted is None:
             # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
             wanted = min(limits.max_tokens if chat else 16, limits.max_tokens, room or limits.max_tokens)
-        stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop)
-        return Sampling(wanted, asked.temperature, asked.top_p, stop, asked.include_stop_str_in_output, asked.seed)
+        return wanted
 
     async def _pieces(self, job: EngineRequest, events: Events) -> AsyncGenerator[Piece, None]:
         """Yield what the engine delivers until all answers have ended; if nobody waits any longer, cancel the job."""

@@ -20,20 +20,6 @@ PREFILL_TOKENS = 16384
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """Sampling settings of one request."""
-
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    """Only tokens of the smallest set with this probability are drawn."""
-    stop: tuple[str, ...] = ()
-    keep_stop: bool = False
-    seed: int | None = None
-    """Seed of the random numbers; ``None``: a fresh one."""
-
-
-@dataclass(frozen=True)
 class Piece:
     """New text of one answer."""
 
@@ -52,9 +38,16 @@ class Request:
 
     prompts: Sequence[Sequence[int]]
     n: int
-    sampling: Sampling
     deliver: Callable[[Piece | Exception], None]
     """Called by the engine's thread at the end of each answer; in a stream, whenever there is new text."""
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    """Only tokens of the smallest set with this probability are drawn."""
+    stop: Sequence[str] = ()
+    keep_stop: bool = False
+    seed: int | None = None
+    """Seed of the random numbers; ``None``: a fresh one."""
     stream: bool = False
     continues: bool = False
     """Whether an answer's text continues that of its prompt, its leading space included."""
@@ -211,17 +204,16 @@ class _Answer(Row):
     """An answer in the batch, with the text of its tokens."""
 
     def __init__(self, request: Request, index: int, tokenizer: Any, seed: np.random.SeedSequence) -> None:
-        sampling = request.sampling
-        if sampling.seed is not None:
-            seed = np.random.SeedSequence([sampling.seed % 2**64, index % request.n])
-        super().__init__(sampling.max_tokens, uniform_numbers(seed), sampling.temperature, sampling.top_p, self._stops)
+        if request.seed is not None:
+            seed = np.random.SeedSequence([request.seed % 2**64, index % request.n])
+        super().__init__(request.max_tokens, uniform_numbers(seed), request.temperature, request.top_p, self._stops)
         self.request = request
         self._index = index
         self.prompt = request.prompts[index // request.n]
         before = self.prompt if request.continues else ()
-        self._text = GrowingText(tokenizer, before, sampling.stop, sampling.keep_stop)
+        self._text = GrowingText(tokenizer, before, request.stop, request.keep_stop)
         # Without stop strings or a stream the text is needed at the end alone.
-        self._follows = bool(sampling.stop) or request.stream
+        self._follows = bool(request.stop) or request.stream
         self._read = 0
 
     def deliver(self) -> None:
@@ -229,8 +221,7 @@ class _Answer(Row):
         if self.finish:
             if not self._text.stopped:
                 # An end-of-sequence token has no text.
-                self._text.push(*self.tokens[self._read : len(self.tokens) - (self.finish == "stop")])
-                self._text.finish()
+                self._text.push(*self.tokens[self._read : len(self.tokens) - (self.finish == "stop")], last=True)
             if self._text.stopped:
                 self.finish = "stop"
         elif not self.request.stream:

@@ -27,20 +27,16 @@ class GrowingText:
         self._stop, self._keep_stop = stop, keep_stop
         self._released = 0
 
-    def push(self, *tokens: int) -> None:
-        """Append tokens."""
+    def push(self, *tokens: int, last: bool = False) -> None:
+        """Append tokens; after the last ones nothing is held back."""
         self._ids += tokens
-        known, now = self._decoded()
-        if len(now) > len(known) and not now.endswith(_INCOMPLETE):
+        known, now = (
+            str(self._tokenizer.decode(ids, skip_special_tokens=True))
+            for ids in (self._ids[self._from : self._read], self._ids[self._from :])
+        )
+        if not self.stopped and len(now) > len(known) and (last or not now.endswith(_INCOMPLETE)):
             self._from, self._read = self._read, len(self._ids)
             self._extend(now[len(known) :])
-
-    def finish(self) -> None:
-        """Add what was held back, since no token follows."""
-        if not self.stopped:
-            known, now = self._decoded()
-            self._extend(now[len(known) :])
-            self._read = len(self._ids)
 
     def release(self, *, last: bool = False) -> str:
         """Return the text that is new since the last call and cannot become part of a stop string."""
@@ -49,13 +45,6 @@ class GrowingText:
             end -= max((_overlap(self.text, stop) for stop in self._stop), default=0)
         start, self._released = self._released, max(self._released, end)
         return self.text[start : self._released]
-
-    def _decoded(self) -> tuple[str, str]:
-        known, now = (
-            str(self._tokenizer.decode(ids, skip_special_tokens=True))
-            for ids in (self._ids[self._from : self._read], self._ids[self._from :])
-        )
-        return known, now
 
     def _extend(self, piece: str) -> None:
         longest = max(map(len, self._stop), default=0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -64,9 +63,8 @@ def vllm_command(
 def start_vllm(command: list[str], device: str) -> None:
     """Replace this process by vLLM, on the chosen GPU."""
     index = choose_device(device).index
-    environment: Mapping[str, str] = os.environ
+    environment = dict(os.environ)
     if index is not None:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpu = visible.split(",")[index] if visible else str(index)
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
+        visible = environment.get("CUDA_VISIBLE_DEVICES")
+        environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index] if visible else str(index)
     os.execvpe(command[0], command, environment)

@@ -14,7 +14,7 @@ import torch
 import toys
 
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.serve.engine import Busy, Engine, Piece, Request, Sampling, Stopped
+from vpo_agent.serve.engine import Busy, Engine, Piece, Request, Stopped
 
 PATIENCE = 60
 """Seconds after which an answer is not coming."""
@@ -47,13 +47,12 @@ def make_endless() -> LMPolicy:
 class Caller:
     """Sends a request and gathers what is delivered."""
 
-    def __init__(self, engine: Engine, prompts: str | list[str], n: int = 1, **sampling: Any) -> None:
+    def __init__(self, engine: Engine, prompts: str | list[str], n: int = 1, **settings: Any) -> None:
         self.events: queue.Queue[Piece | Exception] = queue.Queue()
-        request = {name: sampling.pop(name) for name in ("stream", "continues") if name in sampling}
         prompts = [prompts] if isinstance(prompts, str) else prompts
         ids = [engine.policy.tokenizer(prompt)["input_ids"] for prompt in prompts]
-        self.settings = Sampling(**{"max_tokens": 12, "temperature": 0.8, "seed": 3, **sampling})
-        self.request = Request(ids, n, self.settings, self.events.put, **request)
+        settings = {"max_tokens": 12, "temperature": 0.8, "seed": 3, **settings}
+        self.request = Request(ids, n, self.events.put, **settings)
         self.engine = engine
 
     def send(self) -> Caller:

@@ -21,7 +21,7 @@ def pieces(text: GrowingText, ids: list[int]) -> list[str]:
         out.append(text.release())
         if text.stopped:
             return out
-    text.finish()
+    text.push(last=True)
     return [*out, text.release(last=True)]
 
 
