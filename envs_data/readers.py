@@ -161,7 +161,11 @@ def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
                 continue
             if line.lstrip().startswith("["):
                 array = line + text.read()
-                for position, row in enumerate(_array(array, source), start=1):
+                try:
+                    rows = parse_json(array)
+                except ValueError as error:
+                    raise ValueError(f"{source}: not JSON ({error})") from None
+                for position, row in enumerate(rows, start=1):
                     yield f"row {position}", _encodable(row, array)
                 return
             try:
@@ -169,15 +173,6 @@ def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
             except ValueError as error:
                 row = BadRow("", f"not JSON ({error})")
             yield f"line {number}", row
-
-
-def _array(text: str, source: str) -> list[object]:
-    try:
-        rows = parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"{source}: not JSON ({error})") from None
-    assert isinstance(rows, list)  # it begins with a bracket
-    return rows
 
 
 def _encodable(row: object, text: str) -> object:

@@ -226,11 +226,11 @@ def test_a_batch_is_evaluated_in_one_call_without_its_duplicates() -> None:
             return super().evaluate_many(pairs)
 
     env = Batched(num_answers=3)
-    tasks = [TASK, Target(number=5)]
-    responses = [format_answers(["4", " 4", "13"]), format_answers(["4", "x", "14"])]
+    tasks = [TASK, Target(number=5), TASK]
+    responses = [format_answers(["4", " 4", "13"]), format_answers(["4", "x", "14"]), format_answers(["13", "4", "6"])]
     batch = env.score_batch(tasks, responses)
-    assert env.calls == ([(4, 4), (4, 13), (5, 4), (5, 14)],)
-    assert batch.status.tolist() == [[0, 3, 4], [0, 2, 5]]
+    assert env.calls == ([(4, 4), (4, 13), (5, 4), (5, 14), (4, 6)],)
+    assert batch.status.tolist() == [[0, 3, 4], [0, 2, 5], [4, 0, 0]]
     plain = GuessEnv(num_answers=3).score_batch(tasks, responses)
     np.testing.assert_array_equal(batch.rewards, plain.rewards)
     np.testing.assert_array_equal(batch.status, plain.status)
