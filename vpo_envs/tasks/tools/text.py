@@ -55,21 +55,22 @@ def instructions(tools: Sequence[ShownTool], rules: Sequence[str]) -> str:
     return "\n".join([*lines, "", FORMAT, "", "Rules:", *(f"- {rule}" for rule in rules)])
 
 
+ONE_GOAL = " and only the best counts, so let them differ where you are unsure"
+SEVERAL_GOALS = (
+    ": under each weighting of the sub-requests only the best of them counts, so let them differ in which sub-requests "
+    "they serve, and how well"
+)
+
+
 def full_prompt(task: ToolsTask, num_answers: int) -> str:
     """Return the instructions, the conversation and the tags to fill in."""
     tags = [f"{opening} an attempt {closing}" for opening, closing in answer_tags(num_answers)]
     if num_answers == 1:
         wanted = "Write one complete attempt, starting with <think>, between these tags:"
-    elif task.market is None:
-        wanted = (
-            f"Write {num_answers} different complete attempts, each starting with <think> and between its own tags. "
-            "They are judged together and only the best counts, so let them differ where you are unsure:"
-        )
     else:
         wanted = (
             f"Write {num_answers} different complete attempts, each starting with <think> and between its own tags. "
-            "They are judged together: under each weighting of the sub-requests only the best of them counts, so let "
-            "them differ in which sub-requests they serve, and how well:"
+            f"They are judged together{ONE_GOAL if task.market is None else SEVERAL_GOALS}:"
         )
     return "\n\n".join([task.instructions, task.dialogue, "\n".join([wanted, *tags])])
 
@@ -174,23 +175,16 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
             # Where this object ends is unknown, so the rest is not read.
             return calls, keys, len(body), False
         try:
-            call = _call(value)
-            keys.append((call.name, freeze(call.arguments)))
-            calls.append(call)
+            match value:
+                case {"name": str(name), "parameters": dict(arguments)} if len(value) == 2:
+                    keys.append((name.strip(), freeze(arguments)))
+                    calls.append(Call(name.strip(), arguments))
+                case _:
+                    clean = False
         except Unparsable:
             clean = False
         if len(calls) > MAX_CALLS:
             raise Unparsable(f"more than {MAX_CALLS} calls")
-
-
-def _call(value: Any) -> Call:
-    """Read a decoded object as a call."""
-    if not isinstance(value, dict) or value.keys() != {"name", "parameters"}:
-        raise Unparsable("a call has a name and parameters, and nothing else")
-    name, arguments = value["name"], value["parameters"]
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise Unparsable("the name of a call is a string, and its parameters are an object")
-    return Call(name.strip(), arguments)
 
 
 def freeze(value: Any, level: int = 1) -> Hashable:
