@@ -38,15 +38,8 @@ def evaluate_pool(
     """Measure a pool and write the folder ``out``, completely or not at all.
 
     The folder gets ``pool.npz``, ``eval.json``, ``eval.md`` and the figures; it replaces an earlier evaluation.
-
-    Args:
-        pool: The answers.
-        out: The output folder.
-        k: Largest k; all answers of the pool by default.
-        threshold: The scalar reward that passes; by default what comes within 0.02 of the exact front's optimum.
-        pairs: Objectives to draw against each other, by position; those that conflict by default.
-        examples: Prompts whose answers are shown.
-        name: What messages and the page call the pool.
+    ``k``, ``threshold`` and ``pairs`` are those of :func:`vpo_agent.report.compare_runs`; ``examples`` is the number of
+    prompts whose answers are shown, and ``name`` what messages and the page call the pool.
 
     Returns:
         The table in Markdown, preceded by what it is of.
@@ -83,7 +76,7 @@ def evaluate_pool(
             add_examples(page, [("", shown)], pool.objectives)
         # A model can write half a surrogate pair, which UTF-8 cannot encode.
         (folder / "eval.md").write_text(page.markdown(), encoding="utf-8", errors="replace")
-        results = json.dumps(as_json(summary, rows), indent=2, allow_nan=False)
+        results = json.dumps(_as_json(summary, rows), indent=2, allow_nan=False)
         (folder / MARK).write_text(results + "\n", encoding="utf-8")
     return text
 
@@ -104,7 +97,7 @@ def describe(pool: Pool) -> str:
     return "; ".join(parts) + "."
 
 
-def as_json(summary: Summary, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Everything that the tables and curves show, as plain JSON values."""
     pool = summary.pool
     n, rollouts, m, _ = pool.rewards.shape

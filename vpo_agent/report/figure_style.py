@@ -1,8 +1,7 @@
 """How figures look: palette, axes, legends, and how a figure becomes a file.
 
-Drawn with matplotlib's objects alone, never pyplot: no global figure, back end or style is read or set, so the
-functions may be called from threads, servers and notebooks. Colours are Okabe and Ito's, which colour-blind readers
-can tell apart, and every curve also has its own marker.
+Never pyplot: no global figure, back end or style is read or set, so threads, servers and notebooks may draw. Colours
+are Okabe and Ito's, which colour-blind readers can tell apart, and every curve also has its own marker.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from vpo_agent.pareto.intervals import Band
@@ -51,16 +50,13 @@ def new_figure(height: float, width: float = WIDTH_INCHES) -> Figure:
 
 def dress(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
     """Apply the light theme in full, so that a reader's own matplotlib style changes nothing."""
-    axes.set_facecolor(PAPER)
+    axes.set(facecolor=PAPER, axisbelow=True)
     axes.set_title(title, loc="left", color=INK, fontsize=11.5, fontweight="bold")
     axes.set_xlabel(x, color=FAINT_INK, fontsize=11)
     axes.set_ylabel(y, color=FAINT_INK, fontsize=11)
     axes.grid(visible=True, color=GRID, lw=0.8, ls="-")
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#b4bac1")
-        spine.set_linewidth(0.9)
+    axes.spines[:].set(color="#b4bac1", linewidth=0.9)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors="#b4bac1", labelcolor=FAINT_INK, labelsize=10, length=3)
 
 
@@ -80,9 +76,8 @@ def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
     """Make the x axis logarithmic, with numbers of answers written where there is room."""
     ticks = _readable_ticks(ks)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.set_xticks(ticks, [f"{k:.0f}" for k in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
     axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
 
 

@@ -40,11 +40,7 @@ BINS = 20
 
 
 def draw_curves(methods: Sequence[Method], path: Path) -> Path:
-    """Draw best@k and, if a threshold is known, pass@k against k on a logarithmic axis.
-
-    The band is the 95 % interval over prompts of the mean over seeds; a thin line is a single seed. A single method
-    also gets best@k with rollouts drawn whole.
-    """
+    """Draw best@k and, if a threshold is known, pass@k; a single method also gets best@k with rollouts drawn whole."""
     panels = {"best@k (scalar reward, 0 to 1)": [method.best for method in methods]}
     passed = [method.passed for method in methods if method.passed is not None]
     if len(passed) == len(methods):
@@ -83,11 +79,7 @@ def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, number: int) -> Art
 
 
 def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
-    """Read pairs of objectives from ``"gold,diamond"``; several are separated by ``;``.
-
-    Raises:
-        ValueError: An objective is unknown, or a pair is not two different ones.
-    """
+    """Read pairs of different objectives from ``"gold,diamond"``; several are separated by ``;``."""
     known = list(objectives)
     found = []
     for part in text.split(";"):
@@ -113,10 +105,9 @@ def default_pairs(pool: Pool, count: int = 2) -> list[Pair]:
 
 
 def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) -> Path | None:
-    """Draw the answers and the exact fronts in the plane of two objectives; return ``None`` if there is no pair.
+    """Draw answers and exact fronts in the plane of two objectives; return ``None`` if there is no pair.
 
-    A filled bubble's area is the share of all answers with those two rewards, a ring's the share of the points of all
-    exact fronts. Answers of the first run of each method are drawn.
+    A filled bubble's area is the share of the answers of a method's first run, a ring's that of the fronts' points.
     """
     if not pairs:
         return None
@@ -173,11 +164,10 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     legend: dict[str, Artist] = {}
     shares = np.array([np.mean([outcome_shares(one.pool) for one in method.summaries], axis=0) for method in methods])
     start = np.zeros(rows)
-    for column, (name, shade) in enumerate(OUTCOMES):
-        if shares[:, column].any():
-            bars = left.barh(range(rows), shares[:, column], left=start, color=shade, height=0.62, lw=0)
-            legend[name] = bars[0]
-            start = start + shares[:, column]
+    for (name, shade), share in zip(OUTCOMES, shares.T, strict=True):
+        if share.any():
+            legend[name] = left.barh(range(rows), share, left=start, color=shade, height=0.62, lw=0)[0]
+            start = start + share
     style.name_rows(left, [method.label for method in methods])
     left.set_ylim(max(rows, 2) - 0.4, -0.6 if rows > 1 else -1)
     left.set_xlim(0, 1)

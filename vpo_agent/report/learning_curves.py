@@ -43,15 +43,8 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
     """Draw set score, completion, diversity and expected utility over the steps of a run.
 
     Training values are drawn faint, with a smoothed line on top; evaluations on held-out prompts are drawn as markers.
-    A panel without values is left out. If a step occurs twice, as after a resume, the later row counts.
-
-    Args:
-        metrics: Rows of the run's ``metrics.jsonl``: ``kind`` ("train" or "eval"), ``step`` and any of the panels'
-            values. A missing, null or non-finite value is a gap; other keys and kinds are ignored.
-        path: Where the PNG goes; missing folders are created.
-
-    Returns:
-        The path written.
+    A panel without values is left out. If a step occurs twice, as after a resume, the later row counts. ``metrics`` are
+    the rows of the run's ``metrics.jsonl``; a missing, null or non-finite value is a gap.
 
     Raises:
         ValueError: No row has anything to draw, or ``path`` does not end in ``.png``.
@@ -83,8 +76,7 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
         elif len(steps):
             legend["training"] = axes.plot(steps, values, color=train, marker="s", **points)[0]
         if len(evaluations[0]):
-            (line,) = axes.plot(*evaluations, color=held_out, marker="o", zorder=4, **points)
-            legend["held-out prompts"] = line
+            legend["held-out prompts"] = axes.plot(*evaluations, color=held_out, marker="o", zorder=4, **points)[0]
         axes.set_xlim(all_steps.min() - margin, all_steps.max() + margin)
         axes.xaxis.set_major_locator(style.round_ticks(6, whole=True))
         axes.yaxis.set_major_locator(style.round_ticks(5))

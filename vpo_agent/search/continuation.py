@@ -48,16 +48,10 @@ class Continuer:
         closings: Sequence[str],
         keys: Sequence[Sequence[int]],
     ) -> list[list[int]]:
-        """Sample the rest of n responses.
+        """Sample the rest of n responses and return the new tokens of each, at least one.
 
-        Args:
-            prompts: Index of each row's prompt.
-            beginnings: The first tokens of each response, fewer than ``max_new_tokens``.
-            closings: The tag that ends each row, besides an end-of-sequence token and ``max_new_tokens``.
-            keys: Numbers that key each row's random stream, whatever other rows are sampled.
-
-        Returns:
-            The new tokens of each row, at least one, including the last.
+        Each row has the index of its prompt, its first tokens, the tag that ends it, and numbers that key its random
+        stream, whatever other rows are sampled.
 
         Raises:
             ValueError: A beginning leaves no token to sample.

@@ -130,10 +130,8 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
 def hard_instances(pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERANCE) -> list[int]:
     """Return the instances that no pool's best@k solves.
 
-    Args:
-        pools: Pools of several policies over the same instances, with their exact fronts.
-        k: Answers; the exact expectation of the best of k must come near the optimum.
-        tolerance: How near the optimum of the scalar reward counts as solved.
+    The pools are those of several policies over the same instances, with their exact fronts. A pool solves an instance
+    if its exact expectation of the best of ``k`` answers comes within ``tolerance`` of the optimal scalar reward.
 
     Returns:
         Their indices in the split, in the pools' order.

@@ -65,11 +65,7 @@ class SearchJob:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     def environment(self, num_answers: int) -> Env:
-        """Make the environment for a policy that writes ``num_answers`` answers in a response.
-
-        Raises:
-            ValueError: It cannot be made, or an index is outside its split.
-        """
+        """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         for index in self.indices:
             task_of(env, index)

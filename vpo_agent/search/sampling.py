@@ -57,20 +57,13 @@ def sample_responses(
     responses = -(-count // m)
     closing = answer_tags(m)[-1][1]
     rows = [(i, r) for i in range(len(instances)) for r in range(responses)]
-    sampled = continuer.finish(
-        [i for i, _ in rows],
-        [[]] * len(rows),
-        [closing] * len(rows),
-        [(seed, instances[i].index, 0, r) for i, r in rows],
-    )
+    keys = [(seed, instances[i].index, 0, r) for i, r in rows]
+    sampled = continuer.finish([i for i, _ in rows], [[]] * len(rows), [closing] * len(rows), keys)
     found: list[tuple[int, Answer | None, int]] = []
-    taken = [0] * len(instances)
-    for (i, _), tokens in zip(rows, sampled, strict=True):
+    for (i, r), tokens in zip(rows, sampled, strict=True):
         answers = read_answers(continuer.policy.tokenizer, tokens, m)
-        for answer, cost in zip(answers, _costs(answers, len(tokens)), strict=True):
-            if taken[i] < count:
-                taken[i] += 1
-                found.append((i, answer, cost))
+        wanted = list(zip(answers, _costs(answers, len(tokens)), strict=True))[: count - r * m]
+        found += [(i, answer, cost) for answer, cost in wanted]
     places, costs = [i for i, _, _ in found], [cost for _, _, cost in found]
     log_answers(env, instances, places, [answer for _, answer, _ in found], costs)
     return [[answer for place, answer, _ in found if place == i and answer is not None] for i in range(len(instances))]
