@@ -39,10 +39,7 @@ class ExampleSet:
 
 
 def example_sets(pool: Pool, env: AnyEnv, count: int) -> list[ExampleSet]:
-    """Return the first rollout of the first ``count`` prompts, not selected by quality.
-
-    If a rollout holds a single answer, the first three rollouts are shown together.
-    """
+    """Return the first rollout of the first ``count`` prompts, or the first three if one holds a single answer."""
     if pool.responses is None:
         return []
     _, rollouts, m, d = pool.rewards.shape
@@ -72,10 +69,7 @@ def _picture(env: AnyEnv, task: Any, answers: Sequence[str | None]) -> NDArray[n
 
 
 def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Path) -> Path | None:
-    """Draw pictures of the same prompts side by side; return ``None`` if there are none.
-
-    Several methods get a column each; a single method gets a column for each prompt.
-    """
+    """Draw pictures with a column per method, or per prompt of a single method; return ``None`` if there are none."""
     grid: list[list[tuple[str, NDArray[np.uint8]]]] = []
     for label, sets in columns:
         pictures = [(f"prompt {one.index}", one.picture) for one in sets if one.picture is not None]

@@ -53,7 +53,6 @@ class Page:
     """The blocks of a page, in order."""
 
     def __init__(self, title: str) -> None:
-        """Start with the title."""
         self.title = title
         self._blocks: list[tuple[str, Callable[[], str]]] = []
         self.heading(title, 1)

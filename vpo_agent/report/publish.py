@@ -70,11 +70,7 @@ def prepare_folder(
 
 
 def push_folder(folder: Path, repo: str, *, private: bool) -> str:
-    """Upload a folder to the Hugging Face Hub as a model, which is created if necessary; return its URL.
-
-    Raises:
-        ValueError: The name is bad, the token missing or wrong, or the network unavailable.
-    """
+    """Upload a folder to the Hugging Face Hub as a model, which is created if necessary; return its URL."""
     from huggingface_hub import HfApi
 
     try:

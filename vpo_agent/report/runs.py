@@ -43,11 +43,7 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run's folder, an evaluation's folder, or a saved pool.
-
-    Raises:
-        ValueError: The path holds none of these, or the run is not finished.
-    """
+    """Read a finished run's folder, an evaluation's folder, or a saved pool."""
     from vpo_agent.config import flat_settings, is_run  # loads torch, which the report on one pool does not need
 
     if path.is_dir() and (path / "eval.json").is_file():

@@ -56,11 +56,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
 
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
-    """Sample a pool from any causal language model: a bundled one, a folder, or a name on the Hugging Face Hub.
-
-    Raises:
-        ValueError: No environment is named, or the model cannot be loaded.
-    """
+    """Sample a pool from any causal language model: a bundled one, a folder, or a name on the Hugging Face Hub."""
     if "env" not in given:
         found = "holds no run and no pool" if Path(model).exists() else "is no run, no pool and no folder here"
         raise ValueError(f"{model!r} {found}: to sample from it as a model give --env, such as vpo/Maze-v0")
