@@ -15,6 +15,7 @@ import pytest
 import toys
 
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.estimators import registry
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +60,9 @@ def letters_config(letters_model: Path, tmp_path: Path) -> Callable[..., TrainCo
         return make_config({**settings, **changes})
 
     return make
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry of estimators that this test may add to."""
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))

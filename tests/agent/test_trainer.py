@@ -18,7 +18,7 @@ from processes import run_python
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
-from vpo_agent.estimators import Advantages, available_estimators, register_estimator, registry
+from vpo_agent.estimators import Advantages, available_estimators, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import Rollouts, collect
@@ -420,12 +420,6 @@ def test_a_whole_checkpoint_is_a_model_like_any_other(letters_config: MakeConfig
 
 
 # --- what is not finite ---
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that this test may add to."""
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
 
 def register_failing(bad_steps: set[int]) -> None:

@@ -190,6 +190,7 @@ def test_the_bare_command_trains_what_make_maze_trains() -> None:
     assert bare == make_config(MAZE["embedded"])
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_modules_are_imported_before_the_settings_are_checked_and_remembered(tmp_path: Path) -> None:
     module = tmp_path / "own_estimator.py"
     module.write_text(

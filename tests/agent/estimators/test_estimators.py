@@ -19,7 +19,6 @@ from vpo_agent.estimators import (
     available_estimators,
     estimator,
     register_estimator,
-    registry,
     standardise,
 )
 from vpo_agent.estimators.weights import draw_weights
@@ -425,11 +424,6 @@ def test_vpo_holds_on_any_rewards(data: st.DataObject) -> None:
 # --- registry and errors ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def clean_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
-
-
 def test_the_table_of_the_paper_is_registered() -> None:
     assert set(BUILT_IN) <= set(available_estimators())
     for name in BUILT_IN:
@@ -440,7 +434,7 @@ def test_the_table_of_the_paper_is_registered() -> None:
         assert entry.needs_weights == (name in ("vpo", "random_weights"))
 
 
-@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.usefixtures("own_registry")
 def test_a_user_can_register_an_estimator() -> None:
     @register_estimator("best_answer", answers="set")
     def best_answer(groups: RewardGroups, *, power: float = 1.0) -> Advantages:
@@ -455,7 +449,7 @@ def test_a_user_can_register_an_estimator() -> None:
     assert estimator("best_answer").options() == ("power",)
 
 
-@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.usefixtures("own_registry")
 def test_an_estimator_of_the_wrong_shape_is_named() -> None:
     @register_estimator("wrong", answers="set")
     def wrong(groups: RewardGroups) -> Advantages:
