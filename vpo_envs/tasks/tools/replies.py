@@ -12,23 +12,20 @@ MOST_COPIED = 0.5
 MARKUP = re.compile(r"</?(?:think|tool_call|response|answer(?:_\d+)?)>|<(?:user|obs)>")
 SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
 
-PLAIN = frozenset(
-    tokens(
-        """
-        a above according all also am an and any are as asked asking assistance at back based be been by can
-        certainly conversation course days dear did done exactly find following for found free from further
-        gave get given glad got had hand happy has have hello help here here's hi i i'm in information into is it
-        it's its just know let like listed me mentioned more my need noted now number of ok okay on one our out
-        output per please provided question recorded reply request requested response result
-        results returned right said see sent service set shown shows so stated sure tell thank thanks that that's
-        the them then there these they this to today told tool up us use user value was we welcome were what which
-        will with yes you you're you've your yours
-        """
-    )
+SOURCE = "(?:the|our|your) (?:conversation|results?|output|reply|response|tool|service|record)(?: above)?"
+REMARK = (
+    "sure|yes|certainly|of course|ok|okay|thank you|thanks|(?:happy|glad) to help|here (?:it is|you are)"
+    f"|(?:according to|based on|as in|from) {SOURCE}|as {SOURCE} (?:shows?|states?)|as (?:shown|stated|listed) above"
+    "|you are welcome|(?:please )?let me know if you need anything else|if you need anything else let me know"
 )
-"""Words that a reply may use besides those of the conversation. No sentence of such words denies what it states."""
-DENYING = frozenset({"without", "false"})
-"""Words of the conversation that a reply may not use, since they deny."""
+SUBJECT = (
+    "(?:it|that|this|(?:the|your)(?: requested)?(?: ,)++"
+    f"(?: you asked for| in question)?(?: (?:(?:returned|given|shown|listed) )?(?:by|in|from) {SOURCE})?)"
+)
+STATEMENT = f"(?:you asked for |here is )?{SUBJECT}(?: is| was)?(?: ,)*+(?: !)++(?: ,)*+"
+PLAIN = re.compile(f"(?:(?:{REMARK}|{STATEMENT})(?: |$))+")
+"""Statements of the fact and polite remarks. ``!`` is a word of the fact, ``,`` any other of the gold reply."""
+KEPT = frozenset({"it", "that", "this", "the", "your", "you", "is", "was"})
 
 
 def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
@@ -36,7 +33,7 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
 
     It has at least ``MIN_WORDS`` different words and no tags, and at most half of its runs of words are copied from the
     prompt (what the gold reply quotes does not count). Where the task says what to mention, it mentions that and
-    nothing that is to be avoided, outside questions, and in plain words, which leave no way to deny or hedge it.
+    nothing that is to be avoided. Apart from questions, it then consists of statements that match ``PLAIN`` as a whole.
     """
     if reply is None or MARKUP.search(reply):
         return False
@@ -51,9 +48,13 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
 
 
 def _states(task: ToolsTask, reply: str) -> bool:
-    said = set(tokens("".join([part for part in SENTENCE.findall(reply.replace("’", "'")) if not part.endswith("?")])))
+    parts = SENTENCE.findall(reply.casefold().replace("’", "'").replace("'s ", " is ").replace("'re ", " are "))
+    said = tokens("".join([part for part in parts if not part.endswith("?")]))
+    facts = set(tokens(" ".join(task.mention)))
+    others = set(tokens(task.reply or "")) - facts - KEPT
     return (
-        all(said.issuperset(tokens(text)) for text in task.mention)
-        and not any(said.issuperset(tokens(text)) for text in task.avoid)
-        and said <= (PLAIN | task.words) - DENYING
+        facts.issubset(said)
+        and not any(set(said).issuperset(tokens(text)) for text in task.avoid)
+        and PLAIN.fullmatch(" ".join("!" if word in facts else "," if word in others else word for word in said))
+        is not None
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from vpo_envs.core import Frozen, Task
-from vpo_envs.tasks.tools.matching import passages, tokens
+from vpo_envs.tasks.tools.matching import passages
 
 MAX_CALLS = 64
 """Maximum number of calls of one attempt."""
@@ -128,8 +128,3 @@ class ToolsTask(Task):
     def passages(self) -> frozenset[tuple[str, ...]]:
         """Runs of words of the prompt that the gold reply does not have: a reply full of them is a copy."""
         return passages(f"{self.instructions}\n{self.dialogue}") - passages(self.reply or "")
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """Words of the conversation and of the gold reply."""
-        return frozenset(tokens(f"{self.dialogue} {self.reply}"))
