@@ -16,10 +16,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from paths import ROOT
+from published import write_published
 
 import vpo_envs
 from vpo_envs.tasks.musique.env import MuSiQueEnv
-from vpo_envs.tasks.musique.rows import write_published
 
 CALL = '<think>I ring.</think>\n<tool_call>\n{"name": "ring", "parameters": {"times": 3}}\n</tool_call>'
 GOOD: dict[str, dict[str, Any]] = {

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import REALDATA
+from published import write_published
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
 from vpo_envs.generation import split_of_content
 from vpo_envs.tasks.musique.env import MuSiQueEnv
 from vpo_envs.tasks.musique.generator import MuSiQueConfig, conflicts
-from vpo_envs.tasks.musique.rows import read_published, write_published
+from vpo_envs.tasks.musique.rows import read_published
 from vpo_envs.tasks.musique.scoring import MuSiQueOutcome
 from vpo_envs.tasks.musique.task import MuSiQueTask
 from vpo_envs.tasks.musique.text import read_answer, read_citations, write_answer
