@@ -175,7 +175,9 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
     @model_validator(mode="before")
     @classmethod
     def _may_be_grouped(cls, values: Any) -> Any:
-        return flat_settings(values) if isinstance(values, Mapping) else values
+        if not isinstance(values, Mapping):
+            raise ValueError(f"give settings by name, not a {type(values).__name__}")
+        return flat_settings(values)
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:
@@ -272,13 +274,15 @@ def make_config(settings: Mapping[str, Any], source: str = "the settings") -> Tr
         ValueError: An unknown name or a bad value, in one sentence.
     """
     try:
-        return TrainConfig.model_validate(dict(settings))
+        return TrainConfig.model_validate(settings)
     except ValidationError as error:
         raise ValueError(f"{source}: {_first_reason(error)}") from None
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read settings from a YAML, TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
+
+    Groups are only headings: a setting counts wherever it stands.
 
     A line on standard error says where the file is that of a run of an earlier version, or holds settings that no
     longer exist, which are left out. A file that cannot be read or an unknown setting is a ValueError.
@@ -355,10 +359,15 @@ def _first_reason(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if not name:
         return message
+    for bound, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+        if bound in first.get("ctx", {}):
+            return f"{name}={first['input']} is not possible: it must be {words} {first['ctx'][bound]}"
     return f"{name}={first['input']!r} is not possible: {message[0].lower()}{message[1:]}"
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, TrainConfig.model_fields, n=1)
+    if name in GROUPS:
+        return f"{name!r} is a group of settings: give the settings in it by name"
+    near = difflib.get_close_matches(str(name), TrainConfig.model_fields, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "see --help for all of them"
     return f"unknown setting {name!r}: {hint}"

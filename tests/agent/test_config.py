@@ -23,9 +23,10 @@ from vpo_agent.estimators import available_estimators
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_weights": 0}, r"num_weights=0 is not possible: input should be greater than or equal to 1"),
-        ({"num_answers": 0}, r"num_answers=0 is not possible: .* greater than or equal to 1"),
-        ({"alpha": 0.0}, r"alpha=0.0 is not possible: input should be greater than 0"),
+        ({"num_weights": 0}, r"num_weights=0 is not possible: it must be at least 1"),
+        ({"num_answers": 0}, r"num_answers=0 is not possible: it must be at least 1"),
+        ({"steps": "0"}, r"steps=0 is not possible: it must be at least 1"),
+        ({"alpha": 0.0}, r"alpha=0.0 is not possible: it must be above 0"),
         ({"alpha": -1.0}, r"alpha=-1.0 is not possible"),
         ({"alpha": float("nan")}, r"alpha=nan is not possible"),
         ({"learning_rate": float("inf")}, r"learning_rate=inf is not possible"),
@@ -54,6 +55,16 @@ def test_bad_settings_are_named_with_a_way_out(settings: dict[str, Any], message
         make_config(settings)
     assert str(caught.value).startswith("the settings: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [[1], 3, None])
+def test_settings_that_are_no_mapping_are_named(settings: Any) -> None:
+    with pytest.raises(ValueError, match="the settings: give settings by name, not a "):
+        make_config(settings)
+
+
+def test_groups_are_only_headings() -> None:
+    assert make_config({"run": {"learning_rate": 1}}) == make_config({"learning_rate": 1})
 
 
 def test_iid_weights_may_be_any_number() -> None:
@@ -159,6 +170,8 @@ def test_what_cannot_change_results_may_change_on_resume() -> None:
     ("name", "text", "message"),
     [
         ("bad.yaml", "steps: [", r"is not valid yaml"),
+        ("bad.yaml", "run: 3", r"'run' is a group of settings: give the settings in it by name"),
+        ("bad.yaml", "run: {1: 2}", r"unknown setting 1: see --help"),
         ("bad.yaml", "run: {step: 3}", r"unknown setting 'step': did you mean 'steps'"),
         ("bad.json", json.dumps({"step": 3}), r"bad.json': unknown setting 'step': did you mean 'steps'\?"),
         ("bad.json", "[1, 2]", r"must hold settings by name, not a list"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import numbers
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -188,10 +190,19 @@ def centre(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> tup
 
 
 def _check_options(chosen: Estimator, options: dict[str, object]) -> None:
-    parameters = inspect.signature(chosen.function).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+    parameters = inspect.signature(chosen.function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     known = chosen.options()
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             raise ValueError(f"{chosen.name} takes {', '.join(known) or 'no options'}; got {option!r}")
+        default = parameters[option].default
+        kind: type | None = None
+        if default is None and re.fullmatch(r"int \| None|typing.Optional\[int\]", str(parameters[option].annotation)):
+            kind, wanted = numbers.Integral, "a whole number"
+        elif isinstance(default, int | float) and not isinstance(default, bool):
+            kind, wanted = numbers.Real, "a number"
+        if kind and (isinstance(value, bool) or not isinstance(value, kind)) and value is not default:
+            named = f"method_options {option}={value!r}"
+            raise ValueError(f"{named} is not possible for {chosen.name}: give {wanted} (default {default})")

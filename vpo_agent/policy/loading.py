@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
@@ -74,6 +75,9 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
     name = find_bundled(name_or_path)
     try:
         with quiet_transformers():
+            cached = (try_to_load_from_cache(name, file) for file in ("config.json", "adapter_config.json"))
+            if not Path(name).exists() and not any(isinstance(path, str) for path in cached):
+                HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
             base = _base_of_adapters(name)
             model = AutoModelForCausalLM.from_pretrained(base or name, dtype=dtype)

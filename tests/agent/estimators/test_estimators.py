@@ -534,6 +534,29 @@ def test_wrong_options_of_max_at_k_are_named(options: dict[str, Any], message: s
         advantages(rewards, method="max_at_k", **options)
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (
+            "vpo_soft",
+            {"beta": "abc"},
+            r"method_options beta='abc' is not possible for vpo_soft: .* \(default 8.0",
+        ),
+        ("vpo_soft", {"beta": [1, 2]}, r"beta=\[1, 2\] is not possible for vpo_soft: give a number"),
+        ("vpo_soft", {"beta": True}, "beta=True is not possible for vpo_soft: give a number"),
+        ("vpo_soft", {"beta": None}, "beta=None is not possible for vpo_soft: give a number"),
+        ("vpo_hypervolume", {"reference": "x"}, "reference='x' is not possible for vpo_hypervolume: give a number"),
+        ("vpo", {"augmentation": "x"}, "augmentation='x' is not possible for vpo: give a number"),
+        ("max_at_k", {"k": "x"}, "k='x' is not possible for max_at_k: give a whole number"),
+        ("max_at_k", {"k": 2.5}, "k=2.5 is not possible for max_at_k: give a whole number"),
+    ],
+)
+def test_options_of_a_wrong_type_are_named(method: str, options: dict[str, Any], message: str) -> None:
+    rewards, weights = batch(answers=1)
+    with pytest.raises(ValueError, match=message):
+        advantages(rewards, method=method, weights=weights, **options)
+
+
 def test_answers_must_be_single_or_set() -> None:
     wrong: Any = "many"
     with pytest.raises(ValueError, match="'single' or 'set'; got 'many'"):

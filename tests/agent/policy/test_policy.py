@@ -368,6 +368,19 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
         LMPolicy.from_pretrained(tmp_path / "nowhere", device="cpu")
 
 
+def test_a_name_on_the_hub_fails_at_once_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unreachable(self: object, name: str, timeout: float) -> None:
+        asked.append(name)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
+    with pytest.raises(ValueError, match=r"cannot load the model 'nope': .* with network access \(no network\)"):
+        LMPolicy.from_pretrained("nope", device="cpu")
+    assert asked == ["nope"]
+
+
 def test_a_bundled_model_is_found_by_its_name() -> None:
     assert LMPolicy.from_pretrained("tiny-maze", device="cpu").cached_model.joins_any_time
 
