@@ -523,6 +523,25 @@ def test_side_facts_lead_to_paragraphs_as_steps_do(mode: str) -> None:
     assert 3.0 < np.mean(mentions) < 4.0
 
 
+def test_the_final_answer_does_not_stand_out_by_having_no_paragraph() -> None:
+    """Among the statements of the last relation, guess one whose object has no paragraph and occurs once."""
+    source, found = random.Random(0), []
+    for task in (ENVS["paper"].task(i) for i in range(300)):
+        text = " ".join(paragraph.text for paragraph in task.paragraphs)
+        titles = {paragraph.title for paragraph in task.paragraphs}
+        guesses = []
+        for relation in RELATIONS:
+            if re.fullmatch(re.escape(relation.question).replace(r"\{s\}", ".+"), task.question):
+                for sentence in relation.sentences:
+                    pattern = re.escape(sentence).replace(r"\{s\}", r"[^.]+?").replace(r"\{o\}", r"([^.]+?)")
+                    guesses += re.findall(pattern, text, re.IGNORECASE)
+        names = [" ".join(re.findall(r"[A-Z]\w+", guess)) for guess in guesses]
+        names = [name for name in names if name not in titles and text.count(name) == 1]
+        assert task.answers[0] in names
+        found.append(source.choice(names) == task.answers[0])
+    assert np.mean(found) < 0.3
+
+
 def test_a_set_of_guesses_in_one_answer_is_worth_less_than_one_right_answer() -> None:
     for task in TASKS["paper"][:20]:
         every = " ".join(hop.answer for hop in task.hops)

@@ -2,7 +2,8 @@
 
 A relation of a thing is stated in the one paragraph about that thing and leads to one other thing, and no two things
 share a word of their names. So each step has one answer in one paragraph, and the final answer occurs nowhere else.
-Side facts lead to paragraphs as the steps do, so the chain cannot be found by following titles.
+Side facts lead to paragraphs as the steps do, so the chain cannot be found by following titles. All statements of the
+last relation lead to things without a paragraph, so the final answer does not stand out among them.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ def _draw_pages(
 ) -> list[Page]:
     """Return the pages of the chain, then pages that side facts lead to, then lookalikes.
 
-    A side fact leads to a new page while there is room, and after that to any page of the right kind or to a thing
-    without a page.
+    A statement of the last relation leads to a thing without a page, as the final answer is. Any other side fact leads
+    to a new page while there is room, and after that to any page of the right kind or to a thing without a page.
     """
     drafts = list(zip(things, chain, strict=False))
     lookalikes = [(new_thing(namer, r.subject), r) for r in chain for _ in range(config.lookalikes)]
@@ -160,6 +161,8 @@ def _draw_pages(
             known = [thing for thing in titled if thing.kind == relation.object and thing != subject]
             if relation is main and len(pages) < len(chain):
                 target = things[len(pages) + 1]
+            elif relation is chain[-1]:
+                target = new_thing(namer, relation.object)
             elif len(titled) < config.paragraphs:
                 target = new_thing(namer, relation.object)
                 titled.append(target)
