@@ -300,7 +300,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run; a saved model has a ``config.json`` as well, of another kind."""
+    """Return whether a folder holds a run. A saved model has a ``config.json`` too, but of another kind."""
     try:
         settings = flat_settings(read_values(folder / CONFIG_FILE))
     except ValueError:

@@ -208,7 +208,7 @@ class PolicyUpdate:
         }
 
     def _minibatches(self, prompts: int, step: int) -> Iterator[Tensor]:
-        """Yield the prompt indices of each optimizer step, shuffled by (seed, step, epoch) if there are several."""
+        """Yield the prompt indices of each optimizer step, shuffled by (seed, step, epoch) if several."""
         size = self.config.minibatch_prompts or prompts
         for epoch in range(self.config.epochs):
             indices = torch.arange(prompts)

@@ -154,7 +154,7 @@ def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
 
 
 def draw_answers(methods: Sequence[Method], path: Path) -> Path:
-    """Draw what became of the answers, and the mean of each objective with its 95 % interval over prompts."""
+    """Draw the shares of answer statuses, and the mean of each objective with its 95 % interval over prompts."""
     objectives = methods[0].summaries[0].pool.objectives
     rows = len(methods)
     figure = style.new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)

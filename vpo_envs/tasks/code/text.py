@@ -69,7 +69,7 @@ def read_source(text: str) -> str:
 
 
 def _last_fenced_block(text: str) -> str | None:
-    """Return what stands in the last fenced block, in linear time; ``None`` if no block is closed.
+    """Return the content of the last fenced block, in linear time; ``None`` if no block is closed.
 
     A block ends at the next line that holds the same fence and nothing else. A fence that is never closed is text.
     """

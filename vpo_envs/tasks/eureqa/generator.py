@@ -45,7 +45,7 @@ class EUREQAConfig(Frozen):
         (0, 0), description="entities nearest to the leaf on whose names all worlds agree"
     )
     decoys: int = Field(3, ge=0, le=8, description="false sets of worlds, whose chains reach the leaf but break a clue")
-    dead_ends: int = Field(1, ge=0, le=5, description="people per step who belong there but whom nobody leads to")
+    dead_ends: int = Field(1, ge=0, le=5, description="people per step who fit the clue but are reachable from nobody")
     misfits: int = Field(2, ge=0, le=8, description="people per step with another trade or another relation")
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
 
@@ -55,7 +55,7 @@ PRESETS: dict[str, EUREQAConfig] = {"paper": EUREQAConfig(), "conflict": EUREQAC
 
 
 class Step(NamedTuple):
-    """A trade, and the relation in which somebody of that trade stands to the next person of a chain."""
+    """A step of a chain: a trade, and how a person of that trade is related to the next person."""
 
     trade: str
     relation: str

@@ -17,10 +17,10 @@ NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?", re.ASCII)
 TOKEN = re.compile(r"(?:(?<!\w)-(?=\d))?\w+(?:[-./:@'’+&]\w+)*|[^\w\s.,:;!?'\"()-]")
 """A word, a number with its sign, a date, a code or an address as a whole; or a symbol other than punctuation."""
 RUN = 5
-"""This many words in a row that another text has too are copied."""
+"""Number of consecutive shared words from which a text counts as copied."""
 DIGITS = frozenset("0123456789")
 ALL_WAYS = 3
-"""Up to this many calls on either side every assignment is tried, which is faster than the solver."""
+"""Number of calls up to which trying every assignment is faster than the solver."""
 
 
 def value_match(gold: Any, given: Any, exact: bool = False) -> float:
