@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -126,7 +125,7 @@ def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generato
     for task in tasks:
         m = int(rng.choice(list(answers)))
         prompts.append(env.prompt(task, m))
-        texts.append(format_answers(list(islice(env.demonstrations(task, rng, m), m)), m))
+        texts.append(format_answers(env.demonstrations(task, rng, m), m))
     encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = [[*row, policy.tokenizer.eos_token_id] for row in tokens]
