@@ -256,10 +256,21 @@ def check_room(num_answers: int, max_new_tokens: int) -> None:
 
 
 def flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by name, from settings by name, by group and name, or both."""
+    """Return settings by name, from settings by name, by group and name, or both.
+
+    Raises:
+        ValueError: A setting is in the wrong group.
+    """
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat.update(value if name in GROUPS and isinstance(value, Mapping) else {name: value})
+        if name not in GROUPS or not isinstance(value, Mapping):
+            flat[name] = value
+            continue
+        for setting in value:
+            right = next((group for group, fields in GROUPS.items() if setting in fields.model_fields), name)
+            if right != name:
+                raise ValueError(f"the setting {setting!r} is in the group {name!r}: move it to {right!r}")
+        flat.update(value)
     return flat
 
 
@@ -282,13 +293,16 @@ def make_config(settings: Mapping[str, Any], source: str = "the settings") -> Tr
 def read_config(path: Path) -> dict[str, Any]:
     """Read settings from a YAML, TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
 
-    Groups are only headings: a setting counts wherever it stands.
+    A line on standard error reports a run of an earlier version, and settings that no longer exist, which are ignored.
 
-    A line on standard error says where the file is that of a run of an earlier version, or holds settings that no
-    longer exist, which are left out. A file that cannot be read or an unknown setting is a ValueError.
+    Raises:
+        ValueError: The file cannot be read, or a setting is unknown or in the wrong group.
     """
     values = read_values(path)
-    settings = flat_settings(values)
+    try:
+        settings = flat_settings(values)
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r}: {error}") from None
     retired = [name for name in RETIRED if name in settings]
     if retired or (path.name == CONFIG_FILE and settings.keys() == values.keys()):
         dropped = f"; settings that no longer exist are ignored: {', '.join(retired)}" if retired else ""
@@ -309,7 +323,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run_config(folder: Path) -> TrainConfig:
-    """Return the settings of the run in ``folder``; its environment is registered, by import where it must be."""
+    """Return the settings of the run in ``folder``, and import the modules that register its environment if needed."""
     path = folder / CONFIG_FILE
     settings = read_config(path)
     # What the user has imported already, such as by --import, counts: the file may have moved since.
@@ -319,7 +333,7 @@ def read_run_config(folder: Path) -> TrainConfig:
 
 
 class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
-    """Reads ``1e-4`` as a number, as YAML 1.2 does."""
+    """Reads ``1e-4`` as a number, like YAML 1.2."""
 
 
 _YamlLoader.add_implicit_resolver(
@@ -328,7 +342,7 @@ _YamlLoader.add_implicit_resolver(
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Return what a YAML, TOML or JSON file holds, by name; ValueError if it cannot be read."""
+    """Return the content of a YAML, TOML or JSON file that holds a mapping; ValueError if it cannot be read."""
     kind = path.suffix.lstrip(".").lower()
     try:
         text = path.read_text(encoding="utf-8")
@@ -338,6 +352,10 @@ def read_values(path: Path) -> dict[str, Any]:
             values = tomllib.loads(text) if kind == "toml" else json.loads(text)
     except OSError as error:
         raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        mark, what = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
+        place = f"(at line {mark.line + 1}, column {mark.column + 1})"
+        raise ValueError(f"{str(path)!r} is not valid {kind}: {what} {place}") from None
     except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{str(path)!r} is not valid {kind or 'JSON'}: {reason}") from None

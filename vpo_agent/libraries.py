@@ -6,6 +6,7 @@ import contextlib
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 
 from packaging.requirements import Requirement
 
@@ -57,3 +58,10 @@ def check_libraries(*extras: str) -> None:
             raise ValueError(f"vpo-gym needs {requirement.name}, which is not installed: {advice}") from None
         if not requirement.specifier.contains(found, prereleases=True):
             raise ValueError(f"vpo-gym needs {needed}, but version {found} is installed: {advice}")
+
+
+def check_package(name: str, extra: str, feature: str) -> None:
+    """Raise ValueError unless a package that a feature needs is installed in a version that its extra allows."""
+    if find_spec(name) is None:
+        raise ValueError(f"{feature} needs the package {name}: pip install 'vpo-gym[{extra}]'")
+    check_libraries(extra)

@@ -63,8 +63,9 @@ def test_settings_that_are_no_mapping_are_named(settings: Any) -> None:
         make_config(settings)
 
 
-def test_groups_are_only_headings() -> None:
-    assert make_config({"run": {"learning_rate": 1}}) == make_config({"learning_rate": 1})
+def test_a_setting_in_the_wrong_group_is_told_the_right_one() -> None:
+    with pytest.raises(ValueError, match=r"'learning_rate' is in the group 'run': move it to 'optimisation'$"):
+        make_config({"run": {"learning_rate": 1}})
 
 
 def test_iid_weights_may_be_any_number() -> None:
@@ -169,7 +170,10 @@ def test_what_cannot_change_results_may_change_on_resume() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("bad.yaml", "steps: [", r"is not valid yaml"),
+        ("bad.yaml", "steps: [", r"is not valid yaml: .*found '<stream end>' \(at line 1, column 9\)$"),
+        ("bad.yaml", "steps: 3\nseed: 1: 2", r"bad.yaml' is not valid yaml: [a-z ]* \(at line 2, column 8\)$"),
+        ("bad.yaml", "steps: \x01", r"is not valid yaml"),
+        ("bad.toml", "[run]\nlearning_rate = 1", r"bad.toml': the setting 'learning_rate' is in the group 'run'"),
         ("bad.yaml", "run: 3", r"'run' is a group of settings: give the settings in it by name"),
         ("bad.yaml", "run: {1: 2}", r"unknown setting 1: see --help"),
         ("bad.yaml", "run: {step: 3}", r"unknown setting 'step': did you mean 'steps'"),

@@ -22,44 +22,23 @@ Credit for single answers (``vpo_credit``) is not one number per rollout, so it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, groupby
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from packaging.specifiers import SpecifierSet
 from torch import Tensor
 
 from vpo_agent.learning.bound_estimator import BoundEstimator
+from vpo_agent.libraries import check_package
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_agent.rollouts.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv
 
-TRL_VERSIONS = ">=1.16,<1.17"
-"""Releases of TRL whose reward path is tested; the extra ``trl`` asks for the same."""
-
-
-def check_trl() -> None:
-    """Check that a supported release of TRL is installed.
-
-    Raises:
-        ModuleNotFoundError: TRL is not installed.
-        ImportError: The release is not supported.
-    """
-    try:
-        found = version("trl")
-    except PackageNotFoundError:
-        raise ModuleNotFoundError(
-            "training with TRL needs the package trl: pip install 'vpo-gym[trl]'", name="trl"
-        ) from None
-    if not SpecifierSet(TRL_VERSIONS).contains(found, prereleases=True):
-        raise ImportError(f"the TRL adapter supports trl{TRL_VERSIONS}, not {found}: pip install 'trl{TRL_VERSIONS}'")
-
-
-check_trl()
+# The extra allows only releases whose reward path is tested.
+check_package("trl", "trl", "training with TRL")
 
 from accelerate import PartialState  # noqa: E402 - after the check, since TRL brings all three
 from accelerate.utils import gather_object  # noqa: E402

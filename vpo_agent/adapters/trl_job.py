@@ -113,10 +113,7 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     Raises:
         ValueError: TRL is missing or of an unsupported release, or the method does not fit the environment.
     """
-    try:
-        from vpo_agent.adapters.trl import TRLAdapter
-    except ImportError as error:
-        raise ValueError(str(error)) from None
+    from vpo_agent.adapters.trl import TRLAdapter
     from vpo_agent.learning.bound_estimator import SETTINGS
     from vpo_agent.rollouts.collect import make_text_env
 

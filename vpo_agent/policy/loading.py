@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
-from vpo_agent.libraries import check_libraries
+from vpo_agent.libraries import check_package
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -101,9 +101,7 @@ def lora_config(rank: int) -> Any:
     Raises:
         ValueError: ``peft`` is missing or has the wrong version.
     """
-    if find_spec("peft") is None:
-        raise ValueError(f"lora_rank={rank} needs the package peft: pip install 'vpo-gym[lora]'")
-    check_libraries("lora")
+    check_package("peft", "lora", f"lora_rank={rank}")
     from peft import LoraConfig
 
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")

@@ -6,12 +6,11 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.libraries import check_libraries
+from vpo_agent.libraries import check_package
 from vpo_agent.runs.checkpoints import write_text_atomically
 
 PROJECT = "vpo-gym"
@@ -20,11 +19,8 @@ PROJECT = "vpo-gym"
 
 def check_tracker(name: Literal["none", "wandb", "trackio"]) -> None:
     """Raise ValueError unless a tracker is installed in a supported version."""
-    if name == "none":
-        return
-    if find_spec(name) is None:
-        raise ValueError(f"tracker={name} needs the package {name}: pip install 'vpo-gym[{name}]', or leave it out")
-    check_libraries(name)
+    if name != "none":
+        check_package(name, name, f"tracker={name}")
 
 
 def open_tracker(config: TrainConfig, folder: Path) -> Tracker | None:
