@@ -61,25 +61,27 @@ def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distan
     """
     lava = cells_of(board.lava)
     safe = board.passable & ~board.lava
-    goals = [*items, board.exit]
-    tables: dict[int, Distances] = {}
-    useful = []
-    for subset in range(1 << len(lava)):
-        allowed = sum(1 << cell for i, cell in enumerate(lava) if subset >> i & 1)
-        table = np.array(
-            [_flood(source, goals, safe | allowed, board) for source in [*items, board.start]], dtype=np.int16
-        )
-        tables[subset] = table
+    sources, goals = [*items, board.start], [*items, board.exit]
+    allowed = [0]
+    tables = [np.stack([_flood(source, goals, safe, board) for source in sources])]
+    useful = [0]
+    for subset in range(1, 1 << len(lava)):
+        newest = subset.bit_length() - 1
+        without = subset ^ 1 << newest
+        allowed.append(allowed[without] | 1 << lava[newest])
+        # The newest cell adds only the walks through it.
+        away = _flood(lava[newest], [*sources, board.exit], safe | allowed[subset], board)
+        tables.append(np.minimum(tables[without], away[:-1, None] + np.delete(away, -2)))
         # A set that shortens nothing compared with one of its subsets only adds lava.
-        if not any(subset >> i & 1 and np.array_equal(table, tables[subset ^ 1 << i]) for i in range(len(lava))):
-            useful.append((allowed, table))
-    return [allowed for allowed, _ in useful], np.stack([table for _, table in useful])
+        if not any(
+            subset >> i & 1 and np.array_equal(tables[subset], tables[subset ^ 1 << i]) for i in range(len(lava))
+        ):
+            useful.append(subset)
+    return [allowed[subset] for subset in useful], np.stack([tables[subset] for subset in useful])
 
 
-def _flood(source: int, goals: list[int], passable: int, board: Board) -> list[int]:
+def _flood(source: int, goals: list[int], passable: int, board: Board) -> Distances:
     """Return the distances from ``source`` to each goal without passing through the exit."""
-    if not passable >> source & 1:
-        return [FAR] * len(goals)
     wanted = sum(1 << goal for goal in goals)
     steps: dict[int, int] = {}
     for count, ring in enumerate(rings(source, passable, board.width, dead_end=1 << board.exit)):
@@ -87,7 +89,7 @@ def _flood(source: int, goals: list[int], passable: int, board: Board) -> list[i
             steps |= dict.fromkeys(cells_of(found), count)
             if len(steps) == len(goals):
                 break
-    return [steps.get(goal, FAR) for goal in goals]
+    return np.array([steps.get(goal, FAR) for goal in goals], dtype=np.int16)
 
 
 def _shortest_collecting(distances: Distances) -> Distances:
