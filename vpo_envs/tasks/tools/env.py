@@ -52,10 +52,12 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     Only calls to the same tool are paired, so that the sum of the last two is highest; a call without a partner, on
     either side, counts 0. Values are compared by type: numbers by value (also where a string is nothing but a number),
-    booleans and null exactly, other strings exactly in generated tasks and by token F1 in rows of ToolRL, lists by
-    position, objects by key. Where no call is wanted all four are 1 for a well-formed real reply, and 0 for anything
-    else: at least three different words, no tags, not copied from the prompt and, in generated tasks, a plain statement
-    of the fact that is asked for and of no other.
+    booleans and null exactly, lists by position, objects by key. Other strings must be equal in generated tasks; in
+    rows of ToolRL they earn token F1, or, if they contain a digit, 1 for the same tokens in the same order.
+
+    Where no call is wanted all four are 1 for a well-formed real reply, and 0 for anything else. A real reply has at
+    least three different words, no tags, is not copied from the prompt and, in generated tasks, plainly states the fact
+    that is asked for and no other.
 
     With ``mode="conflict"`` a request has four parts, each of which an exact tool or a quick one can do, at a price;
     the credits do not suffice for everything. The objectives are ``request_1`` to ``request_4``: the accuracy of the

@@ -14,8 +14,8 @@ from vpo_envs.text import count_tokens, token_f1
 Arguments = Mapping[str, Any]
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?", re.ASCII)
-TOKEN = re.compile(r"(?:(?<!\w)-(?=\d))?\w+(?:[-./:@'’+&]\w+)*|[^\w\s.,:;!?'\"()-]")
-"""A word, a number with its sign, a date, a code or an address as a whole; or a symbol other than punctuation."""
+TOKEN = re.compile(r"(?:(?<!\w)-?\.?(?=\d))?\w+(?:[-./:@'’+&]\w+)*|[^\w\s.,:;!?'\"()-]")
+"""A word, a number with its sign and decimal point, a date, a code or an address; or a symbol, not punctuation."""
 RUN = 5
 """Number of consecutive shared words from which a text counts as copied."""
 DIGITS = frozenset("0123456789")
@@ -27,7 +27,7 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
     """Return how far two JSON values agree, in [0, 1].
 
     Booleans and null agree only with themselves. Numbers are compared by value, and so is a string that is nothing but
-    a number, without leading zeros. Other strings earn 1 if they are equal; if not, the F1 of their tokens, or 0 if
+    a number, without leading zeros. Other strings earn 1 if they are equal; if not, :func:`text_match`, or 0 if
     ``exact``. Lists earn the mean over positions, objects the mean over the keys of either; what only one side has
     counts 0. Values of different types do not agree.
     """
@@ -39,7 +39,7 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
     if gold_number is not None and given_number is not None:
         return float(_equal(gold_number, given_number))
     if isinstance(gold, str) and isinstance(given, str):
-        return 0.0 if exact else text_f1(gold, given)
+        return 0.0 if exact else text_match(gold, given)
     if isinstance(gold, list) and isinstance(given, list):
         longer = max(len(gold), len(given))
         return sum([value_match(*pair, exact) for pair in zip(gold, given, strict=False)]) / longer if longer else 1.0
@@ -51,15 +51,19 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
     return 0.0
 
 
-def text_f1(gold: str, given: str) -> float:
-    """Return the F1 of two texts as bags of tokens, in [0, 1], regardless of case; see :data:`TOKEN`.
+def text_match(gold: str, given: str) -> float:
+    """Return how far the :data:`TOKEN` of two texts agree, in [0, 1], regardless of case.
 
-    A date or a code is a single token, so that only the same one agrees. Texts without tokens agree only if equal.
+    If either text contains a digit, the order counts as well: 1 for the same tokens in the same order, else 0, because
+    the parts of a date, a code or a range mean something else in another order. Other texts earn the F1 of their
+    tokens as multisets. Texts without tokens agree only if they are equal.
     """
     gold_tokens, given_tokens = tokens(gold), tokens(given)
     if not gold_tokens or not given_tokens:
         return float(gold.strip() == given.strip())
-    return 1.0 if gold_tokens == given_tokens else token_f1(given_tokens, count_tokens(gold_tokens))
+    if gold_tokens == given_tokens:
+        return 1.0
+    return 0.0 if any(map(str.isdigit, gold + given)) else token_f1(given_tokens, count_tokens(gold_tokens))
 
 
 def tokens(text: str) -> list[str]:
