@@ -17,6 +17,7 @@ Everything else is inherited: episodes, answer sets, batched scoring, spaces and
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -53,6 +54,18 @@ def check_whole(name: str, value: object, least: int, below: int | None = None) 
     if not whole or value < least or (below is not None and value >= below):  # type: ignore[operator]  # an integer
         bounds = f"of at least {least}" if below is None else f"from {least} to {below - 1}"
         raise ValueError(f"{name} must be an integer {bounds}, got {value!r}")
+
+
+def argument_names(made_of: type[Any]) -> list[str]:
+    """Return the names of a constructor's keyword arguments, with those of its bases as far as it passes them on."""
+    names: dict[str, None] = {}
+    for cls in made_of.__mro__:
+        if init := vars(cls).get("__init__"):
+            parameters = list(inspect.signature(init).parameters.values())[1:]
+            names |= {p.name: None for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+                break
+    return list(names)
 
 
 class Frozen(BaseModel):
@@ -136,7 +149,8 @@ class FrontPoint(NamedTuple):
     answer: str
 
 
-SOLVER_RELIES_ON = ("outcome_front", "evaluate", "evaluate_many", "feasible", "reward_vector")
+SCORING = ("parse", "evaluate", "evaluate_many", "feasible", "score_answers", "score_batch")
+"""Methods that decide the rewards; a front computed by a class above one of them may be wrong."""
 _namespaces: dict[int, str] = {}
 """Name and file of the class that each namespace belongs to."""
 
@@ -191,7 +205,8 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
     """The class of this environment's tasks."""
     namespace: ClassVar[int]
     """Number of this environment's random streams. By default it follows from the name of the class that defines
-    ``generate``; a number written in the class keeps the streams when that name changes. Subclasses share it."""
+    ``generate``; a number stated in the class keeps the streams when that name changes, and the number of a base class
+    keeps that class's streams."""
     objectives: tuple[Objective, ...]
     """The components of the reward vector, in order."""
     monotone_objectives: ClassVar[tuple[Objective, ...]] = ()
@@ -202,16 +217,19 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
     """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give a new environment the namespace of its name, and refuse one that another class has."""
+        """Derive the namespace of a class with a generator from its name, and refuse one that another class has."""
         super().__init_subclass__(**kwargs)
-        if "namespace" not in vars(cls) and ("generate" not in vars(cls) or hasattr(cls, "namespace")):
+        stated = vars(cls).get("namespace")
+        if stated is None and "generate" not in vars(cls):
+            return
+        if stated is not None and stated in [vars(base).get("namespace") for base in cls.__mro__[1:]]:
             return
         module = sys.modules.get(cls.__module__)
         file = getattr(module, "__file__", None)
         # By its file, a module has one name whether it is run as a script or imported.
         place = ".".join(filter(None, [module.__package__, Path(file).stem])) if module and file else cls.__module__
         name = f"{place}.{cls.__qualname__}"
-        if "namespace" not in vars(cls):
+        if stated is None:
             # The top bit keeps derived numbers apart from the small ones that people choose.
             digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
             cls.namespace = int.from_bytes(digest) | 1 << 31
@@ -231,12 +249,20 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
         answers_as_steps: bool = False,
         data_seed: int = 0,
         render_mode: str | None = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            # A ValueError, since Gymnasium rewrites the message of a TypeError.
+            accepted = ", ".join(argument_names(type(self)))
+            raise ValueError(f"{type(self).__name__} takes no argument {next(iter(unknown))!r}: it takes {accepted}")
         for name, wanted in (("objectives", "a tuple of vpo_envs.Objective"), ("task_type", "a subclass of Task")):
             if not getattr(self, name, None):
                 raise TypeError(f"{type(self).__name__} has no {name}: set the class attribute {name} to {wanted}")
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
+        repeated = [name for i, name in enumerate(self.objective_names) if name in self.objective_names[:i]]
+        if repeated:
+            raise ValueError(f"{type(self).__name__} has two objectives named {repeated[0]!r}: rename one of them")
         check_whole("num_answers", num_answers, 1)
         check_whole("data_seed", data_seed, 0, MAX_STREAM)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
@@ -529,7 +555,7 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
             UnknownFront: There is no exact solver, a subclass changes what the solver relies on, or an answer of the
                 front could not be scored.
         """
-        self._check_solver(task)
+        self.check_solver(task)
         try:
             points = [FrontPoint(self.reward_vector(outcome), answer) for outcome, answer in self.outcome_front(task)]
         except FAILURES as error:
@@ -540,15 +566,16 @@ class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, 
         keep = non_dominated(np.array([point.vector for point in points]))
         return [point for point, kept in zip(points, keep, strict=True) if kept]
 
-    def _check_solver(self, task: TaskT) -> None:
+    def check_solver(self, task: TaskT) -> None:
         """Raise :class:`UnknownFront` if this class changes what its inherited ``outcome_front`` relies on."""
         own = type(self)
         # How far down the class hierarchy each method is defined; 0 is this class itself.
-        age = {verb: next(i for i, cls in enumerate(own.__mro__) if verb in vars(cls)) for verb in SOLVER_RELIES_ON}
+        verbs = ("outcome_front", "reward_vector", *SCORING)
+        age = {verb: next(i for i, cls in enumerate(own.__mro__) if verb in vars(cls)) for verb in verbs}
         solver = own.__mro__[age["outcome_front"]].__name__
         if solver == VectorTextEnv.__name__:
             return
-        for verb in ("evaluate", "evaluate_many", "feasible"):
+        for verb in SCORING:
             if age[verb] < age["outcome_front"]:
                 raise UnknownFront(
                     f"{own.__name__} overrides {verb}, so the front that {solver} computes may be wrong: override "

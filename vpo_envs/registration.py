@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
-import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -103,32 +101,20 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
         env = gym.make(env_id.rpartition(":")[2], **kwargs).unwrapped
     except (ValueError, TypeError, AttributeError, gym.error.Error, ImportError) as error:
         reason = " ".join(str(error).split()).partition(" was raised from the environment creator")[0]
-        if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
-            known = ", ".join(_arguments(made_of))
-            raise ValueError(f"{env_id} takes no argument {unknown[1]!r}: it takes {known}") from None
         raise ValueError(f"{env_id} cannot be made: {reason}") from None
     assert isinstance(env, VectorTextEnv)
     return env
 
 
-def _arguments(made_of: type[Any]) -> list[str]:
-    """Return the names of a constructor's arguments, and those of its bases as far as it passes keywords on."""
-    names: list[str] = []
-    for cls in made_of.__mro__:
-        if init := vars(cls).get("__init__"):
-            parameters = list(inspect.signature(init).parameters.values())[1:]
-            names += [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in names]
-            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-                break
-    return names
-
-
 def import_modules(modules: Iterable[str]) -> None:
     """Import modules by name or as the path of a ``.py`` file, to register environments; ValueError if one fails."""
     for module in modules:
+        path = Path(module).expanduser().resolve()
+        if module.endswith(".py") and not path.is_file():
+            raise ValueError(f"cannot import {module!r}: there is no such file")
         try:
             if module.endswith(".py"):
-                _import_file(Path(module).expanduser().resolve())
+                _import_file(path)
             else:
                 _find_modules_in(Path.cwd())
                 importlib.import_module(module)

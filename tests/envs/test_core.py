@@ -31,6 +31,7 @@ from vpo_envs import (
     answer_tags,
     split_of_content,
 )
+from vpo_envs.core import SCORING
 from vpo_envs.pareto import FactGrid
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers
@@ -369,7 +370,7 @@ def test_fronts_and_scores_go_through_the_same_reward_vector() -> None:
     assert batch.rewards.tolist() == [[[0.5, 0.5]]]
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "evaluate_many", "feasible"])
+@pytest.mark.parametrize("verb", SCORING)
 def test_an_inherited_front_is_unknown_where_a_subclass_changes_what_it_relies_on(verb: str) -> None:
     changed = type("Changed", (SolvedEnv,), {verb: lambda self, *arguments: None})
     with pytest.raises(UnknownFront, match=f"Changed overrides {verb}, so the front that SolvedEnv computes may be"):
@@ -416,8 +417,22 @@ def test_a_new_environment_has_a_namespace_of_its_own() -> None:
     assert first.namespace != second.namespace
     assert min(first.namespace, second.namespace) > 1000
     assert new_environment("First").namespace == first.namespace  # as where a notebook's cell is run again
-    assert type("Child", (first,), {"generate": GuessEnv.generate}).namespace == first.namespace
     assert (MazeEnv.namespace, SolvedEnv.namespace) == (1, 999)
+
+
+def test_a_subclass_with_another_generator_has_streams_of_its_own_unless_it_states_its_parents() -> None:
+    class Odd(GuessEnv):
+        def generate(self, rng: np.random.Generator) -> Target:
+            return Target(number=2 * int(rng.integers(5)) + 1)
+
+    class Kept(Odd):
+        namespace = GuessEnv.namespace
+
+    class Inheriting(Odd):
+        pass
+
+    assert Odd.namespace == Inheriting.namespace > 1000
+    assert Kept.namespace == GuessEnv.namespace
 
 
 def test_two_environments_cannot_share_a_namespace() -> None:
@@ -467,6 +482,14 @@ def test_an_environment_without_objectives_or_tasks_is_named() -> None:
         new_environment("Bare", **members)()
     with pytest.raises(TypeError, match=r"^Taskless has no task_type: set the class attribute task_type"):
         new_environment("Taskless", objectives=GuessEnv.objectives, **members)()
+
+
+def test_two_objectives_of_one_name_are_an_error() -> None:
+    class Twice(GuessEnv):
+        objectives = (*GuessEnv.objectives, Objective("even", "Again", lambda guess: 0.0))
+
+    with pytest.raises(ValueError, match=r"^Twice has two objectives named 'even': rename one of them$"):
+        Twice()
 
 
 def test_a_wrong_number_of_weights_is_named() -> None:

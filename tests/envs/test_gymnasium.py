@@ -21,6 +21,7 @@ from mo_gymnasium.wrappers import (  # type: ignore[attr-defined]  # it states n
 from mo_gymnasium.wrappers.vector import MOSyncVectorEnv  # type: ignore[attr-defined]  # it states no exports
 
 from vpo_envs import MazeEnv, VectorTextEnv
+from vpo_envs.registration import env_type, text_env_ids
 from vpo_envs.tasks.maze.task import MOVES
 from vpo_envs.text import format_answers
 
@@ -213,6 +214,14 @@ def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) ->
 def test_a_bad_argument_of_a_text_environment_is_named(env_id: str, argument: str, value: Any, way_out: str) -> None:
     with pytest.raises(ValueError, match=way_out):
         type(gym.make(env_id).unwrapped)(**{argument: value})
+
+
+@pytest.mark.parametrize("env_id", text_env_ids())
+def test_an_unknown_argument_is_one_sentence_with_those_that_are_accepted(env_id: str) -> None:
+    name = env_type(env_id).__name__
+    accepted = r"it takes .*\bsplit, num_answers, answers_as_steps, data_seed, render_mode$"
+    with pytest.raises(ValueError, match=rf"^{name} takes no argument 'moed': {accepted}"):
+        gym.make(env_id, moed="conflict")
 
 
 @pytest.mark.parametrize("env_id", MAZE_IDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def test_its_front_is_that_of_all_pairs(env: Any) -> None:
 
 def test_vpo_envs_and_play_show_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["envs", MENU, "--import", str(EXAMPLE)]) == 0
-    assert "thrift" in capsys.readouterr().out
+    scores = re.findall(r"taste (\S+), health (\S+), thrift (\S+)", capsys.readouterr().out)
+    good, poor = [sum(map(float, vector)) for vector in scores]
+    assert poor < 0.8 * good
     monkeypatch.setattr("sys.stdin", io.StringIO("2 5\n"))
     assert main(["play", MENU, "--import", str(EXAMPLE), "--seed", "1"]) == 0
     assert "taste" in capsys.readouterr().out

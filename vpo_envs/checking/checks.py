@@ -44,7 +44,6 @@ class CannotCheck(Exception):
 def _statements(env: AnyEnv, instances: int) -> None:
     names = env.objective_names
     _expect(all(isinstance(name, str) and name for name in names), f"an objective has no name: {names}")
-    _expect(len(set(names)) == len(names), f"two objectives have one name: {names}")
     _expect(issubclass(env.task_type, Task), f"task_type {env.task_type!r} is not a Task")
     _expect(env.reward_space.shape == (len(names),), f"reward_space {env.reward_space} is not of shape ({len(names)},)")
     for task in _tasks(env, instances):

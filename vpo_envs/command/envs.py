@@ -74,7 +74,7 @@ def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     except (TypeError, gym.error.Error) as error:
         raise ValueError(f"{env_id} cannot be made: {error}") from None
     _, info = env.reset(options={"index": index})
-    about = (inspect.getdoc(made_of) or "").partition("\n")[0]
+    about = (inspect.getdoc(made_of) or "").partition("\n")[0].replace("``", "")
     print(f"{env_id}: {about}\n\nobservation: {env.observation_space}\naction: {env.action_space}")
     print(f"reward: a vector of {show_objectives(info['objectives'])}")
     print("several at once: gym.make_vec without a vectorization_mode (Gymnasium's own take scalar rewards only)")

@@ -15,7 +15,7 @@ PROMPT_CHARS = 1600
 """Longer texts are printed without their middle."""
 TAIL_SHARE = 0.45
 """Share of the kept characters that comes from the end, where the question and the rules are."""
-OTHER_TASKS = 4
+OTHER_TASKS = 8
 """Number of other tasks whose good answers are tried as a poor one."""
 
 
@@ -42,19 +42,16 @@ def good_example(env: AnyEnv, task: Any) -> Example | None:
 
 
 def poor_example(env: AnyEnv, index: int) -> Example:
-    """Return a good answer to another task that earns less on task ``index``, or an empty one if there is none."""
+    """Return the worst answer to task ``index`` among good answers to other tasks, or an empty one if none is worse."""
     task = env.task(index)
     weights = env.fixed_weights(task)
+    borrowed = [good_example(env, env.task(other)) for other in range(index + 1, index + 1 + OTHER_TASKS)]
+    poor = [score(env, task, example.answer) for example in borrowed if example is not None]
+    worst = min(poor, key=lambda example: float(weights @ example.vector), default=None)
     good = good_example(env, task)
-    if good is not None:
-        for other in range(index + 1, index + 1 + OTHER_TASKS):
-            borrowed = good_example(env, env.task(other))
-            if borrowed is None:
-                break
-            poor = score(env, task, borrowed.answer)
-            if weights @ poor.vector < weights @ good.vector:
-                return poor
-    return score(env, task, "")
+    if worst is None or good is None or weights @ worst.vector >= weights @ good.vector:
+        return score(env, task, "")
+    return worst
 
 
 def score(env: AnyEnv, task: Any, answer: str) -> Example:

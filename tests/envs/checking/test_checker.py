@@ -114,10 +114,6 @@ def test_what_is_unknown_is_skipped_with_the_reason() -> None:
     assert report.conflict is None
 
 
-class TwoNames(WordEnv):
-    objectives = (WordEnv.objectives[0], WordEnv.objectives[0])
-
-
 class NothingCounts(WordEnv):
     def active(self, task: WordTask) -> Any:
         return np.zeros(2, dtype=bool)
@@ -202,7 +198,6 @@ class Sharing(WordEnv):
 @pytest.mark.parametrize(
     ("env_type", "message"),
     [
-        (TwoNames, "two objectives have one name"),
         (NothingCounts, "no objective is active"),
         (Drifting, "of a copy of the environment is another task"),
         (Leaking, r"task\(0\) of split validation is also in split train"),

@@ -103,6 +103,8 @@ def test_an_environment_of_single_moves_is_shown(capsys: pytest.CaptureFixture[s
     assert "action: Discrete(4)" in out
     assert "reward: a vector of completion, gold, diamond, avoid_lava" in out
     assert "S start, E exit" in out
+    assert out.startswith("vpo/MazeSteps-v0: Walk through the maze of vpo/Maze-v0 one move at a time.\n")
+    assert "route" not in out
 
 
 def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,6 +185,7 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["envs", "vpo/MazeSteps-v0", "--env-kwargs", '{"size": 9}'], "cannot be made"),
         (["envs", "vpo/Maze-v0", "--index", "-1"], "index"),
         (["envs", "--env-kwargs", '{"mode": "paper"}'], "needs the id"),
+        (["envs", "--import", "nope.py"], "cannot import 'nope.py': there is no such file"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "{"], "must be a JSON object"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "[1]"], "must be a JSON object"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes preset"),

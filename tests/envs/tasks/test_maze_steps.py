@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maze_oracle import after, cells_with, every_outcome, front_of, linear_vector
 from numpy.typing import NDArray
 
-from vpo_envs import MazeEnv, MazeStepsEnv, MazeTask, Objective
+from vpo_envs import MazeEnv, MazeStepsEnv, MazeTask, Objective, UnknownFront
 from vpo_envs.tasks.maze.steps import PLANES
 from vpo_envs.tasks.maze.text import write_route
 
@@ -158,6 +158,19 @@ def test_a_subclass_takes_the_objectives_of_another_maze() -> None:
     assert env.reward_dim == 5
     assert take(env, "U")[0][1] in env.reward_space
     assert all(vector.shape == (5,) for vector in env.pareto_front())
+
+
+def test_its_front_is_unknown_where_an_objective_falls() -> None:
+    class Tired(MazeEnv):
+        objectives = (*MazeEnv.objectives, Objective("length", "Many steps", lambda o: o.steps / o.max_steps))
+
+    class TiredSteps(MazeStepsEnv):
+        maze_type = Tired
+
+    env = TiredSteps(preset="embedded")
+    env.reset(seed=0)
+    with pytest.raises(UnknownFront, match="objective 'length' of Tired falls"):
+        env.pareto_front()
 
 
 def test_a_maze_of_another_size_is_refused() -> None:

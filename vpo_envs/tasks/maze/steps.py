@@ -198,6 +198,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
         task = self._current() if task is None else task
+        self.maze.check_solver(task)
         # The solver keeps the shortest route of every worthwhile outcome, and a shorter route is discounted less.
         returns = [
             gamma ** (outcome.steps - 1) * np.array(self.maze.reward_vector(outcome))
@@ -213,7 +214,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         if self.render_mode is None:
             return None
         task = self._current()
-        return (render_ansi if self.render_mode == "ansi" else render_rgb)(task, [self._route])
+        return (render_ansi if self.render_mode == "ansi" else render_rgb)(task, [self._route] if self._route else [])
 
     def _current(self) -> MazeTask:
         if self._task is None:
