@@ -69,7 +69,7 @@ class CreditTrainer(GRPOTrainer):
 
 
 class TRLAdapter:
-    """Everything that ``GRPOTrainer`` takes from an environment and a method.
+    """Arguments of ``GRPOTrainer`` for an environment and a method.
 
     Args:
         env: The environment; its ``num_answers`` is the number of answers in a response.
@@ -78,8 +78,7 @@ class TRLAdapter:
             ``baseline="others"``, which is set here.
         method_options: Options of the estimator.
         rollouts_per_prompt: G.
-        **settings: ``num_weights``, ``alpha``, ``weight_sampler``, ``scalar_weights`` and ``seed``, see
-            :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
+        **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
 
     Raises:
         ValueError: An unknown method or option, a method whose mean is not 0, several answers for a method of single
@@ -106,7 +105,7 @@ class TRLAdapter:
         self.columns = ("advantage", "score", *env.objective_names, "diversity")
         """Names of the reward functions."""
         self.scored: NDArray[np.float64] | None = None
-        """What they return for the responses of this process, (B, 3 + d); NaN stands for ``None``."""
+        """Their values for the responses of this process, (B, 3 + d); NaN where they return ``None``."""
         self._credit: Tensor | None = None
         tried = self.estimator.try_out(rollouts_per_prompt)
         self._check_mean(tried.advantages)
@@ -223,9 +222,9 @@ class TRLAdapter:
         self.scored = scored[mine]
 
     def credit_of_tokens(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the credit of the tokens of the responses that were scored last, (B, T), and forget it.
+        """Return and clear the credit of the tokens of the responses scored last, (B, T).
 
-        ``ids`` and ``mask``, (B, T), are the tokens of those responses, padded on the right, and 0 at padding.
+        ``ids`` are their tokens, padded on the right, and ``mask`` is 0 at padding; both are (B, T).
         """
         if self._credit is None:
             return torch.zeros(ids.shape, device=ids.device)

@@ -92,7 +92,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
 
 
 def row_of(logs: dict[str, Any]) -> dict[str, Any]:
-    """Return what TRL logs, under the names of the built-in trainer if it has them."""
+    """Return TRL's log entries, renamed to those of the built-in trainer where they match."""
     names = {
         "rewards/score": "set_score",
         "completions/mean_length": "response_tokens",
@@ -152,7 +152,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         DiskFull: There is no space left for a row, a checkpoint or the model.
         SystemExit: In the other processes, if the first one raises ValueError.
     """
-    # Imported here, since a script imports this module before an error can become one sentence.
+    # Imported here: scripts import this module before errors are reduced to one sentence.
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
     from vpo_agent.runs.checkpoints import write_text_atomically
@@ -188,7 +188,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         state.destroy_process_group()
         if state.is_main_process:
             raise decided[0]
-        # The first process reports the error; the others must not add how their connection to it broke.
+        # The first process reports the error; the others must not add errors about the lost connection.
         raise SystemExit(2)
     settings, path, last, step = decided[0]
     if not state.is_main_process:

@@ -23,6 +23,7 @@ import numpy as np
 
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.learning.bound_estimator import SETTINGS, BoundEstimator
+from vpo_agent.libraries import check_package
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import make_prompts
@@ -35,7 +36,7 @@ UNLIKE_GRPO = {
     "maxrl": "divides by the mean of the group",
     "vpo_credit": "gives credit to single answers",
 }
-"""Methods that need more than one score per rollout, which is all that verl takes, and why."""
+"""Methods that need more than verl's one score per rollout, with the reason."""
 
 
 def settings_of_rows(
@@ -47,7 +48,7 @@ def settings_of_rows(
     method_options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Return the settings that a row carries for its score, as JSON values, after trying them out.
+    """Return the settings that each row stores for scoring, as JSON values, after a trial run.
 
     Args:
         env_id: Id of a registered environment.
@@ -55,8 +56,7 @@ def settings_of_rows(
         num_answers: Answers in a response, m.
         method: An estimator that scores each rollout by itself.
         method_options: Options of the estimator.
-        **settings: ``num_weights``, ``alpha``, ``weight_sampler``, ``scalar_weights`` and ``seed``, see
-            :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
+        **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
 
     Raises:
         ValueError: An unknown environment, method or option, a method that needs more than a score per rollout, or a
@@ -119,11 +119,9 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     Raises:
         ValueError: pyarrow is not installed, or the file cannot be written.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise ValueError("writing parquet needs the package pyarrow: pip install 'vpo-gym[data]'") from None
+    check_package("pyarrow", "data", "writing parquet")
+    import pyarrow.parquet
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
@@ -134,7 +132,7 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
 def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollouts: int) -> list[str]:
     """Return the words of the command that trains on ``train.parquet`` in a folder, with verl 0.9.
 
-    The settings are those of `settings_of_rows`; ``validation.parquet`` lies in the same folder.
+    The settings are those of `settings_of_rows`; ``validation.parquet`` is in the same folder.
     """
     return [
         *("python", "-m", "verl.trainer.main_ppo"),

@@ -30,7 +30,13 @@ def add_parser(commands: Commands) -> None:
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser, note=", over those of the run")
     add("--split", choices=["train", "validation", "test"], help="split of the prompts (default: test)")
-    add("--checkpoint", metavar="STEP", help="step of a run's checkpoint, or initial (default: the newest)")
+    step = at_least(0)
+    add(
+        "--checkpoint",
+        type=lambda text: text if text == "initial" else step(text),
+        metavar="STEP",
+        help="step of a run's checkpoint, or initial (default: the newest)",
+    )
     add("--temperature", type=float, metavar="T", help="sampling temperature (default: the run's, or 1)")
     add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout (default: the run's, or 1)")
     add("--max-new-tokens", type=at_least(1), metavar="N", help="longest response (default: the run's, or 1024)")

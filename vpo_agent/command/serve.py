@@ -30,12 +30,9 @@ def add_parser(commands: Commands) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
-    try:
-        from vpo_agent.serve import Limits, listening, serve
-        from vpo_agent.serve.vllm import choose_engine, start_vllm, vllm_command
-    except ModuleNotFoundError as error:
-        raise ValueError(str(error)) from None
     from vpo_agent.runs.targets import find_model, load_policy, target_name
+    from vpo_agent.serve import Limits, listening, serve
+    from vpo_agent.serve.vllm import choose_engine, start_vllm, vllm_command
 
     def say(what: str, where: str) -> None:
         print(f"serving {name} ({what}) on {where}; Ctrl-C stops it", flush=True)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.config import TrainConfig, check_room, read_run_config
+from vpo_agent.config import check_room, read_run_config
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.figures import read_pairs
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import check_prompts
-from vpo_agent.runs.targets import models_of
+from vpo_agent.runs.targets import find_checkpoint
 from vpo_agent.trainer import EVAL_STREAM
 
 DEFAULTS: dict[str, Any] = {
@@ -43,7 +43,10 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     if "env" in given:
         raise ValueError(f"{str(folder)!r} is a run and knows its environment: leave --env out, or give its checkpoint")
     config = read_run_config(folder)
-    model, step = _find_checkpoint(folder, config, given.get("checkpoint"))
+    model: str | Path = config.model
+    step, wanted = 0, given.get("checkpoint")
+    if wanted != "initial":
+        step, model = find_checkpoint(folder, wanted, "give --checkpoint initial, or train it")
     defaults = {
         **config.model_dump(include={"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch"}),
         "split": config.eval_split,
@@ -65,23 +68,8 @@ def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     return _sample(model, given, {}, {"model": model}, dtype="auto", scalar_weights=None)
 
 
-def _find_checkpoint(folder: Path, config: TrainConfig, wanted: str | None) -> tuple[str, int]:
-    """Return the model of a run to load, and the number of steps behind it."""
-    if wanted == "initial":
-        return config.model, 0
-    found = models_of(folder)
-    if wanted is None:
-        if not found:
-            raise ValueError(f"the run {str(folder)!r} has no checkpoint yet: give --checkpoint initial, or train it")
-        return str(found[max(found)]), max(found)
-    if not wanted.isdecimal() or int(wanted) not in found:
-        there = f"it has {', '.join(map(str, found))} and initial" if found else "it has none, only initial"
-        raise ValueError(f"the run {str(folder)!r} has no checkpoint {wanted!r}: {there}")
-    return str(found[int(wanted)]), int(wanted)
-
-
 def _sample(
-    model: str,
+    model: str | Path,
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
     origin: Mapping[str, Any],

@@ -31,7 +31,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     """Return the folder or Hub name that ``from_pretrained`` reads for a target; as for :func:`load_policy`."""
     folder = Path(target).expanduser()
     if is_run(folder):
-        return str(_checkpoint_of(folder, checkpoint))
+        return str(find_checkpoint(folder, checkpoint)[1])
     if checkpoint is not None:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
     if target in BUNDLED_MODELS:
@@ -69,13 +69,12 @@ def models_of(run: Path) -> dict[int, Path]:
     return found
 
 
-def _checkpoint_of(run: Path, step: int | None) -> Path:
+def find_checkpoint(run: Path, step: int | None, way_out: str = "train it further first") -> tuple[int, Path]:
+    """Return the step and the model of a run's checkpoint, the newest for ``None``; ValueError if there is none."""
     found = models_of(run)
     if not found:
-        raise ValueError(f"the run in {str(run)!r} has no checkpoint yet: train it further first")
-    if step is None:
-        return found[max(found)]
+        raise ValueError(f"the run in {str(run)!r} has no checkpoint yet: {way_out}")
+    step = max(found) if step is None else step
     if step not in found:
-        kept = ", ".join(map(str, found))
-        raise ValueError(f"the run in {str(run)!r} has no checkpoint {step}: those it keeps are {kept}")
-    return found[step]
+        raise ValueError(f"the run in {str(run)!r} has no checkpoint {step}: it has {', '.join(map(str, found))}")
+    return step, found[step]

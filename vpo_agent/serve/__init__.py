@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-try:
-    from vpo_agent.serve.app import Limits
-    from vpo_agent.serve.server import RunningServer, listening, serve, serve_in_background
-except ModuleNotFoundError as error:
-    if error.name not in ("starlette", "uvicorn"):
-        raise
-    raise ModuleNotFoundError(
-        f"serving a policy needs the package {error.name}: pip install 'vpo-gym[serve]'", name=error.name
-    ) from None
+from vpo_agent.libraries import check_package
+
+check_package("starlette", "serve", "serving a policy")
+check_package("uvicorn", "serve", "serving a policy")
+
+from vpo_agent.serve.app import Limits  # noqa: E402
+from vpo_agent.serve.server import RunningServer, listening, serve, serve_in_background  # noqa: E402
 
 __all__ = ["Limits", "RunningServer", "listening", "serve", "serve_in_background"]

@@ -24,7 +24,7 @@ from vpo_agent.serve.protocol import ChatRequest, CompletionRequest, RequestErro
 
 Events: TypeAlias = asyncio.Queue[Piece | Exception]
 DRAINED_BODIES = 32
-"""A body over the limit is read to its end, up to this many times the limit, so that its sender reads the error."""
+"""An oversized body is read up to this many times the limit, so that its sender gets to read the error."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class _Server:
     async def answer(self, kind: type[CompletionRequest | ChatRequest], request: Request) -> Response:
         asked = read_request(kind, await self._body(request))
         self._check_name(asked.model)
-        # A long text takes a while, and tokenizers do not promise to be safe in two threads at a time.
+        # Tokenizing a long text takes a while, and tokenizers may not be thread-safe.
         async with self._encoding:
             encoded = await asyncio.to_thread(encode, self._engine.policy, asked)
         events: Events = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def deliver(piece: Piece | Exception) -> None:
-            with suppress(RuntimeError):  # The loop is closed, so nobody waits.
+            with suppress(RuntimeError):  # The loop is closed, so the client is gone.
                 loop.call_soon_threadsafe(events.put_nowait, piece)
 
         chat = isinstance(asked, ChatRequest)
@@ -145,17 +145,17 @@ class _Server:
             message = f"the body did not arrive within {self._limits.body_seconds:g} seconds"
             raise RequestError(408, message, code="timeout") from None
         except ClientDisconnect:
-            raise RequestError(499, "the client left") from None
+            raise RequestError(499, "the client disconnected") from None
         if size > limit:
-            raise RequestError(413, f"the body is larger than the {limit:,} bytes that are read")
+            raise RequestError(413, f"the body is larger than the limit of {limit:,} bytes")
         return bytes(body)
 
     def _most_tokens(self, asked: CompletionRequest | ChatRequest, encoded: list[list[int]]) -> int:
-        """Check the size of a request, and return the longest answer."""
+        """Check the size of a request, and return its limit of tokens per answer."""
         limits, chat = self._limits, isinstance(asked, ChatRequest)
         answers = len(encoded) * asked.n
         if answers > limits.answers:
-            message = f"{answers} answers are asked for; one request may have {limits.answers}"
+            message = f"the request asks for {answers} answers; the limit is {limits.answers}"
             raise RequestError(400, message, param="n")
         longest = max(map(len, encoded))
         positions = self._engine.policy.cached_model.most_positions
@@ -168,7 +168,7 @@ class _Server:
                 message = f"{message}: {wanted} more tokens do not fit, at most {room} do"
             raise RequestError(400, message, param="messages" if chat else "prompt", code="context_length_exceeded")
         if wanted is not None and wanted > limits.max_tokens:
-            message = f"max_tokens is {wanted}; this server draws at most {limits.max_tokens}"
+            message = f"max_tokens is {wanted}; this server allows at most {limits.max_tokens}"
             raise RequestError(400, message, param="max_tokens")
         if wanted is None:
             # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
@@ -176,7 +176,7 @@ class _Server:
         return wanted
 
     async def _pieces(self, job: EngineRequest, events: Events) -> AsyncGenerator[Piece, None]:
-        """Yield what the engine delivers until all answers have ended; if nobody waits any longer, cancel the job."""
+        """Yield new pieces until all answers have ended; cancel the job if the client disconnects first."""
         running = job.answers
         try:
             while running:
@@ -190,15 +190,15 @@ class _Server:
 
     def _check_name(self, model: str) -> None:
         if model not in ("default", self._name):
-            message = f"there is no model {model!r} here: this server has {self._name!r}, also called 'default'"
+            message = f"unknown model {model!r}: this server has {self._name!r}, also available as 'default'"
             raise RequestError(404, message, param="model", code="model_not_found")
 
 
 async def _disconnected(request: Request, events: Events) -> None:
-    """Wait until the client leaves, and say so among the events."""
+    """Wait until the client disconnects, then queue an error."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    events.put_nowait(RequestError(499, "the client left"))
+    events.put_nowait(RequestError(499, "the client disconnected"))
 
 
 async def _stream(

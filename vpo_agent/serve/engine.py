@@ -16,7 +16,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.text import GrowingText
 
 PREFILL_TOKENS = 16384
-"""Most prompt tokens, padding included, that join at one time; a longer prompt joins alone."""
+"""Most prompt tokens, including padding, that join the batch at once; a longer prompt joins alone."""
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class Piece:
     """New text of one answer."""
 
     index: int
-    """Which answer: those to the first prompt come first."""
+    """Number of the answer; the answers to the first prompt come first."""
     text: str
     finish: Literal["stop", "length"] | None
-    """Why the answer has ended; ``None`` where it has not."""
+    """Why the answer has ended; ``None`` while it continues."""
     tokens: int
-    """Tokens sampled so far, the end-of-sequence token among them."""
+    """Tokens sampled so far, including the end-of-sequence token."""
 
 
 @dataclass(eq=False)
 class Request:
-    """Prompts, and the answers that are wanted to each."""
+    """A request for ``n`` answers to each prompt."""
 
     prompts: Sequence[Sequence[int]]
     n: int
     deliver: Callable[[Piece | Exception], None]
-    """Called by the engine's thread at the end of each answer; in a stream, whenever there is new text."""
+    """Called from the engine's thread when an answer ends or, in a stream, has new text."""
     max_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
@@ -47,20 +47,20 @@ class Request:
     stop: Sequence[str] = ()
     keep_stop: bool = False
     seed: int | None = None
-    """Seed of the random numbers; ``None``: a fresh one."""
+    """Seed of the random numbers; ``None``: a new one each time."""
     stream: bool = False
     continues: bool = False
-    """Whether an answer's text continues that of its prompt, its leading space included."""
+    """Whether an answer continues the prompt's text and keeps its leading space."""
     cancelled: bool = False
 
     @property
     def answers(self) -> int:
-        """How many answers are wanted in all."""
+        """Total number of answers."""
         return self.n * len(self.prompts)
 
 
 class Busy(RuntimeError):
-    """More answers are waiting than the engine takes."""
+    """The queue is full."""
 
 
 class Stopped(RuntimeError):
@@ -68,7 +68,7 @@ class Stopped(RuntimeError):
 
 
 class Engine:
-    """Answers requests with one policy in one batch.
+    """Samples the answers to all requests in one batch of one policy.
 
     An answer depends on its prompt, settings and seed, not on the rest of the batch, up to the rounding of the model's
     arithmetic, which may differ between batches of different shapes.
@@ -89,7 +89,7 @@ class Engine:
         self._fresh_seeds = np.random.SeedSequence()
         self._decoder = policy.decoder()
         self._answers: list[_Answer] = []
-        """Those in the batch."""
+        """The answers in the batch."""
         self._thread = threading.Thread(target=self._run, name="vpo-serve-engine", daemon=True)
         self._thread.start()
 
@@ -156,7 +156,7 @@ class Engine:
                     self._fail(error)
 
     def _advance(self) -> None:
-        """Let answers join, sample a token for each, and deliver what is new."""
+        """Let answers join the batch, sample a token for each, and deliver new text."""
         for answer in self._answers:
             if answer.request.cancelled:
                 answer.finish = "stop"
@@ -168,7 +168,7 @@ class Engine:
         self._answers = [answer for answer in self._answers if not answer.finish]
 
     def _join(self) -> None:
-        """Move requests from the queue into the batch, as many as there is room for."""
+        """Move as many answers from the queue into the batch as fit."""
         prompts: list[Sequence[int]] = []
         which: list[int] = []
         joining: list[_Answer] = []
@@ -183,13 +183,13 @@ class Engine:
                 which.append(len(prompts) - 1)
                 joining.append(self._waiting.popleft())
         if joining:
-            # Listed before the model runs, so that they are told if it fails.
+            # Added before the model runs, so that its failure is delivered to them.
             self._answers += joining
             model = self.policy.cached_model
             self._decoder.join(model.read(*model.pad(prompts)), which, joining)
 
     def _fail(self, error: Exception, *, everything: bool = False) -> None:
-        """Deliver an error to the requests in the batch and start with an empty one."""
+        """Deliver an error to the requests in the batch and empty the batch."""
         failed = {answer.request for answer in [*self._answers, *(self._waiting if everything else ())]}
         self._waiting = deque(answer for answer in self._waiting if answer.request not in failed)
         for request in failed:
@@ -212,12 +212,12 @@ class _Answer(Row):
         self.prompt = request.prompts[index // request.n]
         before = self.prompt if request.continues else ()
         self._text = GrowingText(tokenizer, before, request.stop, request.keep_stop)
-        # Without stop strings or a stream the text is needed at the end alone.
+        # Without stop strings or a stream, text is only needed at the end.
         self._follows = bool(request.stop) or request.stream
         self._read = 0
 
     def deliver(self) -> None:
-        """Deliver new text, or at its end the answer."""
+        """Deliver new text, or the whole answer when it ends."""
         if self.finish:
             if not self._text.stopped:
                 # An end-of-sequence token has no text.

@@ -1,4 +1,4 @@
-"""Tokenizes prompts and messages of requests as training does."""
+"""Tokenizes the prompts and messages of requests in the same way as training."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ UNSUPPORTED: Mapping[str, Any] = {
     "tools": [],
     "top_logprobs": 0,
 }
-"""Fields that would change the answers, each with the value that does not."""
+"""Unsupported fields that would change the answers, each with the default that is accepted."""
 
 
 class RequestError(HTTPException):
-    """A refused request: its HTTP status, a sentence for a person, the field at fault and a word for programs."""
+    """A refused request: HTTP status, message, offending field and machine-readable code."""
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        # What is left of a body that is not read any further must not be taken for the next request.
+        # The unread rest of a body must not be parsed as the next request.
         headers = {503: {"Retry-After": "1"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
         super().__init__(status, message, headers.get(status))
         self._fields = {"param": param, "code": code}
@@ -133,7 +133,7 @@ def read_request(kind: type[R], body: bytes) -> R:
         return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-    # Every branch of a union complains, but all of them name the field first.
+    # Each branch of a union reports an error, and all start with the name of the field.
     param = str(first["loc"][0]) if first["loc"] else None
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "json_invalid":

@@ -118,13 +118,10 @@ _broken: dict[Tier, str] = {}
 
 
 def canaries(tier: Tier, promises: Sequence[str] | None = None) -> list[str]:
-    """Return the promises of ``tier`` that canary attacks broke, with what they returned.
+    """Attack ``tier``, and return the promises that it broke, with what the attacks returned.
 
-    The limits on time and output are enforced outside, on any machine, and are not attacked here.
-
-    Args:
-        tier: The tier to attack.
-        promises: The promises to attack; those of the tier if ``None``.
+    All promises of the tier are attacked, or only ``promises``. The limits on time and output are not, since they are
+    enforced outside, on any machine.
 
     Raises:
         SandboxUnavailable: The tier cannot be set up.
@@ -146,11 +143,7 @@ def canaries(tier: Tier, promises: Sequence[str] | None = None) -> list[str]:
 
 
 def check_wanted(wanted: Wanted, *, allow_unsafe: bool) -> None:
-    """Check the choice of a tier, without trying it.
-
-    Raises:
-        ValueError: Unknown tier, or D without ``allow_unsafe``.
-    """
+    """Raise ValueError for an unknown tier, or for D without ``allow_unsafe``; no tier is tried."""
     if wanted not in get_args(Wanted):
         raise ValueError(f"unknown sandbox tier {wanted!r}: choose one of {', '.join(get_args(Wanted))}")
     if wanted == "D" and not allow_unsafe:
@@ -159,10 +152,6 @@ def check_wanted(wanted: Wanted, *, allow_unsafe: bool) -> None:
 
 def choose_tier(wanted: Wanted = "auto", *, allow_unsafe: bool = False) -> Tier:
     """Return the best tier that works on this machine, or the wanted one, after its preflight.
-
-    Args:
-        wanted: ``"auto"`` or a tier.
-        allow_unsafe: Permit tier D, which limits resources and nothing else.
 
     Raises:
         ValueError: Unknown tier, or D without ``allow_unsafe``.

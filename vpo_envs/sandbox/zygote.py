@@ -42,28 +42,18 @@ from typing import *
 # Frames --------------------------------------------------------------------------------------------------------------
 
 
-def read_exactly(count: int) -> bytes:
-    """Read ``count`` bytes of descriptor 0; the end of input ends this process."""
-    pieces = []
-    while count:
-        piece = os.read(0, min(count, 1 << 20))
-        if not piece:
-            os._exit(0)
-        pieces.append(piece)
-        count -= len(piece)
-    return b"".join(pieces)
-
-
 def read_frame() -> Any:
-    """Read one JSON frame: its length in four bytes, then its text."""
-    return json.loads(read_exactly(struct.unpack(">I", read_exactly(4))[0]))
+    """Read one JSON frame: its length in four bytes, then its text; the end of input ends this process."""
+    length = sys.stdin.buffer.read(4)
+    if len(length) < 4:
+        os._exit(0)
+    return json.loads(sys.stdin.buffer.read(struct.unpack(">I", length)[0]))
 
 
 def write_frame(payload: bytes) -> None:
     """Write the length of some bytes in four bytes, then the bytes."""
-    data = memoryview(struct.pack(">I", len(payload)) + payload)
-    while data:
-        data = data[os.write(1, data) :]
+    sys.stdout.buffer.write(struct.pack(">I", len(payload)) + payload)
+    sys.stdout.buffer.flush()
 
 
 # One test ------------------------------------------------------------------------------------------------------------
@@ -119,9 +109,8 @@ def run_candidate(job: dict[str, Any], text: str) -> None:
             raise NameError(f"there is no function {job['entry']}")
         value = function(*json.loads(text))
     sys.stdout.flush()
-    result = memoryview(json.dumps(plain(value), separators=(",", ":")).encode())
-    while result:
-        result = result[os.write(3, result) :]
+    with open(3, "wb") as file:
+        file.write(json.dumps(plain(value), separators=(",", ":")).encode())
     os._exit(0)
 
 

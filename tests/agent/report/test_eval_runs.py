@@ -88,8 +88,8 @@ def test_a_model_is_asked_in_the_environment_that_is_named(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--checkpoint", "7"], "has no checkpoint '7': it has 2, 3 and initial"),
-        (["--checkpoint", "last"], "has no checkpoint 'last'"),
+        (["--checkpoint", "7"], "has no checkpoint 7: it has 2, 3"),
+        (["--checkpoint", "last"], "--checkpoint must be a whole number, got 'last'"),
         (["--env", "vpo/Maze-v0"], "is a run and knows its environment"),
         (["--pairs", "left,middle"], "unknown objective 'middle': choose among left, right"),
         (["--num-answers", "500", "--max-new-tokens", "100"], "500 answers do not fit into a response"),

@@ -60,7 +60,7 @@ def test_targets_have_short_names(run: Path) -> None:
         ("", None, "there is no run or model in ''"),
         ("{tmp}/a/b", None, "there is no run or model in"),
         ("tiny-maze", 3, "'tiny-maze' is not the folder of a run, so it has no checkpoint 3"),
-        ("{run}", 70, "has no checkpoint 70: those it keeps are 50, 100"),
+        ("{run}", 70, "has no checkpoint 70: it has 50, 100"),
         ("{tmp}", None, "neither a run .* nor a model"),
     ],
 )
@@ -87,5 +87,5 @@ def test_a_run_inside_trl_stands_for_its_model(bpe_model: Path, tmp_path: Path) 
         find_model(str(tmp_path))
     (tmp_path / "model" / "state.json").write_text('{"step": 7}')
     assert find_model(str(tmp_path)) == find_model(str(tmp_path), 7) == str(tmp_path / "model")
-    with pytest.raises(ValueError, match="has no checkpoint 3: those it keeps are 7"):
+    with pytest.raises(ValueError, match="has no checkpoint 3: it has 7"):
         find_model(str(tmp_path), 3)

@@ -121,7 +121,7 @@ def test_the_official_client_streams_a_chat(client: Any) -> None:
 
 def test_the_official_client_raises_its_own_errors(client: Any) -> None:
     openai = pytest.importorskip("openai", reason="the official client is not installed; the dev extra has it")
-    with pytest.raises(openai.NotFoundError, match="no model 'gpt' here: this server has 'tiny'"):
+    with pytest.raises(openai.NotFoundError, match="unknown model 'gpt': this server has 'tiny'"):
         client.completions.create(model="gpt", prompt="x")
     with pytest.raises(openai.BadRequestError, match="256 positions, and the prompt takes 300"):
         client.completions.create(model="tiny", prompt="x" * 300)
@@ -208,11 +208,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a token that is not there": ({"prompt": [0, 100_000]}, "token 100000, but this model's are 0 to"),
     "a negative max_tokens": ({"max_tokens": -1}, "max_tokens"),
     "max_tokens as text": ({"max_tokens": "8"}, "max_tokens"),
-    "max_tokens over the server's": ({"max_tokens": 101}, "max_tokens is 101; this server draws at most 100"),
+    "max_tokens over the server's": ({"max_tokens": 101}, "max_tokens is 101; this server allows at most 100"),
     "n of 0": ({"n": 0}, "n: "),
     "n as a switch": ({"n": True}, "n: "),
-    "too many answers": ({"n": 41}, "41 answers are asked for; one request may have 40"),
-    "too many prompts": ({"prompt": ["a"] * 41}, "41 answers are asked for"),
+    "too many answers": ({"n": 41}, "the request asks for 41 answers; the limit is 40"),
+    "too many prompts": ({"prompt": ["a"] * 41}, "asks for 41 answers"),
     "a negative temperature": ({"temperature": -0.1}, "temperature"),
     "a temperature as text": ({"temperature": "hot"}, "temperature"),
     "top_p over 1": ({"top_p": 1.1}, "top_p"),
@@ -281,7 +281,7 @@ def test_what_is_no_json_object_is_refused(server: RunningServer, body: bytes) -
         ("POST", "/completions", 404, "there is no POST /completions"),
         ("GET", COMPLETIONS, 405, "GET /v1/completions is not allowed: use POST"),
         ("DELETE", "/v1/models", 405, "is not allowed: use GET or HEAD"),
-        ("GET", "/v1/models/gpt", 404, "there is no model 'gpt' here"),
+        ("GET", "/v1/models/gpt", 404, "unknown model 'gpt'"),
     ],
 )
 def test_wrong_paths_and_methods_are_refused(
@@ -302,7 +302,7 @@ def test_ten_megabytes_are_refused_by_a_server_of_default_limits(bpe_model: Path
     with serve_in_background(load_policy(str(bpe_model), device="cpu")) as server:
         status, answer = ask(server, COMPLETIONS, {**FINE, "prompt": "x" * 10_000_000})
         assert status == 413
-        assert "larger than the 1,048,576 bytes" in answer["error"]["message"]
+        assert "larger than the limit of 1,048,576 bytes" in answer["error"]["message"]
         assert ask(server, COMPLETIONS, FINE)[0] == 200
 
 
