@@ -432,6 +432,16 @@ def test_the_commonest_trades_and_relations_do_not_tell_the_true_chain() -> None
     assert np.mean(earned) < 0.32
 
 
+def test_one_clue_tells_the_true_chain_from_half_of_the_others() -> None:
+    env, source, earned = ENVS["paper"], random.Random(0), []
+    for task in (env.task(i) for i in range(300)):
+        [clue] = [clue for clue in task.clues if clue.startswith("Entity A")]
+        step = clue.removeprefix("Entity A").partition("entity B")[0]
+        fitting = [chain[:5] for chain in longest_chains(task) if f"{chain[0]}{step}{chain[1]}." in task.facts]
+        earned.append(score(task, write_names(source.choice(fitting))))
+    assert 0.4 < np.mean(earned) < 0.55
+
+
 def test_one_name_everywhere_and_stuffed_tags_earn_one_guess() -> None:
     # One of some fifty people in every tag is right in one entity of five, where it is one of the five: about 0.02.
     same = scalar_of(lambda task, prompt: f"<answer>{write_names([names_in(task)[0]] * 5)}</answer>")
