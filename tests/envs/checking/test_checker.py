@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -79,7 +79,7 @@ class WordEnv(VectorTextEnv[WordTask, str, str]):
 def test_the_suite_keeps_its_contract(env_id: str, kwargs: dict[str, Any]) -> None:
     report = check_vector_env(gym.make(env_id, **kwargs), instances=2)
     assert report.env == env_id
-    assert len(report.passed) == 11
+    assert len(report.passed) == 12
     assert report.skipped == ()
     # No environment of the suite pays for an echo of its own prompt.
     assert report.echo == 0.0
@@ -91,7 +91,7 @@ def test_the_report_of_an_environment_of_ones_own() -> None:
     report = check_vector_env(WordEnv())
     assert report.skipped == ("the spec survives JSON: the environment was not made by gym.make",)
     text = str(report)
-    assert "WordEnv: 10 checks passed" in text
+    assert "WordEnv: 11 checks passed" in text
     assert "9.0 points" in text
     assert report.conflict is not None
     assert report.conflict.correlation[0, 1] < -0.5
@@ -155,6 +155,11 @@ class TooManyTags(WordEnv):
         return super().prompt(task, 6) + super().prompt(task, num_answers)
 
 
+class IgnoringTheTask(WordEnv):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(WordTask(word="any"), num_answers)
+
+
 class WrongFront(WordEnv):
     def outcome_front(self, task: WordTask) -> list[tuple[str, str]]:
         return [(task.word[:2], task.word[:1])]
@@ -177,6 +182,23 @@ class OutOfBounds(WordEnv):
 class Fragile(WordEnv):
     def parse(self, text: str) -> str:
         return super().parse(text.encode().decode())
+
+
+class Impatient(WordEnv):
+    def parse(self, text: str) -> str:
+        return super().parse(text.split()[0])
+
+
+class Random(WordEnv):
+    outcome_front = VectorTextEnv.outcome_front  # type: ignore[assignment]  # as if there were none
+    demonstrations = VectorTextEnv.demonstrations  # type: ignore[assignment]  # as if there were none
+
+    def evaluate(self, task: WordTask, answer: str) -> str:
+        return answer[: int(np.random.default_rng().integers(9))]
+
+
+class TwoOfOneKind(WordEnv):
+    objectives = (*WordEnv.objectives, Objective("lengthy", "Long", WordEnv.objectives[0].score))
 
 
 class Forgetful(WordEnv):
@@ -205,11 +227,18 @@ class Sharing(WordEnv):
         (NoTags, r"for 1 answer does not name \['<answer>', '</answer>'\]: name each tag, or set names_tags = False"),
         (TooManyTags, r"for 1 answer names \['<answer_2>'"),
         (WrongTags, r"for 1 answer does not name \['<answer>'"),
+        (IgnoringTheTask, r"prompt of task\(1\) for 1 answer is that of task\(0\), whose content is another"),
         (WrongFront, r"a front answer of task\(0\) scores .* is declared"),
         (ShortFront, "is not complete: "),
         (Mumbling, "a demonstration of .* is unparsable"),
         (OutOfBounds, r"which is not in \[0, 1\]"),
         (Fragile, "raises UnicodeEncodeError"),
+        (
+            Impatient,
+            r"parse raises IndexError: list index out of range, on the response '<answer_1></answer_1>.*: raise Unp",
+        ),
+        (Random, "scored a second time, the response .* scores differently"),
+        (TwoOfOneKind, r"'long' and 'lengthy' are equal for each of \d+ answers: remove one of them"),
         (Forgetful, "scores differently|is declared"),
         (Sharing, "writing into what reset and step return"),
     ],
@@ -239,6 +268,90 @@ def test_a_front_that_was_cut_is_found(env_type: Any, arguments: dict[str, Any],
 
     with pytest.raises(CheckFailed, match=r"the front of task\(\d\) is not complete: .* scores .* which no point of"):
         check_vector_env(Cut(**arguments))
+
+
+@pytest.mark.parametrize("point", [0, -1, 1])
+@pytest.mark.parametrize(
+    ("env_type", "arguments"),
+    [
+        (MazeEnv, {"preset": "embedded"}),
+        (EUREQAEnv, {"mode": "conflict"}),
+        (MuSiQueEnv, {"mode": "conflict"}),
+        (ToolsEnv, {"mode": "conflict"}),
+        (WordEnv, {}),
+    ],
+)
+def test_a_front_cut_to_the_only_answer_that_is_demonstrated_is_found(
+    env_type: Any, arguments: dict[str, Any], point: int
+) -> None:
+    class Cut(env_type):  # type: ignore[misc]  # any of them
+        def front(self, task: Any) -> Any:
+            return [super().front(task)[point]]
+
+        def demonstrations(self, task: Any, rng: np.random.Generator, num_answers: int) -> list[str]:
+            return [self.front(task)[0].answer] * num_answers
+
+    with pytest.raises(CheckFailed, match=r"the front of task\(\d\) is not complete: "):
+        check_vector_env(Cut(**arguments), instances=4)
+
+
+class Picked(NamedTuple):
+    left: float
+    right: float
+
+
+class CutFromTheStart(WordEnv):
+    """Pick two numbers of the prompt, with a front of one point and no base class that knows more."""
+
+    objectives = (
+        Objective("left", "A high first number", lambda picked: picked.left),
+        Objective("right", "A low second number", lambda picked: picked.right),
+    )
+
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(task, num_answers) + " 1 2 3 4 5 6 7 8 9"
+
+    def parse(self, text: str) -> Any:
+        numbers = text.split()
+        if len(numbers) != 2 or not all(number in "123456789" for number in numbers):
+            raise Unparsable("two numbers")
+        return tuple(map(int, numbers))
+
+    def evaluate(self, task: WordTask, answer: Any) -> Any:
+        return Picked(answer[0] / 10, 1 - answer[1] / 10)
+
+    def outcome_front(self, task: WordTask) -> Any:
+        return [(self.evaluate(task, (5, 5)), "5 5")]
+
+    def demonstrations(self, task: WordTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        return ["5 5"] * num_answers
+
+    def outcome_info(self, outcome: Any) -> Any:
+        return None if outcome is None else outcome._asdict()
+
+
+def test_a_cut_front_without_a_better_base_class_is_found_by_other_words_of_the_prompt() -> None:
+    with pytest.raises(CheckFailed, match=r"the front of task\(0\) is not complete: '(\d 5|5 \d)' scores"):
+        check_vector_env(CutFromTheStart())
+
+
+def test_an_objective_without_effect_is_said() -> None:
+    class Flat(WordEnv):
+        objectives = (*WordEnv.objectives, Objective("flat", "Always a half", lambda text: 0.5))
+
+    report = check_vector_env(Flat())
+    assert report.constant == ("flat",)
+    assert "the same for every answer that was tried: flat" in str(report)
+    assert check_vector_env(WordEnv()).constant == ()
+
+
+def test_scores_that_cannot_be_repeated_for_lack_of_a_valid_answer_are_said() -> None:
+    class Secretive(Random):
+        def parse(self, text: str) -> str:
+            raise Unparsable("no answer is known")
+
+    report = check_vector_env(Secretive())
+    assert any(line.startswith("scores are the same each time: there is neither") for line in report.skipped)
 
 
 def test_what_cannot_be_checked_is_refused() -> None:
