@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -155,19 +155,7 @@ _namespaces: dict[int, str] = {}
 """Name and file of the class that each namespace belongs to."""
 
 
-class _RemembersArguments:
-    """Keeps the arguments of its constructor; a base class, so that signatures are those of ``__init__``."""
-
-    made_with: tuple[tuple[Any, ...], dict[str, Any]]
-    """Arguments with which a worker process can make this environment again."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        made = super().__new__(cls)
-        made.made_with = args, kwargs
-        return made
-
-
-class VectorTextEnv(_RemembersArguments, gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
+class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """A text environment with vector rewards; the module's table lists the verbs to override.
 
     One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers, and the

@@ -200,7 +200,7 @@ def _rivals(it: Subject, index: int) -> list[str]:
         changed.append(first[: source.randint(0, len(first))] + second[source.randint(0, len(second)) :])
     # An environment that evaluates in batches is slow.
     if type(env).evaluate_many is VectorTextEnv.evaluate_many:
-        words = _words_by_kind(env.prompt(task, 1))
+        words = list(dict.fromkeys(WORD.findall(env.prompt(task, 1))))
         changed += [_one_word_replaced(source, source.choice(known), words) for _ in range(4 * RIVALS)] + others
         for answer in [*it.known[index][:2], *others]:
             ordered = sorted(WORD.findall(answer))
@@ -405,31 +405,24 @@ def _some_response(it: Subject, index: int) -> str:
     return format_answers([answers[i % len(answers)] for i in range(it.env.num_answers)])
 
 
-def _words_by_kind(text: str) -> dict[str, list[str]]:
-    """Return the distinct words of a text: numbers, those that begin with a capital letter, and others."""
-    words: dict[str, list[str]] = {}
-    for word in dict.fromkeys(WORD.findall(text)):
-        words.setdefault(_kind(word), []).append(word)
-    return words
+def _same_kind(word: str, words: Sequence[str]) -> list[str]:
+    """Return the words that are numbers if ``word`` is one, capitalised if it is, or else neither."""
+    return [other for other in words if (other.isdigit(), other[0].isupper()) == (word.isdigit(), word[0].isupper())]
 
 
-def _kind(word: str) -> str:
-    return "number" if word.isdigit() else "name" if word[0].isupper() else "other"
-
-
-def _one_word_replaced(source: random.Random, text: str, words: dict[str, list[str]]) -> str:
-    """Return the text with one word replaced by another of its kind."""
+def _one_word_replaced(source: random.Random, text: str, words: Sequence[str]) -> str:
     found = list(WORD.finditer(text))
     if not found:
         return text
     word = source.choice(found)
-    return text[: word.start()] + source.choice(words.get(_kind(word[0]), [""])) + text[word.end() :]
+    return text[: word.start()] + source.choice(_same_kind(word[0], words) or [""]) + text[word.end() :]
 
 
 def _guesses(source: random.Random, prompt: str) -> list[str]:
     """Return texts of one to four words of one kind from the prompt, which may be answers."""
-    kinds = list(_words_by_kind(prompt).values()) or [["a"]]
-    return [" ".join(source.choices(source.choice(kinds), k=source.randint(1, 4))) for _ in range(RIVALS)]
+    words = WORD.findall(prompt) or ["a"]
+    kinds = [_same_kind(source.choice(words), words) for _ in range(RIVALS)]
+    return [" ".join(source.choices(kind, k=source.randint(1, 4))) for kind in kinds]
 
 
 def _mutated(source: random.Random, text: str, pieces: Sequence[str] = HOSTILE) -> str:

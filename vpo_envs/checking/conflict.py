@@ -124,12 +124,8 @@ def _shape(points: NDArray[np.float64]) -> tuple[float, ...]:
 
 def _correlation(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the correlation of columns (n, d) with mean zero, over the rows where both are present."""
-    d = deviations.shape[1]
-    result = np.full((d, d), np.nan)
-    for i in range(d):
-        for j in range(d):
-            both = deviations[:, [i, j]][~np.isnan(deviations[:, [i, j]]).any(axis=1)]
-            scale = np.sqrt((both**2).sum(axis=0).prod())
-            if scale > 1e-12:
-                result[i, j] = both.prod(axis=1).sum() / scale
-    return result
+    present = ~np.isnan(deviations)
+    values = np.where(present, deviations, 0.0)
+    squares = (values**2).T @ present
+    scale = np.sqrt(squares * squares.T)
+    return np.asarray(np.divide(values.T @ values, scale, out=np.full_like(scale, np.nan), where=scale > 1e-12))

@@ -15,9 +15,10 @@ from operator import methodcaller
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
+import cloudpickle
 import numpy as np
 
-from vpo_envs.core import Objective, RewardBatch, Status, VectorTextEnv
+from vpo_envs.core import RewardBatch, Status, VectorTextEnv
 from vpo_envs.scoring.ray_pool import RayExecutor, load_ray
 
 ScorerPool = Literal["none", "threads", "processes", "ray"]
@@ -224,53 +225,26 @@ def _pickled(envs: list[AnyEnv], pool: ScorerPool) -> bytes:
     """Return the copies for workers in other processes; empty if there are none."""
     if pool not in ("processes", "ray"):
         return b""
+    file = io.BytesIO()
     try:
-        if pool == "ray":
-            # Ray's pickle also copies what is defined in a script or a notebook, which another host cannot import.
-            copies: bytes = load_ray().cloudpickle.dumps(envs)
-            return copies
-        file = io.BytesIO()
-        _EnvPickler(file, envs).dump(envs)
-        return file.getvalue()
+        (_Pickler if pool == "processes" else load_ray().cloudpickle.Pickler)(file).dump(envs)
     except Exception as error:  # whatever the environment's own parts raise
         raise ValueError(
             f"{type(envs[0]).__name__} cannot be copied to the workers of scorer_pool {pool!r} ({error}): make it "
             "picklable, or choose scorer_pool 'threads'"
         ) from error
+    return file.getvalue()
 
 
-class _EnvPickler(pickle.Pickler):
-    """Pickles environments; objectives that are lambdas are made again in the worker, by the constructor."""
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles lambdas by value, but a script's classes by name, since workers on this host import the script.
 
-    def __init__(self, file: io.BytesIO, envs: Sequence[AnyEnv]) -> None:
-        super().__init__(file)
-        self._makers = {id(env.objectives): (type(env), *env.made_with) for env in envs if _must_be_made(env)}
+    Ray's own pickler copies these classes too: on another host the script cannot be imported.
+    """
 
-    def persistent_id(self, value: Any) -> Any:
-        return self._makers.get(id(value)) if type(value) is tuple else None
-
-
-class _EnvUnpickler(pickle.Unpickler):
-    def persistent_load(self, maker: Any) -> Any:
-        env_type, arguments, named = maker
-        return env_type(*arguments, **named).objectives
-
-
-def _must_be_made(env: AnyEnv) -> bool:
-    """Return whether the objectives are those of the constructor and cannot be pickled."""
-    if "objectives" not in vars(env):
-        return False
-    try:
-        pickle.dumps(env.objectives)
-    except Exception:  # pickle raises errors of several types
-        arguments, named = env.made_with
-        made = type(env)(*arguments, **named).objectives
-        return list(map(_identity, made)) == list(map(_identity, env.objectives))
-    return False
-
-
-def _identity(objective: Objective) -> tuple[object, ...]:
-    return objective.name, objective.description, getattr(objective.score, "__code__", objective.score)
+    def reducer_override(self, value: Any) -> Any:
+        by_name = isinstance(value, type) and value.__module__ == "__main__"
+        return NotImplemented if by_name else super().reducer_override(value)
 
 
 # In a worker ---------------------------------------------------------------------------------------------------------
@@ -279,7 +253,7 @@ _worker_envs: list[AnyEnv] = []
 
 
 def _start_worker(pickled_envs: bytes) -> None:
-    _worker_envs[:] = _EnvUnpickler(io.BytesIO(pickled_envs)).load()
+    _worker_envs[:] = pickle.loads(pickled_envs)
 
 
 def _start_process(pickled_envs: bytes) -> None:

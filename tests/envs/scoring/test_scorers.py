@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_a_mistake_in_a_scorer_comes_through_a_batch_and_the_next_is_scored(pool
 
 def test_an_environment_that_cannot_be_copied_is_named() -> None:
     env = MazeEnv(preset="embedded")
-    env.judge = lambda answer: answer  # type: ignore[attr-defined]  # what a user's environment may hold
+    env.judge = threading.Lock()  # type: ignore[attr-defined]  # what a user's environment may hold
     with pytest.raises(
         ValueError, match=r"^MazeEnv cannot be copied to the workers of scorer_pool 'processes' \(.*'thre"
     ):
@@ -147,7 +148,7 @@ def test_an_environment_that_cannot_be_copied_is_named() -> None:
         (toy_mazes.PricedMaze, {"price": 0.25, "preset": "embedded"}),
     ],
 )
-def test_objectives_that_cannot_be_pickled_are_made_again(env_type: Any, arguments: dict[str, Any]) -> None:
+def test_objectives_that_are_lambdas_reach_the_workers(env_type: Any, arguments: dict[str, Any]) -> None:
     env, other = (env_type(num_answers=1, split=split, **arguments) for split in ("train", "test"))
     task = env.task(0)
     responses = [format_answers([point.answer]) for point in env.front(task)]
@@ -158,11 +159,13 @@ def test_objectives_that_cannot_be_pickled_are_made_again(env_type: Any, argumen
             assert found.rewards.any()
 
 
-def test_objectives_that_the_constructor_does_not_give_are_refused() -> None:
+def test_objectives_that_the_constructor_does_not_give_reach_the_workers() -> None:
     env = MazeEnv(preset="embedded", reward_shape="convex_bonus")
     env.objectives = tuple(objective._replace(score=lambda outcome: 0.5) for objective in env.objectives)
-    with pytest.raises(ValueError, match="cannot be copied to the workers"):
-        Scorer(env, "processes")
+    task = env.task(0)
+    response = format_answers([env.front(task)[0].answer])
+    with Scorer(env, "processes", 1) as scorer:
+        assert scorer.score_batch([task], [response]).rewards.tolist() == [[[0.5] * 4]]
 
 
 def test_workers_that_do_not_start_are_an_error_and_no_score() -> None:
