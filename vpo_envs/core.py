@@ -45,11 +45,7 @@ MAX_STREAM = 2**32
 
 
 def check_whole(name: str, value: object, least: int, below: int | None = None) -> None:
-    """Check that an argument is an integer in a range.
-
-    Raises:
-        ValueError: It is not an integer (``True`` and ``"3"`` are not), or it is out of range.
-    """
+    """Raise :class:`ValueError` unless ``value`` is an integer (not a ``bool``) from ``least`` to below ``below``."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least or (below is not None and value >= below):  # type: ignore[operator]  # an integer
         bounds = f"of at least {least}" if below is None else f"from {least} to {below - 1}"
@@ -69,7 +65,7 @@ def argument_names(made_of: type[Any]) -> list[str]:
 
 
 class Frozen(BaseModel):
-    """Data that cannot be changed and refuses unknown fields."""
+    """Immutable data that refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -164,7 +160,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     ## Observation space
 
-    Text: the prompt, followed by the answers so far where they are steps.
+    Text: the prompt; with ``answers_as_steps=True`` also the answers so far.
 
     ## Starting state
 
@@ -266,7 +262,6 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
                 f"scalar_weights of {type(self).__name__} need {self.reward_dim} values, one per objective "
                 f"({', '.join(self.objective_names)}); got {len(self.scalar_weights)}"
             )
-        # An observation is the prompt and, after a step, the answers so far.
         self.observation_space = TextSpace(MAX_RESPONSE_CHARS * (1 + (num_answers if answers_as_steps else 1)))
         self.action_space = TextSpace(MAX_RESPONSE_CHARS)
         high = 1.0 if answers_as_steps else float(num_answers)
@@ -284,7 +279,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @abstractmethod
     def prompt(self, task: TaskT, num_answers: int) -> str:
-        """Return the text that asks for ``num_answers`` answers to ``task`` and names exactly the tags wanted."""
+        """Return the text that asks for ``num_answers`` answers to ``task`` and names exactly their tags."""
 
     def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
         """Return a prompt of this environment with objective weights stated in it.
@@ -314,17 +309,12 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @abstractmethod
     def evaluate(self, task: TaskT, answer: AnswerT) -> OutcomeT:
-        """Return the facts about ``answer`` that the objectives score.
-
-        Raises:
-            ScorerFailure: The scorer itself failed.
-            AnswerTimeout: The answer exceeded its time limit.
-        """
+        """Return the facts about ``answer`` that the objectives score; may raise one of :data:`FAILURES`."""
 
     # Optional hooks ------------------------------------------------------------------------------------------------
 
     def canonical(self, answer: AnswerT, outcome: OutcomeT) -> AnswerT:
-        """Return ``answer`` without the parts that did not affect its outcome; what is then equal is a duplicate."""
+        """Return ``answer`` without the parts that did not affect its outcome; equal results are duplicates."""
         return answer
 
     def evaluate_many(self, pairs: Sequence[tuple[TaskT, AnswerT]]) -> Sequence[OutcomeT | Failure]:
@@ -354,7 +344,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return np.ones(self.reward_dim, dtype=bool)
 
     def outcome_front(self, task: TaskT) -> Sequence[tuple[OutcomeT, str]]:
-        """Return every outcome that no other outcome beats in every fact, each with an answer that attains it.
+        """Return every outcome that no other beats in every fact, each with an answer that attains it.
 
         :meth:`front` applies the objectives to them, which is exact for all objectives that are monotone in those
         facts; see :meth:`fact_grids`.
@@ -457,7 +447,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def _evaluator(
         self, responses: Iterable[tuple[TaskT, Sequence[str | None], set[AnswerT]]]
     ) -> Callable[[TaskT, AnswerT], OutcomeT]:
-        """Return what evaluates the answers: ``evaluate``, or a look-up in what ``evaluate_many`` returns for all."""
+        """Return the function that evaluates answers: ``evaluate``, or a lookup in the results of ``evaluate_many``."""
         if type(self).evaluate_many is VectorTextEnv.evaluate_many:
             return self.evaluate
         pairs: dict[tuple[int, AnswerT], tuple[TaskT, AnswerT]] = {}
@@ -521,17 +511,9 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return vectors, statuses, outcomes
 
     def pareto_front(self, gamma: float = 1.0, *, task: TaskT | None = None) -> list[NDArray[np.float32]]:
-        """Return the exact Pareto front of a task: the reward vectors of single answers.
+        """Return the vectors (d,) of :meth:`front`, by default for the current task, in MO-Gymnasium's form.
 
-        Args:
-            gamma: MO-Gymnasium's discount, without effect because an answer is scored in the step that gives it.
-            task: The instance; the current one if ``None``.
-
-        Returns:
-            Vectors of shape (d,).
-
-        Raises:
-            UnknownFront: The front of this task is unknown; see :meth:`front`.
+        ``gamma`` has no effect, because an answer is scored in the step that gives it.
         """
         points = self.front(self.current_task if task is None else task)
         return [np.array(point.vector, dtype=np.float32) for point in points]
@@ -629,12 +611,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return self.finish_step(answers, *self.score_answers(self.current_task, answers, self._seen))
 
     def read_action(self, action: str) -> list[str | None]:
-        """Return the text inside the tags that this step scores, the first half of :meth:`step`.
-
-        Raises:
-            TypeError: The action is not a string.
-            ResetNeeded: The episode is over.
-        """
+        """Return the text inside the tags that this step scores; see :meth:`step`."""
         if not isinstance(action, str):
             raise TypeError(f"an action of {type(self).__name__} is a response string, got {type(action).__name__}")
         if len(self._answers) >= self.num_answers:
@@ -649,7 +626,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         statuses: list[Status],
         outcomes: list[OutcomeT | None],
     ) -> tuple[str, NDArray[np.float32], bool, bool, dict[str, Any]]:
-        """Return the result of :meth:`step` from the scores of its answers, the second half of it."""
+        """Return the result of :meth:`step` from the scores of its answers."""
         task = self.current_task
         self._answers += answers
         matrix = np.array(vectors, dtype=np.float32)

@@ -124,7 +124,7 @@ def import_modules(modules: Iterable[str]) -> None:
 
 
 def registering_module(env_id: str) -> str | None:
-    """Return what :func:`import_modules` takes to register an environment again; ``None`` for those of the suite."""
+    """Return the name or file of the module that registers an environment; ``None`` for those of the suite."""
     entry_point = gym.spec(env_id.rpartition(":")[2]).entry_point
     name = entry_point.partition(":")[0] if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
     if name.partition(".")[0] == "vpo_envs":

@@ -62,7 +62,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
                     "mo_gymnasium.wrappers.vector.MOSyncVectorEnv"
                 )
         env = env_type(**kwargs)
-        # A copy shares all that stays the same; reset() gives each its own task, answers and random numbers.
+        # The copies share everything constant; reset() gives each its own task, answers and random numbers.
         self.envs: list[AnyEnv] = [copy.copy(env) for _ in range(num_envs)]
         self.num_envs = num_envs
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
@@ -100,13 +100,12 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         mask = self._read_mask(options.pop("reset_mask", None))
         each = [dict(options) for _ in range(n)]
         for key in PER_ENV_OPTIONS:
-            if isinstance(options.get(key), list | tuple | np.ndarray):
-                if len(options[key]) != n:
-                    raise ValueError(
-                        f"option {key!r} needs one value for each of {n} environments, got {len(options[key])}"
-                    )
-                for i in range(n):
-                    each[i][key] = options[key][i]
+            values = options.get(key)
+            if isinstance(values, list | tuple | np.ndarray):
+                if len(values) != n:
+                    raise ValueError(f"option {key!r} needs one value for each of {n} environments, got {len(values)}")
+                for own, value in zip(each, values, strict=True):
+                    own[key] = value
         infos: list[dict[str, Any] | None] = [None] * n
         observations = []
         for i, env in enumerate(self.envs):
@@ -118,14 +117,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         return tuple(observations), merge_infos(infos)
 
     def step(self, actions: Sequence[str]) -> Step:
-        """Score one response for each copy.
-
-        Args:
-            actions: n responses.
-
-        Returns:
-            Prompts, rewards (n, d) float32, terminated (n,), truncated (n,) and infos.
-        """
+        """Score n responses; return prompts, rewards (n, d) float32, terminated (n,), truncated (n,) and infos."""
         self.step_async(actions)
         return self.step_wait()
 
@@ -147,17 +139,11 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         self._pending = jobs, self._scorer.submit(jobs)
 
     def step_wait(self, timeout: float | None = None) -> Step:
-        """Finish the step that :meth:`step_async` began.
-
-        Args:
-            timeout: Maximum seconds to wait.
-
-        Returns:
-            As :meth:`step`.
+        """Return what :meth:`step` returns for the step that :meth:`step_async` began.
 
         Raises:
             NoAsyncCallError: No step has begun.
-            TimeoutError: The scores are not ready; calling again continues to wait.
+            TimeoutError: The scores were not ready within ``timeout`` seconds; calling again continues to wait.
         """
         if self._pending is None:
             raise gym.error.NoAsyncCallError("call step_async() before step_wait()", "step")
@@ -200,17 +186,13 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         if self._pending is not None:
             raise gym.error.AlreadyPendingCallError(f"{what} during a step: call step_wait() first", "step")
 
-    def _read_mask(self, mask: object) -> NDArray[np.bool_]:
+    def _read_mask(self, mask: Any) -> NDArray[np.bool_]:
         if mask is None:
             return np.ones(self.num_envs, dtype=bool)
-        if (
-            not isinstance(mask, np.ndarray)
-            or mask.dtype != np.bool_
-            or mask.shape != (self.num_envs,)
-            or not mask.any()
-        ):
+        is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
+        if not is_mask or not mask.any():
             raise ValueError(f"option 'reset_mask' is an array of bool, shape ({self.num_envs},), true somewhere")
-        return mask
+        return np.asarray(mask)
 
 
 def merge_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _prompts(it: Subject) -> None:
             found = [tag for tag in unwanted if tag in prompt]
             _expect(not found, f"{name} names {found}")
             other, content = asked.setdefault(prompt, (index, task.content_hash()))
-            _expect(content == task.content_hash(), f"{name} is that of task({other}), whose content is another")
+            _expect(content == task.content_hash(), f"{name} is also that of task({other}), a different task")
 
 
 def _front(it: Subject) -> None:
@@ -374,7 +374,7 @@ def _blame(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int, 
                 pass
             except Exception as own:
                 return (
-                    f"parse raises {type(own).__name__}: {own}, on {where}: raise Unparsable where a text is no answer"
+                    f"parse raises {type(own).__name__}: {own}, on {where}: raise Unparsable if a text is not an answer"
                 )
         try:
             env.score_batch([task], [response], m)

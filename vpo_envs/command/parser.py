@@ -79,14 +79,8 @@ def _json(text: str) -> Any:
 
 def add_import_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--import``, which names the modules of a user's own environments."""
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="module or .py file that registers an environment of your own; may be repeated",
-    )
+    help_text = "module or .py file that registers an environment of your own; may be repeated"
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_text)
 
 
 def add_env_options(parser: argparse.ArgumentParser, default: dict[str, Any] | None = None, note: str = "") -> None:

@@ -68,7 +68,7 @@ def show_vector(env: AnyEnv, task: Any, vector: Sequence[float]) -> str:
 
 
 def show_objectives(names: Sequence[str]) -> str:
-    """Return names separated by commas; three or more that count up become ``test_1 to test_16``."""
+    """Return names separated by commas, with runs of numbered names shortened to ``test_1 to test_16``."""
     shown: list[str] = []
     start = 0
     while start < len(names):

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from operator import methodcaller
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import cloudpickle
@@ -83,8 +82,8 @@ class Scorer:
     def score_batch(self, tasks: Sequence[Any], responses: Sequence[str], env: AnyEnv | None = None) -> RewardBatch:
         """Score responses as ``env.score_batch`` does, in parts that run in parallel.
 
-        A response whose worker died is ``Status.INVALID``, which is not a score; responses lost with it are scored
-        again. Errors that the environment raises are raised here.
+        If a worker dies, the response that it was scoring is ``Status.INVALID``, which is not a score, and the others
+        are scored again. Errors that the environment raises are raised here.
 
         Args:
             tasks: n instances, one per response.
@@ -112,20 +111,18 @@ class Scorer:
         return RewardBatch(np.concatenate([part.rewards for part in parts]), np.concatenate([p.status for p in parts]))
 
     def submit(self, jobs: Sequence[ScoringJob]) -> list[Future[Scored]]:
-        """Start scoring; without a pool it is done on return.
-
-        Raises:
-            ValueError: Workers do not start.
-        """
-        if self.pool == "none":
-            return [_finished(score(self._envs[0], job)) for job in jobs]
-        return [self._submit(self._envs[0], score, job) for job in jobs]
+        """Start scoring; without a pool it is done on return."""
+        if self.pool != "none":
+            return [self._submit(self._envs[0], score, job) for job in jobs]
+        finished: list[Future[Scored]] = [Future() for _ in jobs]
+        for future, job in zip(finished, jobs, strict=True):
+            future.set_result(score(self._envs[0], job))
+        return finished
 
     def collect(self, jobs: Sequence[ScoringJob], futures: Sequence[Future[Scored]]) -> list[Scored]:
         """Wait for the scores.
 
-        Answers whose worker died, and answers lost with it, are ``Status.INVALID``, which is not a score. The next jobs
-        get new workers.
+        Answers whose worker died, and answers lost with it, are ``Status.INVALID``. The next jobs get new workers.
         """
         found = [_unless_died(future) for future in futures]
         if None in found:
@@ -143,9 +140,7 @@ class Scorer:
         self._entered += 1
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the pool at the end of the outermost ``with``."""
         self._entered -= 1
         if not self._entered:
@@ -164,7 +159,7 @@ class Scorer:
             return failed
 
     def _ready(self) -> Executor:
-        """Return the workers, started if need be."""
+        """Return the executor, starting it if necessary."""
         if self._executor is None:
             self._executor = self._make_executor()
             try:
@@ -285,9 +280,3 @@ def _unless_died(future: Future[T]) -> T | None:
         return future.result()
     except BrokenExecutor:
         return None
-
-
-def _finished(result: Scored) -> Future[Scored]:
-    future: Future[Scored] = Future()
-    future.set_result(result)
-    return future

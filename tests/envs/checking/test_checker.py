@@ -227,7 +227,7 @@ class Sharing(WordEnv):
         (NoTags, r"for 1 answer does not name \['<answer>', '</answer>'\]: name each tag, or set names_tags = False"),
         (TooManyTags, r"for 1 answer names \['<answer_2>'"),
         (WrongTags, r"for 1 answer does not name \['<answer>'"),
-        (IgnoringTheTask, r"prompt of task\(1\) for 1 answer is that of task\(0\), whose content is another"),
+        (IgnoringTheTask, r"prompt of task\(1\) for 1 answer is also that of task\(0\), a different task"),
         (WrongFront, r"a front answer of task\(0\) scores .* is declared"),
         (ShortFront, "is not complete: "),
         (Mumbling, "a demonstration of .* is unparsable"),
