@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vpo_agent import LMPolicy
 from vpo_agent.command.options import run
 from vpo_agent.config import read_run_config
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.runs.checkpoints import checkpoints
+from vpo_agent.runs.targets import load_policy
 
 
 def main() -> None:
@@ -26,12 +25,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("routes.png"), help="picture to write (default: routes.png)")
     arguments = parser.parse_args()
     config = read_run_config(arguments.run)
-    saved = checkpoints(arguments.run / "checkpoints")
-    if not saved:
-        raise ValueError(f"{str(arguments.run)!r} has no checkpoint: train for longer, or name another run")
     settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.answers_per_rollout}
     env = make_text_env(config.env, **settings, render_mode="rgb_array")
-    policy = LMPolicy.from_pretrained(saved[-1])
+    policy = load_policy(str(arguments.run))
     pictures = []
     for index in range(arguments.mazes):
         prompt, _ = env.reset(options={"index": index})

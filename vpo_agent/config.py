@@ -32,11 +32,11 @@ RETIRED = ("cuda_graphs",)
 
 T = TypeVar("T")
 Incidental = Annotated[T, "incidental"]
-"""A setting that cannot change results: a resumed run may change it, and it does not tell runs apart."""
+"""A setting that cannot change results: a resumed run may change it, and comparisons ignore it."""
 Resumable = Annotated[T, "resumable"]
 """A setting that changes results, but that a resumed run may change."""
 Evaluated = Annotated[T, "evaluated"]
-"""A setting of the task, the seed or the evaluation: runs that differ in nothing else are of one method."""
+"""A setting of the task, the seed or the evaluation: runs that differ only in these have the same method."""
 
 
 def _setting(default: Any, description: str, **bounds: Any) -> Any:
@@ -230,7 +230,7 @@ def _marked(*marks: str) -> frozenset[str]:
 INCIDENTAL = _marked("incidental")
 MAY_CHANGE_ON_RESUME = _marked("incidental", "resumable")
 NOT_OF_THE_METHOD = _marked("incidental", "evaluated")
-"""Runs that differ in no other setting are seeds of one method."""
+"""Runs that differ only in these settings are seeds of one method."""
 
 
 class Job(NamedTuple):
@@ -314,7 +314,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder holds a run. A saved model has a ``config.json`` too, but of another kind."""
+    """Return whether a folder holds a run; a saved model also has a ``config.json``, of another kind."""
     try:
         settings = flat_settings(read_values(folder / CONFIG_FILE))
     except ValueError:
@@ -379,8 +379,8 @@ def _first_reason(error: ValidationError) -> str:
         return message
     for bound, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
         if bound in first.get("ctx", {}):
-            return f"{name}={first['input']} is not possible: it must be {words} {first['ctx'][bound]}"
-    return f"{name}={first['input']!r} is not possible: {message[0].lower()}{message[1:]}"
+            return f"{name}={first['input']} is invalid: it must be {words} {first['ctx'][bound]}"
+    return f"{name}={first['input']!r} is invalid: {message[0].lower()}{message[1:]}"
 
 
 def _unknown(name: str) -> str:

@@ -36,9 +36,9 @@ TRL_MICROBATCH_PROMPTS = 8
 
 
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
-    """Return the arguments of ``GRPOConfig`` that make the same steps as `vpo_agent.trainer`.
+    """Return the arguments of ``GRPOConfig`` for the same steps as `vpo_agent.trainer`, shared by the processes.
 
-    A step is shared by this many processes. The ``eval_*`` settings and ``sample_batch`` are not used inside TRL;
+    The ``eval_*`` settings and ``sample_batch`` are not used inside TRL;
     ``vpo eval`` reads some of them.
 
     Raises:
@@ -108,11 +108,7 @@ def row_of(logs: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
-    """Return the adapter for the environment and method of a run.
-
-    Raises:
-        ValueError: TRL is missing or of an unsupported release, or the method does not fit the environment.
-    """
+    """Return the adapter for the environment and method of a run; ValueError if they or TRL do not fit."""
     from vpo_agent.adapters.trl import TRLAdapter
     from vpo_agent.learning.bound_estimator import SETTINGS
     from vpo_agent.rollouts.collect import make_text_env

@@ -1,4 +1,4 @@
-"""A whole job: evaluate, train, evaluate again, and report with a table and figures."""
+"""A training job: evaluate, train, evaluate again, and report with a table and figures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def train_and_report(job: Job) -> str:
 
 
 def _warnings(trainer: Trainer) -> list[str]:
-    """Return what is likely to keep the model from learning, each with the way out."""
+    """Return warnings about what may keep the model from learning, each with a remedy."""
     tokenizer, m, limit = trainer.policy.tokenizer, trainer.env.num_answers, trainer.config.max_new_tokens
     lines = []
     if tokenizer.chat_template is None and trainer.config.model not in BUNDLED_MODELS:

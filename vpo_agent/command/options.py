@@ -36,11 +36,11 @@ def parse_job(
     """Read a training command line.
 
     Later sources win: the defaults, the preset, ``--config FILE``, the options. The default preset does not apply
-    where a file or an option names another environment than it. With ``--resume`` and neither ``--preset`` nor
-    ``--config``, the resumed run's own ``config.json`` replaces both.
+    if a file or an option names another environment. With ``--resume`` and neither ``--preset`` nor ``--config``, the
+    resumed run's own ``config.json`` replaces both.
 
-    ``default_preset`` is the first one where ``None``, and ``program``, as ``--help`` calls the command, the script's
-    name. A bad setting is a ValueError.
+    ``default_preset`` is the first preset if ``None``; ``program``, the command's name in ``--help``, is that of the
+    script. A bad setting is a ValueError.
     """
     default = default_preset or next(iter(presets))
     usual = presets[default]
@@ -79,7 +79,7 @@ def parse_job(
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call ``main`` and exit; what a user can do something about is one line on standard error.
+    """Call ``main`` and exit, with user errors as one line on standard error.
 
     The exit status is 2 for a bad setting, 1 for a run that diverged or lacked room, 130 for Ctrl-C.
     """

@@ -14,15 +14,15 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "push",
         help="publish the policy of a run on the Hugging Face Hub",
-        description="Upload the model of a run's checkpoint with a card that says what it was trained on, how, with "
-        "what result, and how to load it. Optimizer state and paths of this machine are left out.",
+        description="Upload the model of a run's checkpoint with a card that states its task, training and results, "
+        "and how to load it. Optimizer state and paths of this machine are left out.",
     )
     add = parser.add_argument
     add("folder", type=Path, metavar="run", help="the run's folder, such as runs/NAME")
     add("--repo", required=True, metavar="OWNER/NAME", help="repository on the Hub, created if missing")
     add("--private", action="store_true", help="create the repository as a private one")
     add("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint; default: the newest")
-    add("--license", metavar="ID", help="licence of the card, such as apache-2.0; open by default")
+    add("--license", metavar="ID", help="licence in the card, such as apache-2.0; not stated by default")
     add("--dry-run", type=Path, metavar="FOLDER", help="only write what would be pushed")
     add_import_option(parser)
     parser.set_defaults(run=run)

@@ -14,14 +14,14 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "study",
         help="compare methods over seeds, from one file",
-        description="Do every run of a study file that is not finished yet, then write the report. Interrupted at any "
-        "time, the same command continues.",
+        description="Run every unfinished run of a study file, then write the report. After an interruption, the same "
+        "command continues.",
     )
     add = parser.add_argument
     add("file", type=Path, help="such as studies/maze.toml")
-    add("--runs-dir", type=Path, default=Path("runs"), help="folder that gets the study's folder, default runs")
-    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, not the file's")
-    add("--arms", nargs="+", metavar="LABEL", help="arms to run, not all of the file's")
+    add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
+    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
+    add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
     add(
         "--processes",
         type=at_least(1),
@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help="runs at the same time, default one per core; they share the cores unless OMP_NUM_THREADS is set",
     )
-    add("--report-only", action="store_true", help="report on the finished runs without doing others")
+    add("--report-only", action="store_true", help="only report on the finished runs")
     add_import_option(parser)
     parser.set_defaults(run=run)
 

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def train_script(description: str, choices: presets.Presets) -> None:
-    """Be a whole training script with these presets, the default one first: read the command line, train, report."""
+    """Run a training script with these presets, the default one first: read the command line, train, report."""
     from vpo_agent.command.options import run as run_script
 
     run_script(partial(train, None, description, choices))

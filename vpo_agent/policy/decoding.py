@@ -19,7 +19,7 @@ from vpo_agent.policy.rows import Prompts, Rows
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
 LEAVING_SHARE = 8
-"""Ended rows leave once they are one in this many of the batch, since shrinking it copies part of the cache."""
+"""Ended rows are removed once they are one in this many of the batch: each removal copies part of the cache."""
 
 
 @dataclass(eq=False)

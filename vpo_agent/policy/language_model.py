@@ -151,11 +151,7 @@ class LMPolicy(Sampler):
         return text
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Check that prompts and responses of these lengths fit into the model's context.
-
-        Raises:
-            ValueError: They do not.
-        """
+        """Raise ValueError unless prompts and responses of these lengths fit into the model's context."""
         # The last token sampled is never read, so it needs no position.
         most = self.cached_model.most_positions
         if most is not None and prompt_tokens + max_new_tokens - 1 > most:
@@ -169,8 +165,7 @@ class LMPolicy(Sampler):
     def decoder(self, *, share_prompts: bool = False) -> Decoder:
         """Make a sampling loop for this model; nothing else may use the model while rows are running.
 
-        Args:
-            share_prompts: All rows join at the same time and without beginnings, so they can share their prompts.
+        With ``share_prompts``, all rows must join at the same time, and none may continue a begun response.
         """
         kind = SharingRows if share_prompts and self.shares_prompts else Rows
         return Decoder(kind(self.cached_model), self.ending_ids)
@@ -249,7 +244,7 @@ class LMPolicy(Sampler):
         return states[0].index_select(0, batch.predicts)
 
     def _can_pack(self) -> bool:
-        """Whether packed batches give the states of separate ones; families differ, so this is tried."""
+        """Whether packed batches give the same states as separate ones; tried out, since model families differ."""
         before = self.causal_lm.config._attn_implementation
         if before != "sdpa" or not self.cached_model.takes_positions:
             return False
@@ -266,7 +261,7 @@ class LMPolicy(Sampler):
 
     @torch.no_grad()
     def _can_share_prompts(self) -> bool:
-        """Whether rows that share their prompts get the logits of separate ones; tried, as for packing."""
+        """Whether rows that share their prompts get the same logits as separate ones; tried out, as for packing."""
         # On a GPU the additional small operations may cost more than they save.
         if not self.packs or self.device.type != "cpu":
             return False
@@ -295,7 +290,7 @@ class LMPolicy(Sampler):
     def _decoder_apart(self) -> Any:
         """The model without its head; ``None`` if it also scales or caps states or logits.
 
-        The settings for that have different names in different families, so this is tried.
+        Tried out, since these settings have different names in different model families.
         """
         decoder, head = self.causal_lm.get_decoder(), self.causal_lm.get_output_embeddings()
         # A head with adapters, for one, is more than its weight.
@@ -320,7 +315,7 @@ def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[
 def _agree(compute: Callable[[], tuple[Tensor, Tensor]]) -> bool:
     """Whether two results can be computed and are equal up to rounding.
 
-    The margin for coarse formats is wide: a resumed run asks again, and the answer must not depend on the weights.
+    The margin for bfloat16 is wide, so that a resumed run, with other weights, gets the same answer.
     """
     try:
         found, expected = compute()

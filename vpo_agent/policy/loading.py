@@ -96,11 +96,7 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
 
 
 def lora_config(rank: int) -> Any:
-    """Return PEFT's settings for LoRA adapters on every linear layer but the head, with alpha / rank = 2.
-
-    Raises:
-        ValueError: ``peft`` is missing or has the wrong version.
-    """
+    """Return PEFT's settings for LoRA adapters on every linear layer but the head, with alpha / rank = 2."""
     check_package("peft", "lora", f"lora_rank={rank}")
     from peft import LoraConfig
 

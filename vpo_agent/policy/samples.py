@@ -119,7 +119,7 @@ class Sampler(ABC):
     """Samples responses from the current weights of a policy."""
 
     most_responses: int | None = None
-    """Most responses at a time that memory was found to hold; ``None`` while it has held all."""
+    """Most responses that fit into memory at the same time; ``None`` until memory has run out."""
 
     @torch.no_grad()
     def sample(

@@ -11,7 +11,7 @@ from vpo_agent.report.page import Page
 from vpo_agent.report.tables import interval, named, number
 
 HOW_TO_READ = (
-    "The unit says what one value is of. A measure per rollout depends on how many answers a rollout holds: compare "
+    "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds: compare "
     "methods that write different numbers of answers by measures of the pool or by best@k.",
     "An interval over prompts says what these trained models would do on other prompts: prompts are resampled (4,000 "
     "bootstrap samples), and in a difference each prompt is resampled with the answers of both methods to it.",
@@ -44,7 +44,7 @@ FIGURES = {
         "Answers of each method's first run (filled, area by share of the answers) and points of the exact fronts "
         "(rings, area by share of the points).",
     ),
-    "answers": ("Answers", "What became of all answers, and the mean reward in each objective."),
+    "answers": ("Answers", "Outcomes of all answers, and the mean reward in each objective."),
     "examples": (
         "Examples",
         "The first rollout of the first prompts (the first three rollouts if one holds a single answer) of each "
@@ -80,7 +80,7 @@ def make_page(
 
 
 def facts(tables: Mapping[str, Any]) -> list[str]:
-    """What is compared, in sentences."""
+    """Describe in sentences what is compared."""
     methods = [f"{row['method']} ({row['runs']} seed{'s' * (row['runs'] != 1)})" for row in tables["methods"]]
     found = [f"{', '.join(methods)}; {tables['prompts']} prompts, up to {tables['k']} answers to each."]
     if tables["optimum"] is not None:

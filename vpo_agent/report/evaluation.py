@@ -42,7 +42,7 @@ def evaluate_pool(
     prompts whose answers are shown, and ``name`` what messages and the page call the pool.
 
     Returns:
-        The table in Markdown, preceded by what it is of.
+        The table in Markdown, preceded by a description of the pool.
 
     Raises:
         ValueError: ``k`` is more than the pool holds, its shape does not fit its environment, or ``out`` holds
@@ -65,7 +65,7 @@ def evaluate_pool(
         fronts = draw_fronts([method], default_pairs(pool) if pairs is None else pairs, folder / "fronts.png")
         if fronts is not None:
             page.figure(fronts, "answers and exact fronts")
-        page.figure(draw_answers([method], folder / "answers.png"), "what became of the answers")
+        page.figure(draw_answers([method], folder / "answers.png"), "outcomes of the answers")
         page.heading("Examples")
         shown = [] if env is None else example_sets(pool, env, examples)
         page.paragraph(EXAMPLES_NOTE if shown else f"None: {reason or 'none was requested'}.")
@@ -82,7 +82,7 @@ def evaluate_pool(
 
 
 def describe(pool: Pool) -> str:
-    """Say in a sentence what the pool holds and where it comes from."""
+    """Describe the content and origin of a pool in one sentence."""
     n, rollouts, m, _ = pool.rewards.shape
     source = pool.source
     split = f"{source['split']} " if "split" in source else ""

@@ -1,4 +1,4 @@
-"""Figures of one method or of several side by side: search curves, fronts, and what became of the answers."""
+"""Figures of one method or of several side by side: search curves, fronts, and outcomes of the answers."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     rows = len(methods)
     figure = style.new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
     left, right = figure.subplots(1, 2)
-    style.dress(left, "What became of the answers", x="share of all answers")
+    style.dress(left, "Outcomes of the answers", x="share of all answers")
     style.dress(right, "Mean reward of an answer", x="mean, bar: 95 % interval over prompts")
     legend: dict[str, Artist] = {}
     shares = np.array([np.mean([outcome_shares(one.pool) for one in method.summaries], axis=0) for method in methods])
@@ -188,7 +188,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
 
 
 def outcome_shares(pool: Pool) -> Floats:
-    """Return the share of the answers with each of :data:`OUTCOMES`, which add up to one."""
+    """Return the share of the answers with each of the :data:`OUTCOMES`; the shares add up to one."""
     zero = (_answers(pool) == 0).all(axis=2).ravel()
     status = pool.status.ravel()
     ok = status == Status.OK

@@ -13,7 +13,7 @@ def check_folder(out: Path, mark: str) -> None:
     """Raise a ValueError unless ``out`` is new, empty, or an earlier report, which holds the file ``mark``."""
     if out.is_dir():
         if any(out.iterdir()) and not (out / mark).is_file():
-            raise ValueError(f"{str(out)!r} holds something other than such a report: choose another --out")
+            raise ValueError(f"{str(out)!r} holds something other than a report: choose another --out")
     elif out.exists():
         raise ValueError(f"{str(out)!r} is a file, not a folder: choose another --out")
 

@@ -54,7 +54,7 @@ class Method:
 
 
 def units(methods: Sequence[Method], name: str) -> list[str]:
-    """What one value of a measure is of, such as ``"rollout of 3 answers"``; methods may differ."""
+    """Units of a measure, such as ``"rollout of 3 answers"``; methods may differ."""
     return list(dict.fromkeys(one.measures[name].unit for method in methods for one in method.summaries))
 
 

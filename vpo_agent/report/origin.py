@@ -42,7 +42,7 @@ def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
 
 
 def same_instances(pool: Pool, env: AnyEnv) -> bool:
-    """Whether the environment still makes the instances that the pool's answers are to."""
+    """Whether the environment still makes the instances that the pool was sampled from."""
     if "tasks" not in pool.source:
         return True
     hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)

@@ -1,6 +1,6 @@
 """A page that is written once and rendered as Markdown and as HTML.
 
-The HTML needs nothing but itself: images are inline, and there is no script and nothing from a network.
+The HTML is self-contained: images are inline, and there are no scripts and no network access.
 """
 
 from __future__ import annotations

@@ -115,8 +115,7 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
     fewest = min(pool.status[0].size for pool in pools)
     if k is not None and not 1 <= k <= fewest:
         raise ValueError(
-            f"k={k} cannot be shown: the smallest of the pools counts with {fewest} answers to a prompt, so choose k "
-            f"from 1 to {fewest}"
+            f"k={k} is out of range: the smallest pool has {fewest} answers per prompt, so choose k from 1 to {fewest}"
         )
     methods = []
     for label in dict.fromkeys(names):

@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
-    """Sample a pool from a checkpoint of the run in ``folder``, with its settings except the options ``given`` by name.
+    """Sample a pool from a checkpoint of the run in ``folder``; the options ``given`` override its settings.
 
     The checkpoint is a step, ``"initial"`` for the model before training, or the newest by default. With the run's own
     settings throughout, the pool equals that of the run's evaluation after training.
@@ -85,7 +85,7 @@ def _sample(
     check_room(chosen["num_answers"], chosen["max_new_tokens"])
     env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
     if "pairs" in given:
-        # A mistake should not surface after a long time of sampling.
+        # Report a mistake before the long sampling.
         read_pairs(given["pairs"], env.objective_names)
     policy = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
     tasks = {index: env.task(index) for index in range(chosen["prompts"])}

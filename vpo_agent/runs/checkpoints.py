@@ -1,4 +1,4 @@
-"""Checkpoints that are written atomically and hashed, so that they are complete or absent and damage is found.
+"""Checkpoints: written atomically, so that each is complete or absent, and hashed to detect damage.
 
 They hold only safetensors and JSON, so reading one runs no code.
 """
@@ -30,7 +30,7 @@ _DAMAGED = "damaged_"
 
 
 class DamagedCheckpoint(ValueError):
-    """A file of a checkpoint is missing or not as it was written."""
+    """A file of a checkpoint is missing or has changed."""
 
 
 def save_checkpoint(
@@ -60,7 +60,7 @@ def save_checkpoint(
         for path in (*aside.rglob("*"), aside):
             _flush(path)
     except BaseException:
-        # An incomplete checkpoint takes room, which may be what is lacking.
+        # Free the space: the disk may be full.
         shutil.rmtree(aside, ignore_errors=True)
         raise
     _delete(target)
@@ -121,7 +121,7 @@ def check_checkpoint(checkpoint: Path) -> bool:
             if name not in found:
                 raise ValueError(f"{name} is missing")
             if found[name] != sha256:
-                raise ValueError(f"{name} is not what was written, by its SHA-256")
+                raise ValueError(f"{name} does not match its SHA-256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) if type(error) is ValueError else f"{MANIFEST} or state.json cannot be read"
         raise DamagedCheckpoint(f"the checkpoint {str(checkpoint)!r} is damaged ({why})") from error
@@ -191,7 +191,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _delete(checkpoint: Path) -> None:
-    """Delete a checkpoint under another name, so that it never looks complete on the way."""
+    """Rename a checkpoint, then delete it, so that a partly deleted one never looks complete."""
     if checkpoint.exists():
         aside = checkpoint.with_name(_ASIDE + checkpoint.name + "_deleted")
         checkpoint.rename(aside)

@@ -46,8 +46,9 @@ class RunFolder:
     def open(cls, config: TrainConfig, *, resume: bool, overwrite: bool) -> RunFolder:
         """Choose the folder, and check that it may be used; a run in it stays locked as long as this object lives.
 
-        It is a ValueError if the folder already holds a run, or none to resume, or one with other settings or in use
-        by another process; or if the tracker is not installed.
+        Raises:
+            ValueError: The folder already holds a run, or none to resume, or one with other settings or in use by
+                another process; or the tracker is not installed.
         """
         check_tracker(config.tracker)
         name = config.name
@@ -82,7 +83,7 @@ class RunFolder:
                 self._check_unused()
             if self._overwrite:
                 self._delete_all_but_config()
-            # The first file to write and the last to go: without it the folder would not count as that of a run.
+            # Written first and deleted last, since it marks the folder as a run.
             settings = _with_its_module(self.config).grouped()
             write_text_atomically(self.path / CONFIG_FILE, json.dumps(settings, indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)

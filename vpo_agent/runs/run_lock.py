@@ -47,7 +47,7 @@ class RunLock:
                 "or choose another --name"
             ) from None
         except OSError as error:
-            print(f"{folder} cannot be locked ({error.strerror}): start no second process on it", file=sys.stderr)
+            print(f"{folder} cannot be locked ({error.strerror}): do not start a second process on it", file=sys.stderr)
         os.ftruncate(handle, 0)
         # The text is only for messages, so a full disk does not matter.
         with contextlib.suppress(OSError):

@@ -85,7 +85,7 @@ def runs_of(
     labels: Sequence[str] | None = None,
     imports: Sequence[str] = (),
 ) -> list[StudyRun]:
-    """Return the runs of a study, seed by seed, so that an interrupted study has all arms for its first seeds.
+    """Return the runs of a study, ordered by seed, so that an interrupted study has all arms for its first seeds.
 
     ``seeds`` of every arm and ``labels`` of the arms to run are those of the file where ``None``. ``imports`` are
     modules that register environments, over those of the settings. An unknown label or a bad setting is a ValueError.
@@ -124,10 +124,10 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
 
 
 def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
-    """Do all runs that are not finished, each in its own process; those that have begun are resumed.
+    """Start or resume all unfinished runs, each in its own process.
 
-    Up to ``processes`` run at the same time, and share the cores unless ``OMP_NUM_THREADS`` is set. Returns the runs
-    that failed; their output is in ``<run>.log`` beside their folders.
+    Up to ``processes`` run at the same time and share the cores, unless ``OMP_NUM_THREADS`` is set. Returns the runs
+    that failed; the output of each is in ``<run>.log`` beside its folder.
     """
     waiting = [run for run in runs if not run.finished]
     threads = max(1, (os.cpu_count() or 1) // processes)

@@ -18,7 +18,7 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
         target: The folder of a run (``runs/NAME``), of one of its checkpoints or of any saved model; a name on the
             Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their base.
         checkpoint: Step of the run's checkpoint; ``None``: the newest.
-        device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
 
     Raises:
@@ -28,7 +28,7 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
 
 
 def find_model(target: str, checkpoint: int | None = None) -> str:
-    """Return the folder or Hub name that ``from_pretrained`` reads for a target; as for :func:`load_policy`."""
+    """Return the folder or Hub name of a target's model; arguments and errors as for :func:`load_policy`."""
     folder = Path(target).expanduser()
     if is_run(folder):
         return str(find_checkpoint(folder, checkpoint)[1])

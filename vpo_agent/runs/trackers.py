@@ -51,7 +51,7 @@ class Tracker:
         else:
             import trackio
 
-            # Its store tells runs apart by name, hence the id in the name.
+            # trackio identifies runs by name, so the name includes the id.
             self._run = trackio.init(project=PROJECT, name=f"{folder.name}-{run_id}", **about)
 
     def log(self, values: Mapping[str, float], step: int) -> None:

@@ -16,7 +16,7 @@ from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_envs import Status
 
 TOLERANCE = 0.02
-"""An instance is solved if its best scalar reward comes this near to the optimum."""
+"""An instance is solved if its best scalar reward is within this distance of the optimum."""
 NOT_SAMPLED = -1
 """Status of an answer that was not sampled because the search had reached the optimum."""
 
@@ -128,13 +128,10 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
 
 
 def hard_instances(pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERANCE) -> list[int]:
-    """Return the instances that no pool's best@k solves.
+    """Return the indices of the instances that no pool's best@k solves, in the pools' order.
 
     The pools are those of several policies over the same instances, with their exact fronts. A pool solves an instance
-    if its exact expectation of the best of ``k`` answers comes within ``tolerance`` of the optimal scalar reward.
-
-    Returns:
-        Their indices in the split, in the pools' order.
+    if its exact expectation of the best of ``k`` answers is within ``tolerance`` of the optimal scalar reward.
 
     Raises:
         ValueError: There are no pools, their instances or weights differ, a pool has no fronts, or k is larger than a

@@ -21,7 +21,7 @@ from vpo_agent.search.variation import Variation
 
 Method = Literal["best-of-n", "evolve"]
 SIDE_BY_SIDE = 64
-"""Instances that are searched side by side, and saved together."""
+"""Instances that are searched at the same time, and saved together."""
 
 
 @dataclass(frozen=True)

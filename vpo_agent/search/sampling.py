@@ -29,17 +29,7 @@ def best_of_n(
 ) -> SearchResult:
     """Sample ``budget`` answers to each instance, as whole responses without the surplus answers of the last one.
 
-    Args:
-        env: The environment; a response holds ``env.num_answers`` answers.
-        policy: The model.
-        indices: Indices of instances in the environment's split.
-        budget: Answers to each instance.
-        seed: Keys the random stream.
-        max_new_tokens: Longest response, in tokens.
-        temperature: Temperature of the sampling.
-
-    Raises:
-        ValueError: The budget is below 1, or an index is outside the split.
+    Arguments and errors are those of :func:`~vpo_agent.search.evolution.evolve`.
     """
     check_budget(budget)
     instances = [Instance(env, index, budget) for index in indices]

@@ -50,13 +50,10 @@ LEFT_OUT = shutil.ignore_patterns(
 
 @functools.cache
 def interpreter(as_other_user: bool) -> Interpreter:
-    """Return the Python for the sandbox.
+    """Return the Python for the sandbox, by default the one running now.
 
-    It is the one running now. If that lies in a folder that other users cannot enter, such as root's home, it is the
-    system's Python of the same version, or else a copy, made once for the life of this process.
-
-    Args:
-        as_other_user: Whether it will run as an unprivileged user, who must be able to reach every path.
+    With ``as_other_user``, an unprivileged user must be able to read it. If it is in a folder that other users cannot
+    enter, such as root's home, the system's Python of the same version is used, or else a copy, made once per process.
 
     Raises:
         SandboxUnavailable: No suitable Python can be reached.

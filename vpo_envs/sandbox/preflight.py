@@ -155,7 +155,7 @@ def choose_tier(wanted: Wanted = "auto", *, allow_unsafe: bool = False) -> Tier:
 
     Raises:
         ValueError: Unknown tier, or D without ``allow_unsafe``.
-        SandboxUnavailable: No such tier works on this machine; the message says why, tier by tier.
+        SandboxUnavailable: No such tier works on this machine; the message gives the reason for each.
     """
     check_wanted(wanted, allow_unsafe=allow_unsafe)
     tiers = list(Tier) if wanted == "auto" else [Tier(wanted)]

@@ -61,7 +61,7 @@ def not_held(tier: Tier) -> list[str]:
 
 
 class Limits(NamedTuple):
-    """What one test may use."""
+    """Limits of one test."""
 
     seconds: float = 6.0
     """Wall-clock time."""
@@ -128,12 +128,7 @@ class Start(NamedTuple):
 
 
 def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
-    """Return the command of one sandbox, and the plan that it receives first.
-
-    Args:
-        tier: How it is confined.
-        limits: Limits of each test.
-        code: The program that runs inside.
+    """Return the command of one sandbox that runs ``code``, and the plan that it receives first.
 
     Raises:
         SandboxUnavailable: The tier is unavailable on this machine.

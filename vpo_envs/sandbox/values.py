@@ -17,14 +17,7 @@ TOLERANCE = 1e-6
 
 
 class Claim:
-    """A result that a sandbox wrote.
-
-    Args:
-        data: The bytes.
-
-    Raises:
-        ValueError: The bytes are not the encoding of a value.
-    """
+    """A result that a sandbox wrote; ValueError if its bytes do not encode a value."""
 
     def __init__(self, data: bytes) -> None:
         try:

@@ -217,7 +217,7 @@ def source(**changes: Any) -> Any:
         (lambda: other(scalar_weights=np.tile([0.7, 0.1, 0.1, 0.1], (5, 1))), [], "have different fixed weights"),
         (lambda: source(num_answers=2), [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
         (lambda: source(method="vpo"), ["--labels", "vpo,vpo"], "are both vpo with seed 0, which is one run, not two"),
-        (other, ["--k", "13"], "k=13 cannot be shown: the smallest of the pools counts with 12 answers"),
+        (other, ["--k", "13"], "k=13 is out of range: the smallest pool has 12 answers"),
         (other, ["--pairs", "gold,silver"], "unknown objective 'silver'"),
         (other, ["--baseline", "max_at_k"], "unknown baseline 'max_at_k': choose one of 'vpo', 'grpo'"),
         (other, ["--labels", "a"], "2 runs need as many labels; got 1"),

@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_is_not_pushed(
     model = run / "checkpoints" / "step_000003" / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-1])
     assert main(["push", str(run), "--repo", "a/b", "--dry-run", str(tmp_path / "out")]) == 2
-    assert "is damaged (model.safetensors is not what was written" in capsys.readouterr().err
+    assert "is damaged (model.safetensors does not match its SHA-256" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -208,7 +208,7 @@ def test_an_older_transformers_is_named(letters_config: MakeConfig, monkeypatch:
 
 
 def test_an_unknown_backend_is_named() -> None:
-    with pytest.raises(ValueError, match=r"backend='tgi' is not possible"):
+    with pytest.raises(ValueError, match=r"backend='tgi' is invalid"):
         make_config({"backend": "tgi"})
 
 

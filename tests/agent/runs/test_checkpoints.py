@@ -194,7 +194,7 @@ def test_where_every_checkpoint_is_damaged_all_are_named(bpe_model: Path, tmp_pa
     with pytest.raises(ValueError, match=r"no intact one .* --overwrite") as caught:
         newest_whole(tmp_path)
     assert "\n" not in str(caught.value)
-    reasons = {first: "model.safetensors is not what was written", second: "state.json is missing"}
+    reasons = {first: "model.safetensors does not match its SHA-256", second: "state.json is missing"}
     for checkpoint, why in {**reasons, third: "state.json is missing"}.items():
         assert f"{str(checkpoint)!r} is damaged ({why}" in str(caught.value)
     assert newest_whole(tmp_path / "nothing") == (None, [])
