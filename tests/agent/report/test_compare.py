@@ -14,6 +14,7 @@ import pytest
 from pools import MAZE, maze_pool, random_pool, save_run
 
 from vpo_agent.command import main
+from vpo_agent.config import GROUPS
 from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report import compare_runs
@@ -150,7 +151,12 @@ def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Pat
 def test_a_grouped_config_is_read_as_a_flat_one(tmp_path: Path) -> None:
     folders = [save_run(tmp_path / "one", _seeded("vpo", 0, 3)), save_run(tmp_path / "two", _seeded("vpo", 1, 3))]
     path = folders[1] / "config.json"
-    path.write_text(json.dumps({"run": json.loads(path.read_text(encoding="utf-8"))}), encoding="utf-8")
+    flat = json.loads(path.read_text(encoding="utf-8"))
+    grouped = {
+        group: {name: value for name, value in flat.items() if name in fields.model_fields}
+        for group, fields in GROUPS.items()
+    }
+    path.write_text(json.dumps(grouped), encoding="utf-8")
     runs = [read_run(folder) for folder in folders]
     assert make_labels(runs) == ["vpo", "vpo"]
     assert [run.seed for run in runs] == [0, 1]
