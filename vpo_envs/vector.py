@@ -23,7 +23,6 @@ from vpo_envs.core import VectorTextEnv
 from vpo_envs.scoring.scorers import AnyEnv, Scored, Scorer, ScorerPool, ScoringJob
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-PER_ENV_OPTIONS = ("index", "task")
 
 
 class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
@@ -99,7 +98,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         options = dict(options or {})
         mask = self._read_mask(options.pop("reset_mask", None))
         each = [dict(options) for _ in range(n)]
-        for key in PER_ENV_OPTIONS:
+        for key in ("index", "task"):
             values = options.get(key)
             if isinstance(values, list | tuple | np.ndarray):
                 if len(values) != n:
@@ -196,10 +195,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
 
 
 def merge_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Merge infos of single environments into Gymnasium's form, except that dictionaries stay whole.
-
-    Args:
-        infos: One for each environment; ``None`` if it has none.
+    """Merge infos (one per environment, or ``None``) into Gymnasium's form, except that dictionaries stay whole.
 
     Returns:
         For each key an array with one entry per environment (stacked if all are arrays of one shape, otherwise an array

@@ -20,7 +20,7 @@ USER_ERRORS: tuple[type[Exception], ...] = (ValueError, ScorerFailure, AnswerTim
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises :class:`ValueError` in one sentence, without pages of usage before it."""
+    """Raises :class:`ValueError` in one sentence instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
         """Raise the error that ``argparse`` found."""
@@ -117,11 +117,9 @@ def run_command(
 
 
 def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...] = USER_ERRORS) -> int:
-    """Call a command, and turn ``errors`` into one line on standard error.
+    """Call a command, turn ``errors`` into one line on standard error, and return the exit status.
 
-    Returns:
-        The exit status: 0; 2 where what was asked for cannot be done; 1 for another of ``errors``, such as a run that
-        diverged; 130 after Ctrl-C.
+    It is 0, 2 for a bad request, 1 for another of ``errors``, such as a run that diverged, and 130 after Ctrl-C.
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

@@ -13,11 +13,7 @@ START_SECONDS = 120.0
 
 
 def load_ray() -> Any:
-    """Import Ray.
-
-    Raises:
-        ValueError: Ray is not installed.
-    """
+    """Import Ray, or raise :class:`ValueError` if it is not installed."""
     try:
         import ray
     except ImportError:
