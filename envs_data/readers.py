@@ -1,6 +1,6 @@
 """Read rows of local files and Hugging Face data sets as validated objects.
 
-A source is the path of a ``.json``, ``.jsonl`` or ``.ndjson`` file (an array of rows, or one row a line), optionally
+A source is the path of a ``.json``, ``.jsonl`` or ``.ndjson`` file (an array of rows, or one row per line), optionally
 with ``.gz``; a ``.parquet`` file; or ``hf:org/name`` or ``hf:org/name:config`` for a data set of the Hugging Face hub.
 The caller's function interprets a row; the errors of this module say where the row came from.
 """
@@ -51,8 +51,6 @@ class LoadedRows(NamedTuple, Generic[RowT]):
     """Number of bad rows that were left out."""
     first_skipped: str
     """Place and reason of the first skipped row; empty if there is none."""
-    origin: str
-    """The source as given, with the split for a Hugging Face data set."""
 
 
 def load_rows(
@@ -98,7 +96,7 @@ def load_rows(
         if skipped:
             raise ValueError(f"{origin} has no good row: all {skipped} were skipped; the first: {first_reason}")
         raise ValueError(f"{origin} is empty: it holds no rows")
-    return LoadedRows(tuple(rows), skipped, first_reason, origin)
+    return LoadedRows(tuple(rows), skipped, first_reason)
 
 
 def _reason(error: ValueError) -> str:
@@ -125,9 +123,6 @@ def _shown(value: object) -> str:
         return "an object"
     text = json.dumps(value, default=lambda other: type(other).__name__)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
-
-
-# Files ---------------------------------------------------------------------------------------------------------------
 
 
 def _file_rows(source: str) -> Iterator[tuple[str, object]]:
@@ -176,7 +171,7 @@ def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
 
 
 def _encodable(row: object, text: str) -> object:
-    """Return the row, or a :class:`BadRow` if it holds a lone surrogate, which only an escape in ``text`` can bring."""
+    """Return the row, or a :class:`BadRow` if it holds a lone surrogate, which only an escape in ``text`` can cause."""
     if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(row, ensure_ascii=False).encode()
@@ -213,9 +208,6 @@ def _parquet_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
                 yield f"row {number}", row
     except pyarrow.ArrowException as error:
         raise ValueError(f"{source}: not a readable parquet file ({_first_line(error)})") from None
-
-
-# Hugging Face --------------------------------------------------------------------------------------------------------
 
 
 def _hub_rows(source: str, split: str) -> Iterator[tuple[str, object]]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeVar, get_args
-
-from pydantic import BaseModel
+from typing import Any, ClassVar, Literal, get_args
 
 from envs_data.readers import HUB, OnBadRow, load_rows
 from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, TaskT, VectorTextEnv, check_whole
@@ -16,7 +14,6 @@ from vpo_envs.generation import split_of_content
 Mode = Literal["paper", "conflict"]
 BUILTIN = "builtin"
 WHOLE = "whole:"
-ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
@@ -79,6 +76,11 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
                     "splits by their content; write {split} in the path to name one file for each split, or "
                     f"{WHOLE}{path} to use all rows"
                 )
+
+    def _check_mode(self, mode: Mode, what: str) -> None:
+        """Raise ``ValueError`` unless this environment has the mode that a task is for; ``what`` describes the task."""
+        if mode != self.mode:
+            raise ValueError(f"{what} does not fit mode={self.mode!r}: make the environment with mode={mode!r}")
 
     @abstractmethod
     def read_row(self, raw: Mapping[str, Any]) -> TaskT:

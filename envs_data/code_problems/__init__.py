@@ -2,7 +2,7 @@
 
 ``easy.toml``, ``medium.toml`` and ``hard.toml`` hold problems with one meaning, ``conflict.toml`` problems that can be
 read in three ways. ``expected.json`` holds the outputs of the reference solutions and which tests the wrong solutions
-pass; ``examples/make_code_problems.py`` makes it again and compares.
+pass; ``examples/make_code_problems.py`` regenerates it and compares.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def test_tags_may_be_missing_or_come_in_any_order_and_the_last_counts() -> None:
 @pytest.mark.parametrize(
     ("mode", "worlds", "message"),
     [
-        ("paper", (FIRST, SECOND), "mode='paper' needs a task with one world, got 2: make .* mode='conflict'"),
-        ("conflict", (FIRST,), "mode='conflict' needs a task with two or three worlds, got 1: make .* mode='paper'"),
+        ("paper", (FIRST, SECOND), "a task with 2 worlds does not fit mode='paper': make .* mode='conflict'"),
+        ("conflict", (FIRST,), "a task with one world does not fit mode='conflict': make .* mode='paper'"),
     ],
 )
 def test_a_task_of_the_other_mode_is_refused(mode: str, worlds: tuple[tuple[str, ...], ...], message: str) -> None:

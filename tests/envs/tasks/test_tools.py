@@ -568,7 +568,7 @@ def test_demonstrations_are_attempts_of_the_front() -> None:
 def test_echoes_stuffing_and_lists_earn_nothing_or_what_the_definition_says() -> None:
     """An honest empty attempt (thinking and an empty response) earns 0, and so does every trick but these:
 
-    a well-formed call to nothing in particular earns its format, where calls are wanted (0.25 of the scalar); a call to
+    a well-formed call to no listed tool earns its format, where calls are wanted (0.25 of the scalar); a call to
     every listed tool earns besides the F1 of the names, 2·wanted/(wanted + listed), and no more.
     """
     env = ToolsEnv(difficulty={"distractors": (3, 3), "siblings": 1.0})

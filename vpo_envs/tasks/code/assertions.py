@@ -72,14 +72,11 @@ def _literal(node: ast.expr) -> str | None:
 def signature(code: str, call: str) -> str:
     """Return the first line of the function in ``code`` that ``call`` calls; empty if there is none."""
     try:
-        called = {node.func.id for node in ast.walk(_parse(call)) if _names_function(node)}  # type: ignore[attr-defined]  # _names_function says that it is there
+        calls = [node.func for node in ast.walk(_parse(call)) if isinstance(node, ast.Call)]
+        called = {function.id for function in calls if isinstance(function, ast.Name)}
         for node in _parse(code).body:
             if isinstance(node, ast.FunctionDef) and node.name in called:
                 return f"def {node.name}({ast.unparse(node.args)}):"
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     return ""
-
-
-def _names_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)

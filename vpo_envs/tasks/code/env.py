@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,15 +29,12 @@ logger = logging.getLogger("vpo_envs.tasks.code")
 
 @functools.cache
 def _slots(workers: int) -> threading.BoundedSemaphore:
-    """Limit the candidates in flight, for all threads of this process together."""
+    """Return the semaphore that limits the candidates in flight across all threads of this process."""
     return threading.BoundedSemaphore(workers)
 
 
-def _test_objective(position: int) -> Objective:
-    def score(outcome: CodeOutcome) -> float:
-        return float(position < len(outcome.verdicts) and outcome.verdicts[position] == "passed")
-
-    return Objective(f"test_{position + 1}", f"Test {position + 1} is passed", score)
+def _passed(position: int, outcome: CodeOutcome) -> float:
+    return float(position < len(outcome.verdicts) and outcome.verdicts[position] == "passed")
 
 
 def _outcome_of(*verdicts: Verdict) -> CodeOutcome:
@@ -71,7 +68,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     fails, the status is ``invalid``, which is not a score.
 
     ``pareto_front()`` is exact for problems with a solution, for a subclass with other objectives too, as long as none
-    of them falls when one more test is passed, or gives a wrong result where it failed otherwise.
+    of them falls when one more test is passed, or gives a wrong result instead of none.
 
     ## Conflict mode
 
@@ -85,14 +82,16 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         memory_mb: Megabytes of memory per test.
         sandbox: ``"auto"`` for the best tier that works on this machine, or one particular tier.
         allow_unsafe: Permit tier D, which limits resources and nothing else.
-        workers: Candidates in flight at a time, over all threads; ``None`` means one for each processor.
+        workers: Candidates in flight at a time, across all threads; ``None`` means one per processor.
         **options: Those of :class:`vpo_envs.DataTextEnv`: ``source``, ``mode``, ``split`` and others.
     """
 
     task_type = CodeTask
     namespace = 5
     modes = ("paper", "conflict")
-    objectives = monotone_objectives = tuple(_test_objective(i) for i in range(MAX_TESTS))
+    objectives = monotone_objectives = tuple(
+        Objective(f"test_{i + 1}", f"Test {i + 1} is passed", functools.partial(_passed, i)) for i in range(MAX_TESTS)
+    )
 
     def __init__(
         self,
@@ -126,17 +125,9 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         tasks = builtin_tasks(self.split, self.mode, self.difficulty)
         return tasks[int(rng.integers(len(tasks)))]
 
-    def read_row(self, raw: Mapping[str, Any]) -> CodeTask:
-        """Read a row of LiveCodeBench, DeepCoder or MBPP, or a problem in this project's own form."""
-        return read_code_row(raw)
-
-    def prompt(self, task: CodeTask, num_answers: int) -> str:
-        """Return the problem and the form of the answers."""
-        return code_prompt(task, num_answers)
-
-    def parse(self, text: str) -> str:
-        """Return the program, without its fence."""
-        return read_source(text)
+    read_row = staticmethod(read_code_row)
+    prompt = staticmethod(code_prompt)
+    parse = staticmethod(read_source)
 
     def evaluate(self, task: CodeTask, answer: str) -> CodeOutcome:
         """Run the program on every test."""
@@ -180,7 +171,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
         return [(self._solved[key], task.solution)]
 
     def fact_grids(self, task: CodeTask) -> Sequence[FactGrid]:
-        """Return outcomes that get better test by test, from any failure over a wrong result to a pass."""
+        """Return outcomes that get better test by test, from any failure to a wrong result to a pass."""
         worst = [[FAILED[(test + i) % len(FAILED)] for test in range(len(task.tests))] for i in range(len(FAILED))]
         return [FactGrid(_outcome_of, tuple((verdict, "wrong", "passed") for verdict in each)) for each in worst]
 

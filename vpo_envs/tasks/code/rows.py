@@ -30,12 +30,9 @@ def read_code_row(raw: Mapping[str, Any]) -> CodeTask:
         BadRow: The schema is unknown, or a field does not fit it.
         ValidationError: A field of a row in this project's own form is invalid.
     """
-    if "question_content" in raw:
-        return _livecodebench(raw)
-    if "test_list" in raw:
-        return _mbpp(raw)
-    if "problem" in raw:
-        return _deepcoder(raw)
+    for field, read in (("question_content", _livecodebench), ("test_list", _mbpp), ("problem", _deepcoder)):
+        if field in raw:
+            return read(raw)
     if "statement" in raw:
         return CodeTask.model_validate(dict(raw))
     raise BadRow(
@@ -61,7 +58,10 @@ def _json(text: str, field: str) -> Any:
         raise BadRow(field, f"not JSON ({error})") from None
 
 
-# LiveCodeBench -------------------------------------------------------------------------------------------------------
+def _list(value: object, field: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRow(field, f"must be a list of tests, got {type(value).__name__}")
+    return value
 
 
 class _TextUnpickler(pickle.Unpickler):
@@ -80,15 +80,14 @@ def unpack_text(field: str, packed: str) -> str:
     try:
         unpacker = zlib.decompressobj()
         data = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
-        if unpacker.unconsumed_tail:
-            raise BadRow(field, f"it unpacks to more than {MAX_UNPACKED} bytes")
-        if not unpacker.eof:
-            raise BadRow(field, "the compressed data is cut short")
-        text = _TextUnpickler(io.BytesIO(data)).load()
     except (binascii.Error, zlib.error) as error:
         raise BadRow(field, f"neither JSON nor base64 of zlib ({error})") from None
-    except BadRow:
-        raise
+    if unpacker.unconsumed_tail:
+        raise BadRow(field, f"it unpacks to more than {MAX_UNPACKED} bytes")
+    if not unpacker.eof:
+        raise BadRow(field, "the compressed data is cut short")
+    try:
+        text = _TextUnpickler(io.BytesIO(data)).load()
     except Exception as error:  # a damaged pickle raises errors of many kinds
         raise BadRow(field, f"the pickle in it is not one of plain text ({error or type(error).__name__})") from None
     if type(text) is not str:
@@ -102,25 +101,8 @@ def _livecodebench(raw: Mapping[str, Any]) -> CodeTask:
     if not private_text.lstrip().startswith("["):
         private_text = unpack_text("private_test_cases", private_text.strip())
     private = _json(private_text, "private_test_cases")
-    metadata = _json(_text(raw, "metadata", "{}") or "{}", "metadata")
-    entry = metadata.get("func_name") if isinstance(metadata, dict) else None
-    return _problem(
-        raw,
-        title=_text(raw, "question_title", ""),
-        statement=_text(raw, "question_content"),
-        tests=[*_list(public, "public_test_cases"), *_list(private, "private_test_cases")],
-        entry=entry,
-        field="private_test_cases",
-    )
-
-
-def _list(value: object, field: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadRow(field, f"must be a list of tests, got {type(value).__name__}")
-    return value
-
-
-# DeepCoder -----------------------------------------------------------------------------------------------------------
+    tests = [*_list(public, "public_test_cases"), *_list(private, "private_test_cases")]
+    return _problem(raw, _text(raw, "question_content"), tests, "private_test_cases")
 
 
 def _deepcoder(raw: Mapping[str, Any]) -> CodeTask:
@@ -128,28 +110,26 @@ def _deepcoder(raw: Mapping[str, Any]) -> CodeTask:
     if isinstance(tests, str):
         tests = _json(tests, "tests")
     entry = None
-    metadata = raw.get("metadata")
-    if isinstance(metadata, str) and metadata.strip():
-        metadata = _json(metadata, "metadata")
-    if isinstance(metadata, dict):
-        entry = metadata.get("func_name")
     if isinstance(tests, dict):
-        entry = tests.get("fn_name") or entry
+        entry = tests.get("fn_name")
         inputs, outputs = _list(tests.get("inputs"), "tests"), _list(tests.get("outputs"), "tests")
         if len(inputs) != len(outputs):
             raise BadRow("tests", f"{len(inputs)} inputs but {len(outputs)} outputs")
         tests = [{"input": given, "output": wanted} for given, wanted in zip(inputs, outputs, strict=True)]
-    statement = _text(raw, "problem")
-    return _problem(raw, title="", statement=statement, tests=_list(tests, "tests"), entry=entry, field="tests")
+    return _problem(raw, _text(raw, "problem"), _list(tests, "tests"), "tests", entry)
 
 
-# LiveCodeBench and DeepCoder -----------------------------------------------------------------------------------------
+def _problem(raw: Mapping[str, Any], statement: str, tests: list[Any], field: str, entry: object = None) -> CodeTask:
+    """Return the problem of a row of LiveCodeBench or DeepCoder from its tests ``{input, output, testtype}``.
 
-
-def _problem(
-    raw: Mapping[str, Any], *, title: str, statement: str, tests: list[Any], entry: object, field: str
-) -> CodeTask:
-    """Return a problem from tests of the form ``{input, output, testtype}``."""
+    ``entry`` is the function that the tests call; if ``None``, the metadata of the row or of a test names it. Errors in
+    a test name ``field``.
+    """
+    metadata = raw.get("metadata")
+    if isinstance(metadata, str) and metadata.strip():
+        metadata = _json(metadata, "metadata")
+    if isinstance(metadata, Mapping):
+        entry = entry or metadata.get("func_name")
     read: list[CodeTest] = []
     kinds: set[CodeKind] = set()
     for number, test in enumerate(tests, start=1):
@@ -176,7 +156,7 @@ def _problem(
     kept = spread([len(test.input.encode()) for test in small], MAX_TESTS)
     kind = kinds.pop()
     return CodeTask(
-        title=title,
+        title=_text(raw, "question_title", ""),
         statement=statement,
         kind=kind,
         tests=tuple(small[i] for i in kept),
@@ -206,9 +186,6 @@ def _call_test(given: object, wanted: object, where: str) -> CodeTest:
     elif isinstance(wanted, list) and len(wanted) == 1:
         wanted = wanted[0]
     return CodeTest(input=json.dumps(arguments), output=json.dumps(wanted))
-
-
-# MBPP ----------------------------------------------------------------------------------------------------------------
 
 
 def _mbpp(raw: Mapping[str, Any]) -> CodeTask:

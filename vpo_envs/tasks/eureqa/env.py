@@ -63,10 +63,10 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
             self.objectives = WORLD_OBJECTIVES
         super().__init__(mode=mode, **options)
         self.config: EUREQAConfig = read_knobs(PRESETS[mode], difficulty)
-        if mode == "paper" and self.config.worlds != (1, 1):
-            raise ValueError(f"mode='paper' has one world, got worlds={self.config.worlds}: choose mode='conflict'")
-        if mode == "conflict" and self.config.worlds[0] < 2:
-            raise ValueError(f"mode='conflict' has two or three worlds, got worlds={self.config.worlds}")
+        fewest, most = self.config.worlds
+        if not (most == 1 if mode == "paper" else fewest > 1):
+            wanted = "one world" if mode == "paper" else "two or three worlds"
+            raise ValueError(f"mode={mode!r} has {wanted}, got worlds={self.config.worlds}: change one")
 
     def generate(self, rng: np.random.Generator) -> EUREQATask:
         """Draw a narrative of this split."""
@@ -77,12 +77,12 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     def prompt(self, task: EUREQATask, num_answers: int) -> str:
         """Return the facts, the clues and the tags to fill in."""
-        self._check_mode(task)
+        self._check_task(task)
         return narrative_prompt(task, num_answers)
 
     def evaluate(self, task: EUREQATask, answer: tuple[str, ...]) -> EUREQAOutcome:
         """Compare the names with those of each world."""
-        self._check_mode(task)
+        self._check_task(task)
         return judge(task, answer)
 
     def active(self, task: EUREQATask) -> NDArray[np.bool_]:
@@ -114,11 +114,8 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
             demonstrations.append(write_names(names))
         return demonstrations
 
-    def _check_mode(self, task: EUREQATask) -> None:
-        if (len(task.worlds) == 1) is not (self.mode == "paper"):
-            wanted = "one world" if self.mode == "paper" else "two or three worlds"
-            other = "conflict" if self.mode == "paper" else "paper"
-            raise ValueError(
-                f"mode={self.mode!r} needs a task with {wanted}, got {len(task.worlds)}: "
-                f"make the environment with mode={other!r}"
-            )
+    def _check_task(self, task: EUREQATask) -> None:
+        if len(task.worlds) == 1:
+            self._check_mode("paper", "a task with one world")
+        else:
+            self._check_mode("conflict", f"a task with {len(task.worlds)} worlds")

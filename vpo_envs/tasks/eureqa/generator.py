@@ -1,9 +1,9 @@
 """Chains of masked people over a small invented knowledge base.
 
-Entity A stands in some relation to B, B to C, and so on to the leaf F, and each has a trade. The facts state the trades
-and relations of many people by name. Decoy chains of the same length lead to the same leaf, and nothing but the clues
-tells them from the true one; around every step stand people who lead no further or fit nothing. A solver that joins all
-facts certifies which worlds fit the clues.
+Entity A is related to B, B to C, and so on to the leaf F, and each has a trade. The facts state the trades and
+relations of many people by name. Decoy chains of the same length lead to the same leaf, and only the clues distinguish
+them from the true one. Each step also has dead ends and people who do not fit the clue. A solver that joins all facts
+certifies which worlds fit the clues.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class EUREQAConfig(Frozen):
     shared: Annotated[tuple[int, int], ascending(0, CHAIN - 1)] = Field(
         (0, 0), description="entities nearest to the leaf on whose names all worlds agree"
     )
-    decoys: int = Field(3, ge=0, le=8, description="false sets of worlds, whose chains reach the leaf but break a clue")
-    dead_ends: int = Field(1, ge=0, le=5, description="people per step who fit the clue but are reachable from nobody")
+    decoys: int = Field(3, ge=0, le=8, description="sets of false chains, which reach the leaf but contradict a clue")
+    dead_ends: int = Field(1, ge=0, le=5, description="people per step who fit the clue but whom no chain reaches")
     misfits: int = Field(2, ge=0, le=8, description="people per step with another trade or another relation")
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
 
@@ -85,7 +85,7 @@ def draw_narrative(rng: np.random.Generator, config: EUREQAConfig, split: Split)
     """Draw a narrative of ``split``: a function of the generator's state, the configuration and the split.
 
     Raises:
-        ValueError: No narrative with the wanted number of conflicting worlds was found.
+        ValueError: No narrative with that many conflicting worlds was found.
     """
     source = random.Random(int.from_bytes(rng.bytes(16)))
     for _ in range(MAX_TRIES):
@@ -126,17 +126,17 @@ def solve(facts: Sequence[Fact], steps: Sequence[Step], leaf: str) -> list[Names
 
 @lru_cache(maxsize=32)
 def conflicts(world_count: int, shared: int) -> bool:
-    """Return whether worlds that agree on ``shared`` names conflict: the exact front mixes them name by name."""
+    """Return whether worlds that share ``shared`` names conflict. The exact front holds all mixtures of their names."""
     free = CHAIN - shared
     mixtures = [counts for counts in product(range(free + 1), repeat=world_count) if sum(counts) == free]
     return needs_a_set((shared + np.array(mixtures)) / CHAIN)
 
 
 def _draw_steps(source: random.Random, count: int) -> list[tuple[Step, ...]]:
-    """Return ``count`` different sequences of steps, drawn alike, so that only the clues tell the true one.
+    """Return ``count`` different sequences of steps. The first is the true one, which only the clues reveal.
 
-    A step has two forms, which differ in the trade or in the relation. Half of the sequences use each form, so neither
-    the commonest form of a step nor an unusual one gives anything away.
+    Each step has two forms, which differ in the trade or in the relation. Half of the sequences use each form, so its
+    frequency gives nothing away.
     """
     trades, relations = source.sample(TRADES, 2 * CHAIN), source.sample(RELATIONS, 2 * CHAIN)
     forms = []

@@ -19,7 +19,7 @@ def read_names(text: str) -> tuple[str, ...]:
     """
     names = tuple([normalise_name(name) if (name := read_tag(text, tag)) else "" for tag in TAGS])
     if not any(names):
-        raise Unparsable("no entity is named: <entity_A>…</entity_A> to <entity_E>…</entity_E> are wanted")
+        raise Unparsable("no entity is named: expected <entity_A>…</entity_A> to <entity_E>…</entity_E>")
     return names
 
 

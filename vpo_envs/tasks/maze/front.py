@@ -1,9 +1,9 @@
 """The exact front of a maze: every outcome that no other route beats, each with a route that attains it.
 
-Only what a route collects, which lava it enters and how long it is count. For each set of lava cells that a route may
-enter, flooding finds the shortest walks between start, items and exit, and a dynamic programme over subsets of items
-(Held and Karp, 1962) finds the shortest route that collects at least each subset. Collecting more on the way never
-hurts, so the non-dominated ones among these are exactly the front.
+Only the items that a route collects, the lava that it enters and its length matter. For each set of lava cells that a
+route may enter, flooding finds the shortest walks between start, items and exit, and a dynamic programme over subsets
+of items (Held and Karp, 1962) finds the shortest route that collects at least each subset. Collecting more on the way
+never hurts, so the non-dominated ones among these are exactly the front.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
     """Return all outcomes at the exit that no other route beats in every fact, each with a route over ``UDLR``.
 
     The facts are gold and diamonds collected, the bonus tile (more is better), lava entered and steps (fewer is
-    better). If no route reaches the exit within the budget, all score the same, and one move stands for all.
+    better). If no route reaches the exit within the budget, every route scores 0, and a single move represents them.
 
     Raises:
         UnknownFront: The maze has too many items or lava cells for exact search.

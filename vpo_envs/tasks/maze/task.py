@@ -14,8 +14,7 @@ from pydantic import field_validator, model_validator
 
 from vpo_envs.core import Task
 
-OPEN, START, EXIT, GOLD, DIAMOND, LAVA, WALL, BONUS = ".SEGDL#B"
-SYMBOLS = ".SEGDL#B"
+OPEN, START, EXIT, GOLD, DIAMOND, LAVA, WALL, BONUS = SYMBOLS = ".SEGDL#B"
 MARKED = GOLD + DIAMOND + LAVA + BONUS
 MOVES = "UDLR"
 MAX_SIZE = 32

@@ -1,7 +1,7 @@
 """Questions over an invented world: a chain of relations, its paragraphs, and others that look alike.
 
-A relation of a thing is stated in the one paragraph about that thing and leads to one other thing, and no two things
-share a word of their names. So each step has one answer in one paragraph, and the final answer occurs nowhere else.
+Only the paragraph about a thing states its relations, each relation leads to one other thing, and no two things share a
+word of their names. So each step has one answer in one paragraph, and the final answer occurs nowhere else.
 Side facts lead to paragraphs as the steps do, so the chain cannot be found by following titles. All statements of the
 last relation lead to things without a paragraph, so the final answer does not stand out among them.
 """
@@ -34,7 +34,7 @@ class MuSiQueConfig(Frozen):
     side_facts: Range = Field((2, 3), description="other relations that a paragraph states, three at most")
     asides: Range = Field((0, 1), description="sentences of a paragraph that lead nowhere, three at most")
     missing_citations: int = Field(
-        0, ge=0, le=MAX_HOPS - 1, description="by how much the citations that count fall short of the steps"
+        0, ge=0, le=MAX_HOPS - 1, description="how many fewer citations count than the question has steps"
     )
 
 
@@ -76,7 +76,7 @@ def conflicts(hop_count: int, max_citations: int) -> bool:
 
 
 def _draw_chain(source: random.Random, namer: Namer, hop_count: int) -> tuple[list[Relation], list[Thing]]:
-    """Return relations that lead from one thing to the next, no relation twice, and the things."""
+    """Return different relations, each of which leads from one thing to the next, and the things."""
     while True:
         things = [new_thing(namer, source.choice(KINDS))]
         chain: list[Relation] = []
@@ -98,7 +98,7 @@ def _question(chain: list[Relation], start: Thing) -> str:
 
 
 class Page(NamedTuple):
-    """A paragraph in the making: its subject, and the relations of the subject that it states."""
+    """What a paragraph is about, and the relations of that thing which it states."""
 
     subject: Thing
     facts: list[tuple[Relation, Thing]]

@@ -38,8 +38,8 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         {"name": "book_table", "parameters": {"venue": "Brailan", "guests": 4}}
         </tool_call></answer>
 
-    One JSON object per call, at most 64. Tags inside the thinking are part of the thinking. Two attempts with the same
-    calls, in any order, are the same answer, whatever they think.
+    One JSON object per call, at most 64. Tags inside the thinking are part of the thinking. Attempts with the same
+    calls in any order are the same answer, whatever their thinking.
 
     ## Rewards
 
@@ -50,8 +50,8 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     2. ``arg_key``: mean over paired calls of the F1 of their argument names.
     3. ``arg_value``: mean over paired calls of how far the values of the gold arguments agree.
 
-    Only calls to the same tool are paired, so that the sum of the last two is highest; a call without a partner, on
-    either side, counts 0. Values are compared by type: numbers by value (also where a string is nothing but a number),
+    Calls to the same tool are paired so that the sum of the last two is highest; a call without a partner, on either
+    side, counts 0. Values are compared by type: numbers by value (also where a string is nothing but a number),
     booleans and null exactly, lists by position, objects by key. Other strings must be equal in generated tasks; in
     rows of ToolRL they earn token F1, or, if they contain a digit, 1 for the same tokens in the same order.
 
@@ -60,13 +60,13 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     that is asked for and no other.
 
     With ``mode="conflict"`` a request has four parts, each of which an exact tool or a quick one can do, at a price;
-    the credits do not suffice for everything. The objectives are ``request_1`` to ``request_4``: the accuracy of the
+    the credits do not cover everything. The objectives are ``request_1`` to ``request_4``: the accuracy of the
     tool that did this part with exactly the right arguments, 0 if none did. All are 0 for an attempt that is not
     well-formed, costs more than the budget or calls a tool that is not listed. Every instance is certified: the
     all-ones vector is unattainable, the front has at least three points, and the best three attempts beat the best one
     by 0.05 in expected utility.
 
-    ``pareto_front()`` is exact: the gold attempt in paper mode, all that the credits can buy in conflict mode.
+    ``pareto_front()`` is exact: the gold attempt in paper mode, everything that the credits can buy in conflict mode.
 
     Args:
         mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
@@ -95,12 +95,12 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     def prompt(self, task: ToolsTask, num_answers: int) -> str:
         """Return the tools, the conversation and the tags to fill in."""
-        self._check_mode(task)
+        self._check_task(task)
         return full_prompt(task, num_answers)
 
     def evaluate(self, task: ToolsTask, answer: Attempt) -> ToolsOutcome:
         """Compare an attempt with what the task wants."""
-        self._check_mode(task)
+        self._check_task(task)
         return evaluate(task, answer)
 
     def feasible(self, outcome: ToolsOutcome) -> bool:
@@ -132,9 +132,8 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         order = [answers[i] for i in rng.permutation(np.flatnonzero(non_dominated(served)))]
         return [order[i % len(order)] for i in range(num_answers)]
 
-    def _check_mode(self, task: ToolsTask) -> None:
-        if (task.market is None) is not (self.mode == "paper"):
-            raise ValueError(
-                f"a task {'without' if task.market is None else 'with'} a market does not fit mode={self.mode!r}: "
-                f"make the environment with mode={'paper' if task.market is None else 'conflict'!r}"
-            )
+    def _check_task(self, task: ToolsTask) -> None:
+        if task.market is None:
+            self._check_mode("paper", "a task without a market")
+        else:
+            self._check_mode("conflict", "a task with a market")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +22,11 @@ def front_attempts(market: Market) -> list[str]:
     keep = non_dominated(np.column_stack([served, -costs]))
     attempts = []
     for kept, choice in zip(keep, choices, strict=True):
-        if kept and any(offer is not None for offer in choice):
-            calls: list[tuple[str, dict[str, Any]]] = [
-                (offer.tool, request.arguments)
-                for offer, request in zip(choice, market.requests, strict=True)
-                if offer is not None
-            ]
+        pairs = zip(choice, market.requests, strict=True)
+        calls = [(offer.tool, request.arguments) for offer, request in pairs if offer is not None]
+        if kept and calls:
             attempts.append(write_attempt(calls))
-    # If nothing is affordable, all attempts score the same, and one stands for all.
+    # If nothing is affordable, all attempts score 0, and any one of them attains the front.
     return attempts or [write_attempt([], "There are not enough credits for any of this.")]
 
 

@@ -28,7 +28,7 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
 
     Booleans and null agree only with themselves. Numbers are compared by value, and so is a string that is nothing but
     a number, without leading zeros. Other strings earn 1 if they are equal; if not, :func:`text_match`, or 0 if
-    ``exact``. Lists earn the mean over positions, objects the mean over the keys of either; what only one side has
+    ``exact``. Lists earn the mean over positions, objects the mean over the keys of both; what only one side has
     counts 0. Values of different types do not agree.
     """
     if isinstance(gold, str) and isinstance(given, str) and gold == given:
@@ -45,7 +45,7 @@ def value_match(gold: Any, given: Any, exact: bool = False) -> float:
         return sum([value_match(*pair, exact) for pair in zip(gold, given, strict=False)]) / longer if longer else 1.0
     if isinstance(gold, dict) and isinstance(given, dict):
         keys = gold.keys() | given.keys()
-        # Summed in the order of the gold keys: that of a set of strings changes from process to process.
+        # Sum in the order of the gold keys: the order of a set of strings varies between processes.
         agreed = [value_match(gold[key], given[key], exact) for key in gold if key in given]
         return sum(agreed) / len(keys) if keys else 1.0
     return 0.0
@@ -128,7 +128,7 @@ def _assign(scores: list[list[float]]) -> list[tuple[int, int]]:
 def _number(value: Any) -> int | float | None:
     """Return the number that a value is or spells; ``None`` for others and for booleans."""
     if isinstance(value, str):
-        # Nearly every string is told from a number by its end.
+        # The last character rules out nearly every string that is not a number.
         if value[-1:] not in DIGITS or not NUMBER.fullmatch(value):
             return None
         return float(value) if "." in value else int(value)

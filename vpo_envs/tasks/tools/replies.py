@@ -1,4 +1,4 @@
-"""Where no call is wanted: real replies, as opposed to filler, copies of the prompt, evasions and lists of facts."""
+"""Tell real replies, wanted where no call is, from filler, copies of the prompt, evasions and lists of facts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
 
     It has at least ``MIN_WORDS`` different words and no tags, and at most half of its runs of words are copied from the
     prompt (what the gold reply quotes does not count). Where the task says what to mention, it mentions that and
-    nothing that is to be avoided. Apart from questions, it then consists of statements that match ``PLAIN`` as a whole.
+    nothing that it must avoid. Apart from questions, it then consists of statements that match ``PLAIN`` as a whole.
     """
     if reply is None or MARKUP.search(reply):
         return False

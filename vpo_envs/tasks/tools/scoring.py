@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
+
+from pydantic import JsonValue
 
 from vpo_envs.core import Objective
 from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls
 from vpo_envs.tasks.tools.replies import is_real_reply
-from vpo_envs.tasks.tools.task import NUM_REQUESTS, SubRequest, ToolsTask
-from vpo_envs.tasks.tools.text import Attempt, Call
+from vpo_envs.tasks.tools.task import NUM_REQUESTS, SubRequest, ToolsTask, by_name
+from vpo_envs.tasks.tools.text import Attempt
 
 
 class ToolsOutcome(NamedTuple):
@@ -43,7 +44,7 @@ def evaluate(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
         return _evaluate_market(task, attempt)
     names = keys = values = 0.0
     gold = task.gold
-    for name, given in _by_name(attempt.calls).items():
+    for name, given in by_name(attempt.calls).items():
         if name in gold:
             names += min(len(gold[name]), len(given))
             key_sum, value_sum = match_calls(gold[name], given, task.exact)
@@ -55,26 +56,19 @@ def evaluate(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
     )
 
 
-def _by_name(calls: Sequence[Call]) -> dict[str, list[dict[str, object]]]:
-    grouped: dict[str, list[dict[str, object]]] = {}
-    for name, arguments in calls:
-        grouped.setdefault(name, []).append(arguments)
-    return grouped
-
-
 def _evaluate_market(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
     assert task.market is not None
     prices = task.market.prices
     cost = sum([prices.get(call.name, 0) for call in attempt.calls])
     known = all([call.name in prices for call in attempt.calls])
-    grouped = _by_name(attempt.calls)
+    grouped = by_name(attempt.calls)
     served = tuple([_served(request, grouped) for request in task.market.requests])
     within = known and cost <= task.market.budget
     calls = len(attempt.calls)
     return ToolsOutcome(attempt.well_formed, calls, 0, 0, 0.0, 0.0, False, served, cost, within)
 
 
-def _served(request: SubRequest, calls: dict[str, list[dict[str, object]]]) -> float:
+def _served(request: SubRequest, calls: dict[str, list[dict[str, JsonValue]]]) -> float:
     """Return the accuracy of the best offer that was called with exactly the right arguments."""
     return max(
         [
@@ -85,9 +79,6 @@ def _served(request: SubRequest, calls: dict[str, list[dict[str, object]]]) -> f
         ],
         default=0.0,
     )
-
-
-# Objectives ----------------------------------------------------------------------------------------------------------
 
 
 def _right_kind(outcome: ToolsOutcome) -> float:

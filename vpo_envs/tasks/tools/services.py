@@ -31,7 +31,7 @@ class Parameter(NamedTuple):
     kind: Kind
     description: str
     phrase: str
-    """How a request states the value, with ``{}`` for it; for a flag, what is said if true, a bar, and if not."""
+    """How a request states the value, with ``{}`` for it; for a flag, the words for true, a bar, those for false."""
     choices: Sequence[str] = ()
     low: int = 1
     high: int = 9

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Iterable
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from vpo_envs.core import Frozen, Task
+from vpo_envs.core import Frozen, Task, Unparsable
 from vpo_envs.tasks.tools.matching import passages
 
 MAX_CALLS = 64
@@ -20,18 +21,35 @@ MAX_DEPTH = 32
 
 
 def _plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if depth(arguments) > MAX_DEPTH:
-        raise ValueError(f"arguments are nested deeper than {MAX_DEPTH}")
+    freeze(arguments)
     json.dumps(arguments, allow_nan=False)
     return arguments
 
 
-def depth(value: object, most: int = MAX_DEPTH) -> int:
-    """Return how deep lists and objects are nested: 0 for a plain value, and at most ``most`` + 1."""
-    if not isinstance(value, dict | list):
-        return 0
-    inner = value.values() if isinstance(value, dict) else value
-    return 1 + max([depth(part, most - 1) for part in inner], default=0) if most else 1
+def freeze(value: Any, level: int = 1) -> Hashable:
+    """Return a JSON value in a hashable form: 1 and 1.0 stay equal, and 1 and true stay different.
+
+    Raises:
+        Unparsable: Lists and objects nested deeper than ``MAX_DEPTH``.
+    """
+    if isinstance(value, dict | list):
+        if level > MAX_DEPTH:
+            raise Unparsable(f"lists and objects nested deeper than {MAX_DEPTH}")
+        if isinstance(value, dict):
+            return frozenset([(key, freeze(inner, level + 1)) for key, inner in value.items()])
+        return tuple([freeze(inner, level + 1) for inner in value])
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    plain: str | int | float | None = value
+    return plain
+
+
+def by_name(calls: Iterable[tuple[str, dict[str, JsonValue]]]) -> dict[str, list[dict[str, JsonValue]]]:
+    """Group the arguments of calls by the tool's name."""
+    grouped: dict[str, list[dict[str, JsonValue]]] = {}
+    for name, arguments in calls:
+        grouped.setdefault(name, []).append(arguments)
+    return grouped
 
 
 Arguments = Annotated[dict[str, JsonValue], AfterValidator(_plain_arguments)]
@@ -119,10 +137,7 @@ class ToolsTask(Task):
     @cached_property
     def gold(self) -> dict[str, list[dict[str, JsonValue]]]:
         """Arguments of the gold calls to each tool."""
-        grouped: dict[str, list[dict[str, JsonValue]]] = {}
-        for call in self.calls:
-            grouped.setdefault(call.name, []).append(call.parameters)
-        return grouped
+        return by_name([(call.name, call.parameters) for call in self.calls])
 
     @cached_property
     def passages(self) -> frozenset[tuple[str, ...]]:

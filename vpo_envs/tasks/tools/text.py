@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from vpo_envs.core import Unparsable
-from vpo_envs.tasks.tools.task import MAX_CALLS, MAX_DEPTH, ToolsTask
+from vpo_envs.tasks.tools.task import MAX_CALLS, ToolsTask, freeze
 from vpo_envs.text import answer_tags
 
 
@@ -172,7 +172,7 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
         try:
             value, start = DECODER.raw_decode(body, start)
         except (ValueError, RecursionError):
-            # Where this object ends is unknown, so the rest is not read.
+            # The end of this object is unknown, so the rest cannot be read.
             return calls, keys, len(body), False
         try:
             match value:
@@ -187,24 +187,6 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
             raise Unparsable(f"more than {MAX_CALLS} calls")
 
 
-def freeze(value: Any, level: int = 1) -> Hashable:
-    """Return a JSON value in a hashable form: 1 and 1.0 stay equal, and 1 and true stay different.
-
-    Raises:
-        Unparsable: Lists and objects nested deeper than ``MAX_DEPTH``.
-    """
-    if isinstance(value, dict | list):
-        if level > MAX_DEPTH:
-            raise Unparsable(f"nested deeper than {MAX_DEPTH}")
-        if isinstance(value, dict):
-            return frozenset([(key, freeze(inner, level + 1)) for key, inner in value.items()])
-        return tuple([freeze(inner, level + 1) for inner in value])
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    plain: str | int | float | None = value
-    return plain
-
-
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
@@ -213,7 +195,7 @@ def _finite(text: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object, but refuse a key that occurs twice: its value would be ambiguous."""
+    """Return an object, but refuse duplicate keys, whose values would be ambiguous."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key is given twice")
