@@ -593,7 +593,7 @@ def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) 
         ({"method": "max_at_k", "method_options": {"k": 99}}, "k of max_at_k must lie between 2 and 6"),
         ({"method_options": {"k": 2}}, "vpo takes scalarization, augmentation; got 'k'"),
         ({"max_new_tokens": 1000}, "do not fit into the 64 positions"),
-        ({"env_kwargs": {"colour": "red"}}, "test/Letters-v0 takes no argument 'colour': it takes split, "),
+        ({"env_kwargs": {"colour": "red"}}, "LettersEnv takes no argument 'colour': it takes split, "),
     ],
 )
 def test_bad_settings_are_known_before_a_run_is_deleted_or_made(
