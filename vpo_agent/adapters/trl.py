@@ -74,8 +74,8 @@ class TRLAdapter:
     Args:
         env: The environment; its ``num_answers`` is the number of answers in a response.
         tokenizer: The model's tokenizer.
-        method: A registered estimator whose advantages have mean 0 in a group. ``max_at_k`` has that with
-            ``baseline="others"``, which is set here.
+        method: A registered estimator whose advantages have mean 0 in a group. ``max_at_k`` and ``set_rl``
+            have that with ``baseline="others"``, which is set here.
         method_options: Options of the estimator.
         rollouts_per_prompt: G.
         **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
@@ -97,7 +97,7 @@ class TRLAdapter:
     ) -> None:
         if rollouts_per_prompt < 2:
             raise ValueError(f"rollouts_per_prompt must be at least 2 inside TRL; got {rollouts_per_prompt}")
-        options = {**({"baseline": "others"} if method == "max_at_k" else {}), **(method_options or {})}
+        options = {**({"baseline": "others"} if method in ("max_at_k", "set_rl") else {}), **(method_options or {})}
         self.env = env
         self.tokenizer = tokenizer
         self.estimator = BoundEstimator(env, method, options, **settings)

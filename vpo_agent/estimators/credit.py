@@ -6,20 +6,21 @@ set score R(S), but compares the tokens of an answer with what could be expected
 
 from __future__ import annotations
 
-from typing import Literal
+import re
 
 import torch
+from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.estimators.set_scores import mixed_scores, utilities
 
-Credit = Literal["prefix", "marginal", "own"]
+_TERM = re.compile(r"(?:(\d*\.?\d+)\*)?(prefix|marginal|own)")
 
 
 @register_estimator("vpo_credit", answers="set", needs_weights=True)
 def vpo_credit(
-    groups: RewardGroups, *, credit: Credit = "prefix", coefficient: float = 1.0, mean_weight: float = 0.0
+    groups: RewardGroups, *, credit: str = "prefix", coefficient: float = 1.0, mean_weight: float = 0.0
 ) -> Advantages:
     """Set score of `vpo_anytime`, with credit for each answer on its own tokens.
 
@@ -32,12 +33,13 @@ def vpo_credit(
     - "own": the scalar reward of answer s under the fixed weights, standardised over all answers of the group. It adds
       an objective, that every answer be good by itself: a failing answer beside a good one is no longer free.
 
-    Where the set scores of a group are equal, "prefix" and "marginal" give no credit.
+    Where the set scores of a group are equal, "prefix" and "marginal" give no credit. Kinds may be added, each with a
+    factor if need be: "prefix+own", "prefix+0.5*own".
 
     Args:
         groups: the batch.
-        credit: "prefix", "marginal" or "own".
-        coefficient: factor of the credit; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
+        credit: "prefix", "marginal", "own", or a sum of them.
+        coefficient: factor of all credit; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
         mean_weight: share of the mean answer in the score, see `vpo_anytime`.
 
     Raises:
@@ -45,25 +47,35 @@ def vpo_credit(
     """
     values = utilities(groups.rewards, groups.drawn_weights())
     scores = mixed_scores(values, mean_weight)
-    rollout = standardise(scores, groups.valid)
-    if credit == "own":
-        own = groups.scalar_scores()
-        answers = groups.valid[..., None].expand_as(own)
-        return Advantages(rollout, scores, coefficient * standardise(own, answers, dim=(1, 2)))
-    if credit not in ("prefix", "marginal"):
-        raise ValueError(f"credit must be 'prefix', 'marginal' or 'own'; got {credit!r}")
+    total = torch.zeros_like(groups.rewards[..., 0])
+    for term in str(credit).split("+"):
+        if not (match := _TERM.fullmatch(term.strip())):
+            raise ValueError(
+                f"credit must be 'prefix', 'marginal' or 'own', or a sum such as 'prefix+0.5*own'; got {credit!r}"
+            )
+        factor, kind = match.groups()
+        if kind == "own":
+            answers = groups.valid[..., None].expand_as(total)
+            added = standardise(groups.scalar_scores(), answers, dim=(1, 2))
+        else:
+            added = _from_other_answers(kind == "prefix", values, scores, groups.valid, mean_weight)
+        total += float(factor or 1) * added
+    return Advantages(standardise(scores, groups.valid), scores, coefficient * total)
+
+
+def _from_other_answers(prefix: bool, values: Tensor, scores: Tensor, valid: Tensor, mean_weight: float) -> Tensor:
+    """Return prefix or marginal credit, (P, G, m), from `utilities` (P, G, m, K) and the set scores (P, G)."""
     num_answers = values.shape[2]
-    centred, _, deviation = centre(scores, groups.valid)
+    centred, _, deviation = centre(scores, valid)
     each = []
     for s in range(num_answers):
-        if credit == "prefix":
+        if prefix:
             # Nothing precedes the first answer, so its credit is 0.
-            known, _, _ = centre(mixed_scores(values[:, :, :s], mean_weight, num_answers), groups.valid)
+            known, _, _ = centre(mixed_scores(values[:, :, :s], mean_weight, num_answers), valid)
             slope = (centred * known).sum() / known.square().sum().clamp(min=EPSILON)
-            each.append(standardise(scores - slope * known, groups.valid) - rollout)
+            each.append(standardise(scores - slope * known, valid) - standardise(scores, valid))
         else:
             others = [i for i in range(num_answers) if i != s]
             rest = mixed_scores(values[:, :, others], mean_weight, num_answers)
-            each.append(standardise(scores - rest, groups.valid))
-    stacked = torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))
-    return Advantages(rollout, scores, coefficient * stacked)
+            each.append(standardise(scores - rest, valid))
+    return torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))

@@ -1,26 +1,10 @@
-"""Estimators for rollouts of several answers: Vector Policy Optimization and its relatives."""
+"""Estimators for rollouts of several answers that standardise another set score than that of `vpo`."""
 
 from __future__ import annotations
 
 from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
-from vpo_agent.estimators.set_scores import (
-    Scalarization,
-    hypervolume_scores,
-    mixed_scores,
-    soft_scores,
-    utilities,
-)
-
-
-@register_estimator("vpo", answers="set", needs_weights=True)
-def vpo(groups: RewardGroups, *, scalarization: Scalarization = "linear", augmentation: float = 0.05) -> Advantages:
-    """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817).
-
-    The scalarization is "linear", as in the paper, or "tchebycheff" with an augmentation above 0, see `utilities`.
-    """
-    scores = mixed_scores(utilities(groups.rewards, groups.drawn_weights(), scalarization, augmentation))
-    return Advantages(standardise(scores, groups.valid), scores)
+from vpo_agent.estimators.set_scores import hypervolume_scores, mixed_scores, soft_scores, utilities
 
 
 @register_estimator("multi_rlvr", answers="set")

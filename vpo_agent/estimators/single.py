@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Literal
-
 import torch
-from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups, scalarise
-
-Baseline = Literal["subset", "others"]
 
 
 @register_estimator("grpo", answers="single")
@@ -62,78 +56,56 @@ def goal_conditioned(groups: RewardGroups) -> Advantages:
     return random_weights(groups)
 
 
-@register_estimator("max_at_k", answers="single")
-def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
-    """Unbiased gradient of the expected maximum of k samples (arXiv 2505.15201; Bagirov et al. 2025).
+@register_estimator("rs_grpo", answers="single")
+def rs_grpo(groups: RewardGroups, *, beta: float = 2.0) -> Advantages:
+    """Risk-seeking GRPO: (exp(beta x) / mean exp(beta x) - 1) / beta of the scalar rewards x (arXiv 2509.24261).
 
-    The mean of the maximum over all k-subsets I of the n samples is an unbiased estimate of the expected maximum. By
-    the score-function identity, the mean over the samples of A_i grad log p(x_i) is one of its gradient, with
-    A_i = n / C(n, k) * sum_{I containing i} max_I = k * E_S[max(r_i, max_S)], where S is a random (k-1)-subset of the
-    other samples. Any function of the other samples may be subtracted:
-
-    - "subset": A_i = k * E_S[max(r_i, max_S) - max_S], what the sample adds to the subset; never negative. It has the
-      lower variance at k = n/2 and exists for k = n. This is the LOO-1 form of PKPO.
-    - "others": A_i = k * (E_S[max(r_i, max_S)] - E_T[max_T]) with T a random k-subset of the other samples. It sums to
-      zero over the group, so a trainer may subtract the group mean; needs k < n.
-
-    In a group with invalid rollouts n is the number of valid ones, and k is lowered to n, or to n - 1 for "others". A
-    group with n < 2 gets zeros.
-
-    Args:
-        groups: the batch.
-        k: 2 to G, for "others" 1 to G - 1. None takes max(2, G // 2), within that range.
-        baseline: "subset" or "others", as above.
+    The estimated gradient of (1/beta) log E exp(beta x), which is the mean of x for beta to 0 and its maximum for beta
+    to infinity. Not divided by the deviation. `beta` is above 0; 2 is that of the authors' code.
 
     Raises:
-        ValueError: k or baseline lies outside its range.
+        ValueError: beta is not above 0 and finite.
+    """
+    if not 0 < beta < float("inf"):
+        raise ValueError(f"beta must be finite and above 0; got {beta}")
+    scores = groups.scalar_scores().squeeze(-1)
+    highest = torch.where(groups.valid, scores, -torch.inf).amax(dim=1, keepdim=True)
+    centred, mean, _ = centre((beta * (scores - highest)).exp(), groups.valid)
+    return Advantages(centred / (beta * mean), scores)
+
+
+@register_estimator("darling", answers="single")
+def darling(groups: RewardGroups) -> Advantages:
+    """Scalar reward times normalised diversity, minus its group mean (after arXiv 2509.02534).
+
+    The diversity of a rollout is the mean L1 distance of its reward vector to those of the others, divided by the
+    largest in the group. The paper instead counts the others that a learned classifier of texts calls different: it
+    tells apart answers of equal rewards, which an estimator, seeing rewards alone, cannot. Like the paper, this does
+    not divide by the deviation. The score is the scalar reward.
     """
     scores = groups.scalar_scores().squeeze(-1)
-    num_rollouts = scores.shape[1]
-    if baseline not in ("subset", "others"):
-        raise ValueError(f"baseline of max_at_k must be 'subset' or 'others'; got {baseline!r}")
-    lowest, spare = (2, 0) if baseline == "subset" else (1, 1)
-    if k is None:
-        k = max(lowest, min(max(2, num_rollouts // 2), num_rollouts - spare))
-    elif not lowest <= k <= num_rollouts - spare:
-        raise ValueError(
-            f"k of max_at_k must lie between {lowest} and {num_rollouts - spare} "
-            f"with {num_rollouts} rollouts per prompt and baseline={baseline!r}; got {k}"
-        )
-    counts = groups.valid.sum(dim=1, keepdim=True)
-    ranked, order = torch.where(groups.valid, scores, torch.inf).sort(dim=1)
-    # Rows of the matrix sum to 0, so subtracting the lowest score changes nothing but makes equal scores exact zeros.
-    ranked = torch.where(ranked.isinf(), 0.0, ranked - ranked[:, :1])
-    by_rank = torch.zeros_like(scores)
-    for n in sorted(set(counts.flatten().tolist())):
-        if n >= 2:
-            matrix = _max_at_k_matrix(n, min(k, n - spare), baseline).to(scores)
-            filled = torch.nn.functional.pad(ranked[:, :n] @ matrix.mT, (0, num_rollouts - n))
-            by_rank = torch.where(counts == n, filled, by_rank)
-    return Advantages(torch.zeros_like(scores).scatter(1, order, by_rank), scores)
+    vectors = groups.rewards.squeeze(2)
+    apart = (vectors[:, :, None] - vectors[:, None]).abs().sum(dim=-1)
+    distances = torch.where(groups.valid[:, None], apart, 0.0).sum(dim=2)
+    largest = torch.where(groups.valid, distances, 0.0).amax(dim=1, keepdim=True)
+    centred, _, _ = centre(scores * distances / largest.clamp(min=EPSILON), groups.valid)
+    return Advantages(centred, scores)
 
 
-@lru_cache(maxsize=256)
-def _max_at_k_matrix(n: int, k: int, baseline: Baseline) -> Tensor:
-    """Return the (n, n) float64 matrix that maps n ascending scores to their max_at_k advantages."""
-    rest = _rank_of_maximum(n - 1, k - 1)
-    compared = rest if baseline == "subset" else _rank_of_maximum(n - 1, k)
-    matrix = torch.zeros(n, n, dtype=torch.float64)
-    for i in range(n):
-        # The others, in ascending order, are the columns 0..i-1 and i+1..n-1; if S lies below i, i is the maximum.
-        matrix[i, :i] -= compared[:i]
-        matrix[i, i + 1 :] += rest[i:] - compared[i:]
-        matrix[i, i] = sum(rest[:i].tolist()) if k > 1 else 1.0
-    return k * matrix
+@register_estimator("pareto_rank", answers="single")
+def pareto_rank(groups: RewardGroups) -> Advantages:
+    """Minus the non-dominated rank of the reward vector in its group, standardised (after arXiv 2606.16111).
 
-
-def _rank_of_maximum(n: int, k: int) -> Tensor:
-    """Return the probability of each rank 1..n to be the highest in a random k-subset: C(i-1, k-1) / C(n, k), (n,).
-
-    Each follows from the one above it, so no binomial is formed. All zeros for k = 0.
+    Rank 1 is the front of the group, rank 2 the front of the rest, and so on (non-dominated sorting); equal vectors
+    have equal ranks. This is the second stage of ParetoPO on whole rollouts. Its first stage, scalar weights guided by
+    the hypervolume, and its credit for single actions are left out. The score is the scalar reward.
     """
-    probabilities = torch.zeros(n, dtype=torch.float64)
-    value = k / n
-    for rank in range(n, 0, -1):
-        probabilities[rank - 1] = value
-        value = value * (rank - k) / (rank - 1) if rank > 1 else 0.0
-    return probabilities
+    vectors = groups.rewards.squeeze(2)
+    first, second = vectors[:, :, None], vectors[:, None]
+    dominates = (first >= second).all(dim=-1) & (first > second).any(dim=-1)
+    ranks = torch.zeros_like(vectors[..., 0])
+    remaining = groups.valid
+    while remaining.any():
+        ranks += remaining
+        remaining = remaining & (dominates & remaining[:, :, None]).any(dim=1)
+    return Advantages(standardise(-ranks, groups.valid), groups.scalar_scores().squeeze(-1))

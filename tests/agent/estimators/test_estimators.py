@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+import moocore
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,9 +24,13 @@ from vpo_agent.estimators import (
 )
 from vpo_agent.estimators.weights import draw_weights
 
-BUILT_IN = ("vpo", "multi_rlvr", "grpo", "dr_grpo", "maxrl", "gdpo", "random_weights", "max_at_k")
-MEAN_ZERO = tuple(name for name in BUILT_IN if name != "max_at_k")
-STANDARDISED = ("vpo", "multi_rlvr", "grpo", "random_weights")
+SETS = ("vpo", "vpo_pool", "multi_rlvr")
+DRAWN = ("vpo", "vpo_pool", "set_rl", "random_weights")
+POOLS = ("vpo_pool", "set_rl", "max_at_k")
+SINGLE = ("grpo", "dr_grpo", "maxrl", "gdpo", "random_weights", "rs_grpo", "darling", "pareto_rank")
+BUILT_IN = (*SETS, "set_rl", "max_at_k", *SINGLE)
+MEAN_ZERO = tuple(name for name in BUILT_IN if name not in ("max_at_k", "set_rl"))
+STANDARDISED = ("vpo", "vpo_pool", "multi_rlvr", "grpo", "random_weights")
 
 
 def batch(
@@ -133,6 +138,70 @@ def test_maxrl_weighs_a_rare_success_by_its_rarity() -> None:
     result = advantages(rewards, method="maxrl").advantages[0]
     torch.testing.assert_close(result[3], torch.tensor(7.0, dtype=torch.float64), atol=1e-3, rtol=0)
     torch.testing.assert_close(result[0], torch.tensor(-1.0, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+def test_a_specialist_is_grpo_under_one_objective() -> None:
+    rewards, _ = batch(answers=1)
+    result = advantages(rewards, method="grpo", scalar_weights=[0, 0, 1, 0])
+    expected = [standardised_by_hand(prompt[:, 0, 2].tolist()) for prompt in rewards]
+    torch.testing.assert_close(result.advantages, torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0, 30.0])
+def test_rs_grpo_is_its_formula(beta: float) -> None:
+    rewards, _ = batch(answers=1)
+    result = advantages(rewards, method="rs_grpo", beta=beta).advantages
+    for prompt, row in zip(rewards.mean(dim=-1).squeeze(-1).tolist(), result.tolist(), strict=True):
+        risks = [math.exp(beta * x) for x in prompt]
+        assert row == pytest.approx([(risk * 8 / sum(risks) - 1) / beta for risk in risks], abs=1e-9)
+
+
+def test_rs_grpo_without_risk_is_dr_grpo_and_stays_finite_with_much() -> None:
+    rewards, _ = batch(answers=1)
+    low = advantages(rewards, method="rs_grpo", beta=1e-3).advantages
+    torch.testing.assert_close(low, advantages(rewards, method="dr_grpo").advantages, atol=1e-3, rtol=0)
+    assert advantages(rewards, method="rs_grpo", beta=1e4).advantages.isfinite().all()
+    for wrong in (0, -1.0, math.inf):
+        with pytest.raises(ValueError, match="beta must be finite and above 0"):
+            advantages(rewards, method="rs_grpo", beta=wrong)
+
+
+def test_rs_grpo_is_the_gradient_of_the_exponential_utility() -> None:
+    """With ever more samples: here the two outcomes of a coin, each in proportion to its chance."""
+    logit, beta = torch.tensor(0.4, dtype=torch.float64, requires_grad=True), 3.0
+    worth = logit.sigmoid() * math.exp(beta * 0.9) + 1 - logit.sigmoid()
+    (exact,) = torch.autograd.grad(worth.log() / beta, logit)
+    chance = float(logit.detach().sigmoid())
+    heads = round(10_000 * chance)
+    rewards = torch.tensor([0.9] * heads + [0.0] * (10_000 - heads), dtype=torch.float64).view(1, -1, 1, 1)
+    pulls = advantages(rewards, method="rs_grpo", beta=beta).advantages[0]
+    moved = torch.tensor([1.0] * heads + [0.0] * (10_000 - heads), dtype=torch.float64) - chance
+    assert float((pulls * moved).mean()) == pytest.approx(float(exact), rel=1e-3)
+
+
+def test_darling_multiplies_the_reward_by_the_distance_to_the_others() -> None:
+    rewards, _ = batch(answers=1)
+    result = advantages(rewards, method="darling", scalar_weights=[1, 2, 0, 1]).advantages
+    for prompt, row in zip(rewards.squeeze(2).tolist(), result.tolist(), strict=True):
+        far = [sum(abs(a - b) for other in prompt for a, b in zip(own, other, strict=True)) / 7 for own in prompt]
+        worth = [(a + 2 * b + d) / 4 * distance / max(far) for (a, b, _, d), distance in zip(prompt, far, strict=True)]
+        assert row == pytest.approx([value - sum(worth) / 8 for value in worth], abs=1e-9)
+
+
+def test_darling_prefers_the_rarer_of_two_equally_good_answers() -> None:
+    rewards = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]], dtype=torch.float64).view(1, 4, 1, 2)
+    result = advantages(rewards, method="darling").advantages[0]
+    assert result[3] > 0 > result[0]
+    assert not advantages(rewards, method="grpo").advantages.any()
+
+
+def test_pareto_rank_is_the_rank_of_moocore() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.randint(0, 4, (6, 8, 1, 3), generator=generator) / 3.0
+    result = advantages(rewards.double(), method="pareto_rank").advantages
+    for prompt, row in zip(rewards.squeeze(2), result.tolist(), strict=True):
+        ranks = moocore.pareto_rank(prompt.double().numpy(), maximise=True)
+        assert row == pytest.approx(standardised_by_hand([-float(rank) for rank in ranks]), abs=1e-9)
 
 
 def test_gdpo_is_its_three_stages_written_out() -> None:
@@ -308,7 +377,7 @@ def test_permuting_prompts_rollouts_or_answers_permutes_the_advantages(method: s
     prompts, rollouts = torch.randperm(6, generator=generator), torch.randperm(8, generator=generator)
     shuffled = rewards[prompts][:, rollouts].flip(2)
     result = advantages(
-        shuffled, method=method, weights=weights[prompts].flip(1) if method == "vpo" else weights[prompts]
+        shuffled, method=method, weights=weights[prompts].flip(1) if method in ("vpo", *POOLS) else weights[prompts]
     )
     torch.testing.assert_close(result.advantages, plain[prompts][:, rollouts], atol=1e-9, rtol=0)
 
@@ -346,7 +415,7 @@ def test_a_group_with_invalid_rollouts_is_the_group_without_them(method: str) ->
     rewards, weights = batch_for(method, prompts=1)
     valid = torch.tensor([[True, False, True, True, False, True, True, True]])
     filled = torch.where(valid[..., None, None], rewards, math.nan)
-    options: dict[str, Any] = {"k": 3} if method == "max_at_k" else {}
+    options: dict[str, Any] = {"k": 3} if method in POOLS else {}
     masked = advantages(filled, method=method, weights=weights, valid=valid, **options)
     alone = advantages(rewards[:, valid[0]], method=method, weights=weights, **options)
     for full, part in zip(masked, alone, strict=True):
@@ -430,8 +499,8 @@ def test_the_table_of_the_paper_is_registered() -> None:
         entry = estimator(name)
         assert entry.name == name
         assert entry.summary.endswith((".", "0"))
-        assert entry.answers == ("set" if name in ("vpo", "multi_rlvr") else "single")
-        assert entry.needs_weights == (name in ("vpo", "random_weights"))
+        assert entry.answers == ("set" if name in SETS else "single")
+        assert entry.needs_weights == (name in DRAWN)
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -466,11 +535,11 @@ def test_a_name_cannot_be_registered_twice() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no estimator is called 'ppo'; known are vpo, multi_rlvr"):
+    with pytest.raises(ValueError, match=r"no estimator is called 'ppo'; known are vpo, vpo_pool"):
         estimator("ppo")
 
 
-@pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in ("vpo", "multi_rlvr")])
+@pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in SETS])
 def test_methods_of_one_answer_refuse_several(method: str) -> None:
     rewards, weights = batch()
     with pytest.raises(
@@ -524,7 +593,7 @@ def test_fixed_weights_on_inactive_objectives_alone_are_an_error() -> None:
         ({"k": 9}, "between 2 and 8.*got 9"),
         ({"k": 1}, "between 2 and 8.*got 1"),
         ({"k": 8, "baseline": "others"}, "between 1 and 7.*got 8"),
-        ({"baseline": "mean"}, "'subset' or 'others'; got 'mean'"),
+        ({"baseline": "mean"}, "one of group, subset, others; got 'mean'"),
         ({"temperature": 1}, "max_at_k takes k, baseline; got 'temperature'"),
     ],
 )

@@ -198,6 +198,18 @@ def test_prefix_credit_replaces_the_advantage_by_the_standardised_residual() -> 
         torch.testing.assert_close(of_tokens, standardised(residual), atol=1e-6, rtol=0)
 
 
+def test_kinds_of_credit_add_up() -> None:
+    rewards, weights = batch()
+
+    def credit(kinds: str) -> Tensor:
+        given = advantages(rewards, weights=weights, method="vpo_credit", credit=kinds, coefficient=2.0).credit
+        assert given is not None
+        return given
+
+    torch.testing.assert_close(credit("prefix+own"), credit("prefix") + credit("own"))
+    torch.testing.assert_close(credit(" 0.5*own + marginal"), 0.5 * credit("own") + credit("marginal"))
+
+
 def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
     """Enumerate a policy that writes two answers, each one of three, and compare expected gradients.
 
@@ -231,7 +243,13 @@ def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
         ("vpo_soft", {"beta": math.inf}, "beta must be finite and above 0; got inf"),
         ("vpo_anytime", {"mean_weight": 1.5}, r"mean_weight must lie in \[0, 1\]; got 1.5"),
         ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be below 0; got 0"),
-        ("vpo_credit", {"credit": "shapley"}, "credit must be 'prefix', 'marginal' or 'own'; got"),
+        (
+            "vpo_credit",
+            {"credit": "shapley"},
+            "credit must be 'prefix', 'marginal' or 'own', or a sum .* got 'shapley'",
+        ),
+        ("vpo_credit", {"credit": "prefix+x*own"}, r"or a sum such as 'prefix\+0.5\*own'; got 'prefix\+x\*own'"),
+        ("vpo_credit", {"credit": ["prefix", "own"]}, r"got \['prefix', 'own'\]"),
     ],
 )
 def test_an_option_out_of_range_is_named(method: str, options: dict[str, object], message: str) -> None:

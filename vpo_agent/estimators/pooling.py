@@ -1,0 +1,158 @@
+"""One family of set estimators: m answers in a rollout, k rollouts in a pool, drawn or fixed weightings.
+
+Under one weighting w the value of rollout i is that of its best answer, x_i = max_s w . r_is, and the value of a pool
+is the best of k rollouts. `vpo_pool` estimates the gradient of the expected value of a pool, averaged over weightings.
+
+- `vpo`: any m, k = 1, drawn weightings.
+- `set_rl`: m = 1, any k, drawn weightings.
+- `max_at_k`: m = 1, any k, the fixed weights of the task.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
+from vpo_agent.estimators.reward_groups import RewardGroups
+from vpo_agent.estimators.set_scores import Scalarization, utilities
+
+Baseline = Literal["group", "subset", "others"]
+BASELINES = ("group", "subset", "others")
+
+
+@register_estimator("vpo", answers="set", needs_weights=True)
+def vpo(groups: RewardGroups, *, scalarization: Scalarization = "linear", augmentation: float = 0.05) -> Advantages:
+    """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817).
+
+    The scalarization is "linear", as in the paper, or "tchebycheff" with an augmentation above 0, see `utilities`.
+    """
+    return vpo_pool(groups, k=1, scalarization=scalarization, augmentation=augmentation)
+
+
+@register_estimator("vpo_pool", answers="set", needs_weights=True)
+def vpo_pool(
+    groups: RewardGroups,
+    *,
+    k: int | None = None,
+    weighting: Literal["drawn", "fixed"] = "drawn",
+    baseline: Baseline = "group",
+    scalarization: Scalarization = "linear",
+    augmentation: float = 0.05,
+) -> Advantages:
+    """Expected best answer of a pool of k rollouts under drawn weights; `vpo`, `set_rl` and `max_at_k` are its corners.
+
+    Under one weighting, the mean of the maximum of x over all k-subsets I of the n rollouts is an unbiased estimate of
+    the expected maximum. By the score-function identity, the mean over the rollouts of A_i grad log p(y_i) is one of
+    its gradient, with A_i = n / C(n, k) * sum_{I containing i} max_I = k * E_S[max(x_i, max_S)], where S is a random
+    (k-1)-subset of the other rollouts (arXiv 2505.15201; Bagirov et al. 2025). The advantage is the mean of A_i over
+    the weightings. Any function of the other rollouts may be subtracted:
+
+    - "subset": A_i = k * E_S[max(x_i, max_S) - max_S], what the rollout adds to the subset; never negative. It has the
+      lower variance at k = n/2 and exists for k = n. This is the LOO-1 form of PKPO.
+    - "others": A_i = k * (E_S[max(x_i, max_S)] - E_T[max_T]) with T a random k-subset of the other rollouts; needs
+      k < n. It is k n / (n - k) times the mean of the k-subsets with i minus the mean of all k-subsets, which is the
+      marginal set advantage of Poly-EPO (arXiv 2604.17654), so it sums to zero over the group.
+    - "group": "others", standardised within the group as in GRPO, which no longer is an unbiased gradient.
+
+    In a group with invalid rollouts n is the number of valid ones, and k is lowered to n, or to n - 1 for "others" and
+    "group". A group with n < 2 gets zeros.
+
+    Args:
+        groups: the batch.
+        k: rollouts of a pool, 1 to G - 1; for "subset" 2 to G. None takes max(2, G // 2), within that range.
+        weighting: "drawn", or "fixed" for the fixed weights of the task as the only weighting.
+        baseline: "group", "subset" or "others", as above.
+        scalarization: "linear" or "tchebycheff", see `utilities`.
+        augmentation: of "tchebycheff", above 0.
+
+    Raises:
+        ValueError: an option lies outside its range.
+    """
+    if weighting not in ("drawn", "fixed"):
+        raise ValueError(f"weighting must be 'drawn' or 'fixed'; got {weighting!r}")
+    weights = groups.drawn_weights() if weighting == "drawn" else groups.scalar_weights[:, None]
+    values = utilities(groups.rewards, weights, scalarization, augmentation)
+    return _pool_advantages(values.amax(dim=2), groups.valid, k, baseline)
+
+
+@register_estimator("set_rl", answers="single", needs_weights=True)
+def set_rl(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
+    """Set-level RL on the reward vector over independent rollouts: `vpo_pool` with one answer (arXiv 2604.17654).
+
+    The set objective is the score of `vpo`. Options and defaults are those of `max_at_k`, k = max(2, G // 2) included,
+    so that the two differ in the vector alone.
+    """
+    return vpo_pool(groups, k=k, baseline=baseline)
+
+
+@register_estimator("max_at_k", answers="single")
+def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
+    """Unbiased gradient of the expected maximum of k samples (arXiv 2505.15201; Bagirov et al. 2025).
+
+    `vpo_pool` with one answer and the fixed weights, where k and the baselines are explained.
+    """
+    return _pool_advantages(groups.scalar_scores(), groups.valid, k, baseline)
+
+
+def _pool_advantages(values: Tensor, valid: Tensor, k: int | None, baseline: Baseline) -> Advantages:
+    """Return the advantages of `vpo_pool` for the value of each rollout under each weighting, (P, G, K)."""
+    num_prompts, num_rollouts, num_weightings = values.shape
+    if baseline not in BASELINES:
+        raise ValueError(f"baseline must be one of {', '.join(BASELINES)}; got {baseline!r}")
+    lowest, spare = (2, 0) if baseline == "subset" else (1, 1)
+    if k is None:
+        k = max(lowest, min(max(2, num_rollouts // 2), num_rollouts - spare))
+    elif not lowest <= k <= max(lowest, num_rollouts - spare):
+        raise ValueError(
+            f"k must lie between {lowest} and {num_rollouts - spare} "
+            f"with {num_rollouts} rollouts per prompt and baseline={baseline!r}; got {k}"
+        )
+    scores = values.mean(dim=-1)
+    if k == 1 and baseline == "group":
+        return Advantages(standardise(scores, valid), scores)
+    # One row for each prompt and weighting, in ascending order; invalid rollouts come last.
+    kept = valid.repeat_interleave(num_weightings, dim=0)
+    counts = kept.sum(dim=1, keepdim=True)
+    ranked, order = torch.where(kept, values.mT.reshape(-1, num_rollouts), torch.inf).sort(dim=1)
+    # Rows of the matrix sum to 0, so subtracting the lowest value changes nothing but makes equal values exact zeros.
+    ranked = torch.where(ranked.isinf(), 0.0, ranked - ranked[:, :1])
+    by_rank = torch.zeros_like(ranked)
+    for n in sorted(set(valid.sum(dim=1).tolist())):
+        if n >= 2:
+            matrix = _pool_matrix(n, min(k, n - spare), baseline == "subset").to(values)
+            filled = torch.nn.functional.pad(ranked[:, :n] @ matrix.mT, (0, num_rollouts - n))
+            by_rank = torch.where(counts == n, filled, by_rank)
+    each = torch.zeros_like(ranked).scatter(1, order, by_rank).view(num_prompts, num_weightings, num_rollouts)
+    pulls = each.mean(dim=1)
+    return Advantages(standardise(pulls, valid) if baseline == "group" else pulls, scores)
+
+
+@lru_cache(maxsize=256)
+def _pool_matrix(n: int, k: int, subset: bool) -> Tensor:
+    """Return the (n, n) float64 matrix that maps n ascending values to A_i, baseline "subset" or "others"."""
+    rest = _rank_of_maximum(n - 1, k - 1)
+    compared = rest if subset else _rank_of_maximum(n - 1, k)
+    matrix = torch.zeros(n, n, dtype=torch.float64)
+    for i in range(n):
+        # The others, in ascending order, are the columns 0..i-1 and i+1..n-1; if S lies below i, i is the maximum.
+        matrix[i, :i] -= compared[:i]
+        matrix[i, i + 1 :] += rest[i:] - compared[i:]
+        matrix[i, i] = sum(rest[:i].tolist()) if k > 1 else 1.0
+    return k * matrix
+
+
+def _rank_of_maximum(n: int, k: int) -> Tensor:
+    """Return the probability of each rank 1..n to be the highest in a random k-subset: C(i-1, k-1) / C(n, k), (n,).
+
+    Each follows from the one above it, so no binomial is formed. All zeros for k = 0.
+    """
+    probabilities = torch.zeros(n, dtype=torch.float64)
+    value = k / n
+    for rank in range(n, 0, -1):
+        probabilities[rank - 1] = value
+        value = value * (rank - k) / (rank - 1) if rank > 1 else 0.0
+    return probabilities
