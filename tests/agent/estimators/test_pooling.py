@@ -142,6 +142,17 @@ def test_one_answer_under_the_fixed_weights_is_max_at_k(baseline: str, k: int) -
     torch.testing.assert_close(pool.scores, single.scores, atol=1e-12, rtol=0)
 
 
+def test_one_answer_and_a_pool_of_one_under_one_weighting_is_grpo() -> None:
+    rewards, weights = batch(answers=1)
+    one: dict[str, Any] = {"weights": weights[:, :1], "k": 1}
+    fixed = advantages(rewards, method="vpo_pool", weighting="fixed", scalar_weights=[1, 2, 4], **one)
+    grpo = advantages(rewards, method="grpo", scalar_weights=[1, 2, 4])
+    torch.testing.assert_close(fixed.advantages, grpo.advantages, atol=1e-12, rtol=0)
+    drawn = advantages(rewards, method="vpo_pool", **one)
+    random = advantages(rewards, method="random_weights", weights=weights)
+    torch.testing.assert_close(drawn.advantages, random.advantages, atol=1e-12, rtol=0)
+
+
 def test_one_answer_under_drawn_weights_is_set_rl() -> None:
     rewards, weights = batch(answers=1)
     pool = advantages(rewards, method="vpo_pool", weights=weights, k=3, baseline="subset")
