@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 MARGIN = 0.05
 """Minimum gain in expected utility for a set of three answers to count as worthwhile."""
+NEARLY = 0.02
+"""Answers whose scalar reward is at most this much below the best one count as equally good under it."""
 EXHAUSTIVE = 50
 """Up to this many points the best set is found by trying all sets; beyond, the set grows point by point."""
 MAX_GRID = 100_000
@@ -98,6 +100,27 @@ def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
     needed = best_set_utility(points, 1, weights) + margin
     # The set grown greedily is quick and nearly the best, so few fronts need the full search.
     return _grown_utility(weights @ points.T, 3) >= needed or best_set_utility(points, 3, weights) >= needed
+
+
+def worths(points: NDArray[np.floating], fixed: NDArray[np.floating] | None = None) -> tuple[float, float]:
+    """Return what a set and what the vector are worth on one task, two ratios of expected utility of at least 1.
+
+    The worth of a set is that of the best three answers over that of the best one. The worth of the vector is that of
+    the best three over that of the best three among the answers whose scalar reward is within :data:`NEARLY` of the
+    best: what is lost by keeping only what the scalar calls good. With nothing to earn both are 1.
+
+    Args:
+        points: Attainable reward vectors of the active objectives, shape (n, d), n at least 1.
+        fixed: Weights of the scalar reward, shape (d,), summing to 1; equal ones if ``None``.
+    """
+    points = points[non_dominated(points)]
+    weights = spread_weights(points.shape[1])
+    scalars = points.mean(axis=1) if fixed is None else points @ fixed
+    three = best_set_utility(points, 3, weights)
+    if three == 0.0:
+        return 1.0, 1.0
+    alike = points[scalars >= scalars.max() - NEARLY]
+    return three / best_set_utility(points, 1, weights), three / best_set_utility(alike, 3, weights)
 
 
 class FactGrid(NamedTuple):

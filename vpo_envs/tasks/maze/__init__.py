@@ -2,8 +2,9 @@
 
 from vpo_envs.tasks.maze.env import MazeEnv
 from vpo_envs.tasks.maze.generator import PRESETS, MazeConfig
+from vpo_envs.tasks.maze.lanes import LanesConfig
 from vpo_envs.tasks.maze.scoring import MazeOutcome
 from vpo_envs.tasks.maze.steps import MazeStepsEnv
 from vpo_envs.tasks.maze.task import MazeTask
 
-__all__ = ["PRESETS", "MazeConfig", "MazeEnv", "MazeOutcome", "MazeStepsEnv", "MazeTask"]
+__all__ = ["PRESETS", "LanesConfig", "MazeConfig", "MazeEnv", "MazeOutcome", "MazeStepsEnv", "MazeTask"]

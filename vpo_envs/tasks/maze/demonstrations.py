@@ -1,4 +1,4 @@
-"""Routes for supervised warm starts: shortest paths to the exit, direct or through a random waypoint."""
+"""Routes for supervised warm starts: through random waypoints, or the specialists and compromises of the front."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 
+from vpo_envs.tasks.maze.lanes import lane_vectors, solved_lanes
 from vpo_envs.tasks.maze.task import MazeTask, cells_of, geometry, move_between, rings
 
 
@@ -33,6 +34,23 @@ def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detou
         first = _descend(source, board.start, to_waypoint, neighbours, board.width)
         routes.append(first + _descend(source, waypoint, from_exit, neighbours, board.width))
     return routes
+
+
+def routes_of_each_kind(task: MazeTask, rng: np.random.Generator, count: int) -> list[str]:
+    """Return ``count`` routes over ``UDLR`` from the front of a maze with three lanes, of different kinds.
+
+    A kind is the best route for one of the objectives, or for their mean. All kinds are equally likely, in random
+    order. After them come the other routes of the front, and then the same again.
+    """
+    outcomes = solved_lanes(task)
+    vectors = lane_vectors(outcomes)
+    means = vectors.mean(axis=1)
+    kinds = dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means))
+    chosen: list[int] = []
+    while len(chosen) < count:
+        others = [i for i in range(len(outcomes)) if i not in kinds]
+        chosen += [*rng.permutation(list(kinds)).tolist(), *rng.permutation(others).tolist()]
+    return [outcomes[i][1] for i in chosen[:count]]
 
 
 def _distances(goal: int, passable: int, width: int) -> dict[int, int]:

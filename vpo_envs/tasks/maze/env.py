@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from vpo_envs.core import VectorTextEnv
 from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.maze.demonstrations import random_routes
+from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kind
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, draw_maze
-from vpo_envs.tasks.maze.scoring import ALIGNED, CONVEX_BONUS, LINEAR, MazeOutcome, fact_grid, walk
+from vpo_envs.tasks.maze.lanes import LanesConfig
+from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
 
@@ -32,6 +33,10 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     best set of answers contains routes that choose differently. The geometry is that of Vector Policy Optimization
     (arXiv 2605.22817).
 
+    With ``preset="embedded"`` S and E are the middles of opposite edges, and three lanes join them: one with gold, one
+    with diamonds, and a short one between the two. Some gold and some diamonds lie beside the short lane, so that a
+    route can also compromise.
+
     ## Action space
 
     Text: ``num_answers`` routes, each in its tag (``<answer_1>UP, RIGHT</answer_1>`` and so on; ``<answer>`` where one
@@ -48,18 +53,23 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     2. ``diamond``: the share of the diamonds collected.
     3. ``avoid_lava``: the share of the lava cells not stepped on.
 
+    With ``preset="embedded"`` they are ``gold``, ``diamond`` and ``haste``: (budget - steps) / (budget - steps of a
+    shortest route), the share of the steps saved.
+
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and multiplied by 1.5 (up to 1)
     for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective is 0.9
-    times the mean of the linear four plus 0.1 times itself, which leaves their mean unchanged. With ``num_answers`` > 1
+    times the mean of the linear ones plus 0.1 times itself, which leaves their mean unchanged. With ``num_answers`` > 1
     the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, and also for a subclass whose objectives
     never fall when a route collects more, enters less lava or is shorter.
 
     Args:
-        preset: ``"paper"`` (9×9, as in the paper), ``"conflict"`` (7×7, certified to need three routes) or
-            ``"embedded"`` (the bundled tiny model's).
-        reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
-        prompt_style: ``"full"`` explains the rules, ``"compact"`` is one word per cell.
-        difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generator.MazeConfig``.
+        preset: ``"paper"`` (9×9, as in the paper), ``"conflict"`` (7×7, certified to need three routes), ``"embedded"``
+            (7×7 with three lanes, certified to need three routes and a vector) or ``"embedded-easy"`` (6×6, hardly any
+            conflict). The embedded ones are small enough for a tiny model.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with three lanes) or ``"aligned"``.
+        prompt_style: ``"full"`` explains the rules, ``"compact"`` is one word per cell (with three lanes: open cell).
+        difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generator.MazeConfig``, or
+            ``vpo_envs.tasks.maze.lanes.LanesConfig`` for three lanes.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
     """
 
@@ -67,7 +77,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     task_type = MazeTask
     namespace = 1
     objectives = LINEAR
-    monotone_objectives = (*LINEAR, *CONVEX_BONUS, *ALIGNED)
+    monotone_objectives = tuple(o for shapes in (SHAPES, LANE_SHAPES) for shape in shapes.values() for o in shape)
 
     def __init__(
         self,
@@ -84,12 +94,19 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             if given not in known:
                 raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
         self.config = read_knobs(PRESETS[preset], difficulty)
+        self.has_lanes = isinstance(self.config, LanesConfig)
         self.prompt_style = prompt_style
         self.names_tags = prompt_style == "full"
-        if reward_shape != "linear":
-            if type(self).objectives is not MazeEnv.objectives:
-                raise ValueError(f"{type(self).__name__} defines its own objectives: reward_shape must be 'linear'")
-            self.objectives = CONVEX_BONUS if reward_shape == "convex_bonus" else ALIGNED
+        if type(self).objectives is MazeEnv.objectives:
+            known_shapes = LANE_SHAPES if self.has_lanes else SHAPES
+            if reward_shape not in known_shapes:
+                raise ValueError(
+                    f"maze preset {preset!r} has no {reward_shape!r} rewards: reward_shape must be one of "
+                    f"{', '.join(known_shapes)}"
+                )
+            self.objectives = known_shapes[reward_shape]
+        elif reward_shape != "linear":
+            raise ValueError(f"{type(self).__name__} defines its own objectives: reward_shape must be 'linear'")
         super().__init__(**options)
 
     def generate(self, rng: np.random.Generator) -> MazeTask:
@@ -98,7 +115,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
 
     def prompt(self, task: MazeTask, num_answers: int) -> str:
         """Return the maze and the tags to fill in, in the environment's prompt style."""
-        return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers)
+        return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers, self.has_lanes)
 
     def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
         """Return a prompt with weights; in the compact style the tiny model's numbers from 1 to 64."""
@@ -130,11 +147,12 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
 
     def fact_grids(self, task: MazeTask) -> Sequence[FactGrid]:
         """Return the outcomes on which objectives must be monotone in items, lava and steps."""
-        return [fact_grid(task.board, task.budget)]
+        return [fact_grid(task)]
 
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return routes through random waypoints."""
-        return [self.write_answer(task, route) for route in random_routes(task, rng, num_answers)]
+        """Return routes through random waypoints; with three lanes the front's specialists and its best compromise."""
+        routes = (routes_of_each_kind if self.has_lanes else random_routes)(task, rng, num_answers)
+        return [self.write_answer(task, route) for route in routes]
 
     def write_answer(self, task: MazeTask, route: str) -> str:
         """Return a route in the form that the prompt style asks for."""

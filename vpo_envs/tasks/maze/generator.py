@@ -1,4 +1,4 @@
-"""Random mazes: the paper's geometry, its knobs, and presets.
+"""Random mazes: presets, and the paper's geometry with its knobs.
 
 The geometry (arXiv 2605.22817): cells of a square open one by one at random, each only if exactly one of its four
 neighbours is open; then some further walls are opened. Start and exit lie on opposite corners of a random diagonal, the
@@ -18,6 +18,7 @@ from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.maze.front import outcome_front
+from vpo_envs.tasks.maze.lanes import LanesConfig, try_lanes
 from vpo_envs.tasks.maze.scoring import LINEAR
 from vpo_envs.tasks.maze.task import (
     BONUS,
@@ -32,13 +33,14 @@ from vpo_envs.tasks.maze.task import (
     MazeTask,
     distance,
     geometry,
+    split_of_layout,
 )
 
 MAX_TRIES = 10_000
 
 
 class MazeConfig(Frozen):
-    """How mazes are drawn. Pairs are inclusive ranges, drawn uniformly."""
+    """How mazes of the paper's geometry are drawn. Pairs are inclusive ranges, drawn uniformly."""
 
     size: int = Field(9, ge=5, le=MAX_SIZE, description="rows and columns of the grid")
     opened: Range = Field((18, 28), description="further walls opened after the growth: fewer is denser")
@@ -60,12 +62,13 @@ class MazeConfig(Frozen):
     )
 
 
-PRESETS: dict[str, MazeConfig] = {
+PRESETS: dict[str, MazeConfig | LanesConfig] = {
     "paper": MazeConfig(),
     "conflict": MazeConfig(
         size=7, opened=(8, 14), gold=(4, 4), diamonds=(4, 4), lava=(5, 5), lava_placement="ring", slack=2, conflict=0.05
     ),
-    "embedded": MazeConfig(
+    "embedded": LanesConfig(),
+    "embedded-easy": MazeConfig(
         size=6,
         opened=(2, 5),
         gold=(4, 4),
@@ -77,20 +80,11 @@ PRESETS: dict[str, MazeConfig] = {
         exclusive=False,
     ),
 }
-"""``paper``: the paper's 9×9 maze. ``conflict``: three routes beat one. ``embedded``: for the bundled tiny model."""
+"""``paper``: the paper's 9×9 maze. ``conflict``: three routes beat one. ``embedded``: three lanes, for a tiny model.
+``embedded-easy``: for a tiny model, with hardly any conflict."""
 
 
-def split_of_layout(passable: int) -> Split:
-    """Return the split of a layout of open cells: half go to train, a quarter each to validation and test.
-
-    It is a function of the layout, so no two splits share a maze whatever the seeds.
-    """
-    mixed = (passable * 0x9E3779B97F4A7C15F39CC0605CEDC835) >> 7
-    bits = (mixed ^ (mixed >> 64)) % 1_000_003 & 3
-    return ("train", "train", "validation", "test")[bits]
-
-
-def draw_maze(rng: np.random.Generator, config: MazeConfig, split: Split) -> MazeTask:
+def draw_maze(rng: np.random.Generator, config: MazeConfig | LanesConfig, split: Split) -> MazeTask:
     """Draw a maze of ``split``: a function of the generator's state, the configuration and the split.
 
     Raises:
@@ -99,8 +93,11 @@ def draw_maze(rng: np.random.Generator, config: MazeConfig, split: Split) -> Maz
     # Python's generator draws single numbers ten times faster than NumPy's.
     source = random.Random(int.from_bytes(rng.bytes(16)))
     for _ in range(MAX_TRIES):
-        task = _try_maze(source, config, split)
-        if task is not None and (config.conflict == 0.0 or _conflicts(task, config.conflict)):
+        if isinstance(config, LanesConfig):
+            task = try_lanes(source, config, split)
+        else:
+            task = _try_maze(source, config, split)
+        if task is not None:
             return task
     raise ValueError(
         f"no maze found in {MAX_TRIES} tries for {config!r}: allow more slack, fewer items or more openings"
@@ -171,7 +168,8 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
             return None
     text = [symbols.get(c) or (OPEN if passable >> c & 1 else WALL) for c in cells]
     rows = tuple(["".join(text[i : i + size]) for i in range(0, size * size, size)])
-    return MazeTask(rows=rows, budget=budget)
+    task = MazeTask(rows=rows, budget=budget)
+    return task if config.conflict == 0.0 or _conflicts(task, config.conflict) else None
 
 
 def _grow(source: random.Random, size: int, opened: tuple[int, int]) -> int:

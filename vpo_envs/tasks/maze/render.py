@@ -53,9 +53,10 @@ def outcome_line(task: MazeTask, route: str | None) -> str:
         f"exit in {steps}",
         f"gold {outcome.gold}/{outcome.gold_total}",
         f"diamonds {outcome.diamonds}/{outcome.diamonds_total}",
-        f"lava {outcome.lava}/{outcome.lava_total}",
+        *([f"lava {outcome.lava}/{outcome.lava_total}"] if outcome.lava_total else []),
+        *(["bonus"] if outcome.bonus else []),
     ]
-    return ", ".join([*facts, "bonus"] if outcome.bonus else facts)
+    return ", ".join(facts)
 
 
 def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
@@ -72,7 +73,8 @@ def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
         lines += ["  ".join(row) for row in zip(*panels[beside], strict=True)]
     board = task.board
     lines.append(
-        f"S start, E exit, G gold, D diamond, L lava{', B bonus' if board.bonus else ''}; budget {task.budget} steps"
+        f"S start, E exit, G gold, D diamond{', L lava' if board.lava else ''}{', B bonus' if board.bonus else ''}; "
+        f"budget {task.budget} steps"
     )
     lines += [f"route {number}: {outcome_line(task, route)}" for number, route in enumerate(routes, start=1)]
     return "\n".join(lines)

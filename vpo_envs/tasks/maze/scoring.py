@@ -1,4 +1,4 @@
-"""The outcome of a route, and the objectives: linear as in the paper, convex as in its code, and nearly collinear."""
+"""The outcome of a route, and the objectives: the paper's, those of the three lanes, and variants of both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vpo_envs.core import Objective
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.maze.task import MAX_SIZE, Board, MazeTask
+from vpo_envs.tasks.maze.task import MAX_SIZE, MazeTask
 
 
 def _completion(outcome: MazeOutcome) -> float:
@@ -27,6 +27,11 @@ def _avoid_lava(outcome: MazeOutcome) -> float:
     return 1.0 - outcome.lava / outcome.lava_total if outcome.lava_total else 1.0
 
 
+def _haste(outcome: MazeOutcome) -> float:
+    spare = outcome.max_steps - outcome.fewest_steps
+    return (outcome.max_steps - outcome.steps) / spare if spare else 1.0
+
+
 def _boosted(share_of: Callable[[MazeOutcome], float], outcome: MazeOutcome) -> float:
     share = share_of(outcome)
     return min(1.0, share * share * (1.5 if outcome.bonus else 1.0))
@@ -37,6 +42,12 @@ LINEAR: tuple[Objective, ...] = (
     Objective("gold", "Share of the gold collected", _gold),
     Objective("diamond", "Share of the diamonds collected", _diamond),
     Objective("avoid_lava", "Share of the lava cells not stepped on", _avoid_lava),
+)
+
+LANES: tuple[Objective, ...] = (
+    LINEAR[1],
+    LINEAR[2],
+    Objective("haste", "Share of the steps saved: 1 on a shortest route, 0 if the whole budget is used", _haste),
 )
 
 # A partial, unlike a lambda, can be pickled with its environment.
@@ -51,16 +62,28 @@ ALIGNMENT = 0.9
 """Weight of the mean of the linear four in every aligned objective."""
 
 
-def _aligned(objective: Objective, outcome: MazeOutcome) -> float:
-    mean = sum(linear.score(outcome) for linear in LINEAR) / len(LINEAR)
+def _aligned(linear: tuple[Objective, ...], objective: Objective, outcome: MazeOutcome) -> float:
+    mean = sum(each.score(outcome) for each in linear) / len(linear)
     return ALIGNMENT * mean + (1 - ALIGNMENT) * objective.score(outcome)
 
 
-ALIGNED: tuple[Objective, ...] = tuple(
-    Objective(o.name, f"{o.description}: a tenth; the rest is the mean of all four", partial(_aligned, o))
-    for o in LINEAR
-)
+def _pulled_together(linear: tuple[Objective, ...], count: str) -> tuple[Objective, ...]:
+    return tuple(
+        Objective(
+            o.name, f"{o.description}: a tenth; the rest is the mean of all {count}", partial(_aligned, linear, o)
+        )
+        for o in linear
+    )
+
+
+ALIGNED = _pulled_together(LINEAR, "four")
 """The linear objectives pulled towards their mean, which stays the same."""
+
+ALIGNED_LANES = _pulled_together(LANES, "three")
+
+SHAPES = {"linear": LINEAR, "convex_bonus": CONVEX_BONUS, "aligned": ALIGNED}
+LANE_SHAPES = {"linear": LANES, "aligned": ALIGNED_LANES}
+"""The objectives by reward shape."""
 
 
 class MazeOutcome(NamedTuple):
@@ -81,14 +104,17 @@ class MazeOutcome(NamedTuple):
     lava_total: int
     bonus: bool
     """Whether the bonus tile was stepped on."""
+    fewest_steps: int
+    """Steps of a shortest route; the step budget if none fits into it."""
 
 
-def fact_grid(board: Board, budget: int) -> FactGrid:
+def fact_grid(task: MazeTask) -> FactGrid:
     """Return the outcomes at the exit, from worse to better: fewer steps, more items and the bonus, less lava."""
-    steps, lava = range(min(budget, MAX_SIZE**2), 0, -1), range(board.lava_count, -1, -1)
+    board, budget, fewest = task.board, task.budget, task.fewest_steps
+    steps, lava = range(max(fewest, min(budget, MAX_SIZE**2)), fewest - 1, -1), range(board.lava_count, -1, -1)
     items = [axis for count in (board.gold_count, board.diamond_count) for axis in (range(count + 1), (count,))]
     bonus = (False, True) if board.bonus else (False,)
-    axes = ((True,), steps, (budget,), *items, lava, (board.lava_count,), bonus)
+    axes = ((True,), steps, (budget,), *items, lava, (board.lava_count,), bonus, (fewest,))
     return FactGrid(MazeOutcome, tuple(map(tuple, axes)))
 
 
@@ -117,6 +143,7 @@ def walk(task: MazeTask, route: str) -> MazeOutcome:
         (visited & board.lava).bit_count(),
         board.lava_count,
         visited & board.bonus != 0,
+        task.fewest_steps,
     )
 
 

@@ -82,8 +82,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     ``objectives``, ``active_objectives`` and ``outcome``, the facts about the route so far.
 
     Args:
-        preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"`` or ``"embedded"``.
-        reward_shape: ``"linear"``, ``"convex_bonus"`` or ``"aligned"``.
+        preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"``, ``"embedded"`` or ``"embedded-easy"``.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with three lanes) or ``"aligned"``.
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.

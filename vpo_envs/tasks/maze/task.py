@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import field_validator, model_validator
 
-from vpo_envs.core import Task
+from vpo_envs.core import Split, Task
 
 OPEN, START, EXIT, GOLD, DIAMOND, LAVA, WALL, BONUS = SYMBOLS = ".SEGDL#B"
 MARKED = GOLD + DIAMOND + LAVA + BONUS
@@ -64,6 +64,13 @@ class MazeTask(Task):
     def board(self) -> Board:
         """The grid compiled for simulation and search."""
         return compile_board(self.rows)
+
+    @cached_property
+    def fewest_steps(self) -> int:
+        """Steps of a shortest route to the exit; the budget if none fits into it."""
+        board = self.board
+        fewest = distance(board.start, board.exit, board.passable, board.width)
+        return self.budget if fewest is None else min(fewest, self.budget)
 
 
 class Board(NamedTuple):
@@ -121,6 +128,16 @@ def compile_board(rows: tuple[str, ...]) -> Board:
     gold, diamond, lava, bonus = [sets[symbol] for symbol in MARKED]
     counts = gold.bit_count(), diamond.bit_count(), lava.bit_count()
     return Board(width, start, goal, passable, gold, diamond, lava, bonus, *counts, marks, after)
+
+
+def split_of_layout(passable: int) -> Split:
+    """Return the split of a layout of open cells: half go to train, a quarter each to validation and test.
+
+    It is a function of the layout, so no two splits share a maze whatever the seeds.
+    """
+    mixed = (passable * 0x9E3779B97F4A7C15F39CC0605CEDC835) >> 7
+    bits = (mixed ^ (mixed >> 64)) % 1_000_003 & 3
+    return ("train", "train", "validation", "test")[bits]
 
 
 def cells_of(cell_set: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vpo_envs.core import Unparsable
 from vpo_envs.tasks.maze.scoring import cells_along
-from vpo_envs.tasks.maze.task import MAX_SIZE, MOVES, MazeTask
+from vpo_envs.tasks.maze.task import MAX_SIZE, MOVES, WALL, MazeTask
 from vpo_envs.text import answer_tags, several_answers
 
 COLUMNS = "abcdefghijklmnopqrstuvwxyzABCDEF"
@@ -54,9 +54,18 @@ def write_compact_route(task: MazeTask, route: str) -> str:
     return " ".join(f"{move}{COLUMNS[column]}{row + 1}" for move, (row, column) in zip(route, places, strict=False))
 
 
-def full_prompt(task: MazeTask, num_answers: int) -> str:
-    """Return instructions, rules and map for a model that follows instructions."""
+def full_prompt(task: MazeTask, num_answers: int, has_lanes: bool = False) -> str:
+    """Return instructions, rules and map for a model that follows instructions; with lanes there is no lava."""
     board = task.board
+    items = (
+        f"the share of gold collected ({board.gold_count} in all), the share of diamonds collected "
+        f"({board.diamond_count} in all)"
+    )
+    if has_lanes:
+        goals = f"three goals: {items}, and haste, which is 1 on a shortest route and falls to 0 at {task.budget} steps"
+    else:
+        goals = f"four goals: reaching E, {items}, and avoiding lava"
+    lava = "" if has_lanes else " Stepping on L is allowed but costs points."
     if num_answers == 1:
         wanted = "Give one route, its moves separated by commas, between these tags:"
     else:
@@ -68,18 +77,17 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
         [
             f"You are given a maze of {task.size} rows and {task.size} columns. Find routes from S to E.",
             "",
-            f"Legend: S start, E exit, # wall, . open, G gold, D diamond, L lava{', B bonus' * (board.bonus != 0)}.",
+            "Legend: S start, E exit, # wall, . open, G gold, D diamond"
+            f"{', L lava' * (not has_lanes)}{', B bonus' * (board.bonus != 0)}.",
             "",
             *task.rows,
             "",
             "Rules:",
             "- A move is UP, DOWN, LEFT or RIGHT. Walls and edges block a move: you stay, and the step counts.",
             f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
-            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed but "
-            "costs points.",
+            f"- You collect gold and diamonds by stepping on them; each counts once.{lava}",
             "",
-            f"A route is scored on four goals: reaching E, the share of gold collected ({board.gold_count} in all), "
-            f"the share of diamonds collected ({board.diamond_count} in all), and avoiding lava.",
+            f"A route is scored on {goals}.",
             "",
             wanted,
             *[f"{opening}UP, RIGHT{closing}" for opening, closing in answer_tags(num_answers)],
@@ -87,13 +95,17 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
     )
 
 
-def compact_prompt(task: MazeTask, num_answers: int) -> str:
-    """Return a short prompt for the bundled tiny model: one word per cell, such as ``c2#``.
+def compact_prompt(task: MazeTask, num_answers: int, has_lanes: bool = False) -> str:
+    """Return a short prompt for the bundled tiny model: one word per cell, such as ``c2#``; with lanes without walls.
 
     A word is a column letter, a row number and a symbol; naming the place spares a tiny model from counting.
     """
     rows = [
-        " ".join(f"{COLUMNS[column]}{number}{symbol}" for column, symbol in enumerate(row))
+        " ".join(
+            f"{COLUMNS[column]}{number}{symbol}"
+            for column, symbol in enumerate(row)
+            if not (has_lanes and symbol == WALL)
+        )
         for number, row in enumerate(task.rows, start=1)
     ]
     return "\n".join([f"budget {task.budget} answers {num_answers}", *rows])

@@ -1,0 +1,148 @@
+"""Mazes with three lanes: gold along one, diamonds along another, and a direct one between them.
+
+The direct lane leads straight from the start, in the middle of one edge, to the exit opposite. On either side an outer
+lane leaves it, runs further out and comes back. One of its ends runs beside the direct lane, where a route picks up a
+part of the items for two more steps; the other items lie at the far side. The step budget is the length of an outer
+lane, so a route can have all the gold, all the diamonds or the fewest steps, or a part of all three.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from vpo_envs.core import Frozen, Split
+from vpo_envs.generation import Range
+from vpo_envs.pareto import worths
+from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
+from vpo_envs.tasks.maze.scoring import LANES, MazeOutcome
+from vpo_envs.tasks.maze.task import (
+    DIAMOND,
+    EXIT,
+    GOLD,
+    MAX_SIZE,
+    OPEN,
+    START,
+    WALL,
+    MazeTask,
+    geometry,
+    split_of_layout,
+)
+
+Place = tuple[int, int]
+"""Height above the direct lane (negative below it), and column from the start."""
+
+
+class LanesConfig(Frozen):
+    """How mazes with three lanes are drawn. Pairs are inclusive ranges, drawn uniformly for gold and diamonds."""
+
+    size: int = Field(7, ge=5, le=MAX_SIZE, description="rows and columns of the grid, an odd number")
+    reach: int = Field(3, ge=2, description="rows between the direct lane and the far side of an outer lane")
+    near: Range = Field((2, 2), description="items of each kind beside the direct lane: more are better compromises")
+    far: Range = Field((2, 3), description="items of each kind on the far side: more are worse compromises")
+    opened: Range = Field((0, 5), description="further walls opened: dead ends and shortcuts")
+    slack: int = Field(0, ge=0, description="steps of the budget beyond the length of an outer lane")
+    min_set_worth: float = Field(
+        1.3, ge=1.0, description="certify by the exact front that three routes are worth this many times the best one"
+    )
+    min_vector_worth: float = Field(
+        1.15,
+        ge=1.0,
+        description="certify that three routes are worth this many times the best three with nearly the best mean",
+    )
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.size % 2 == 0:
+            raise ValueError(f"size must be odd, since the direct lane lies in the middle, got {self.size}")
+        if self.reach > self.size // 2:
+            raise ValueError(f"reach must be at most {self.size // 2} on a grid of size {self.size}, got {self.reach}")
+        if 2 * (self.near[1] + self.far[1]) > MAX_ITEMS:
+            raise ValueError(
+                f"near and far must allow at most {MAX_ITEMS // 2} items together, for the exact front's sake, got "
+                f"{self.near[1]} and {self.far[1]}"
+            )
+        return self
+
+
+def try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeTask | None:
+    """Draw a maze; ``None`` if it is not of this split, not certified or has too little room for its items."""
+    size, reach = config.size, config.reach
+    lanes = [sorted(source.choices(range(size), k=2 * reach)) for _ in range(2)]
+    counts = [(source.randint(*config.near), source.randint(*config.far)) for _ in lanes]
+    # The lower lane is mirrored below. A route that takes the near items of both never has to turn back.
+    if lanes[0][1] + lanes[1][1] >= size or any(
+        turns[1] - turns[0] < near - 1 or turns[reach] - turns[reach - 1] < far - 1
+        for turns, (near, far) in zip(lanes, counts, strict=True)
+    ):
+        return None
+
+    symbols: dict[Place, str] = {(0, column): OPEN for column in range(size)}
+    kinds = source.sample([GOLD, DIAMOND], 2)
+    for upper, turns, kind, (near, far) in zip((True, False), lanes, kinds, counts, strict=True):
+        side = [(1, column) for column in range(turns[0], turns[1] + 1)]
+        top = [(reach, column) for column in range(turns[reach - 1], turns[reach] + 1)]
+        drawn = dict.fromkeys(_lane(turns, size), OPEN) | dict.fromkeys(
+            source.sample(side, near) + source.sample(top, far), kind
+        )
+        symbols |= {place if upper else (-place[0], size - 1 - place[1]): symbol for place, symbol in drawn.items()}
+    symbols |= {(0, 0): START, (0, size - 1): EXIT}
+
+    turned, mirrored, swapped = (source.random() < 0.5 for _ in range(3))
+    grid = [WALL] * (size * size)
+    for (height, column), symbol in symbols.items():
+        row = size // 2 + (height if turned else -height)
+        column = size - 1 - column if mirrored else column
+        grid[column * size + row if swapped else row * size + column] = symbol
+    _open_walls(source, grid, size, source.randint(*config.opened))
+    rows = tuple(["".join(grid[i : i + size]) for i in range(0, size * size, size)])
+    task = MazeTask(rows=rows, budget=size - 1 + 2 * reach + config.slack)
+    return task if split_of_layout(task.board.passable) == split and _certified(task, config) else None
+
+
+@lru_cache(maxsize=64)
+def solved_lanes(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
+    """Return the outcomes of :func:`outcome_front`, kept for the demonstrations of a maze that was just certified."""
+    return outcome_front(task)
+
+
+def lane_vectors(outcomes: Sequence[tuple[MazeOutcome, str]]) -> NDArray[np.float64]:
+    """Return the reward vectors of outcomes under the linear objectives of the lanes, shape (n, 3)."""
+    return np.array([[objective.score(outcome) for objective in LANES] for outcome, _ in outcomes])
+
+
+def _lane(turns: list[int], size: int) -> Iterator[Place]:
+    """Walk along an outer lane: one row up at each column in the first half of ``turns``, one down in the second."""
+    height = 0
+    for column in range(size):
+        yield height, column
+        for number, turn in enumerate(turns):
+            if turn == column:
+                height += 1 if number < len(turns) // 2 else -1
+                yield height, column
+
+
+def _open_walls(source: random.Random, grid: list[str], size: int, count: int) -> None:
+    """Open ``count`` random walls beside open cells."""
+    cells, neighbours = geometry(size)
+    index = {cell: i for i, cell in enumerate(cells)}
+    walls = [
+        i
+        for i, cell in enumerate(cells)
+        if grid[i] == WALL and any(grid[index[beside]] != WALL for beside in neighbours[cell])
+    ]
+    for i in source.sample(walls, min(count, len(walls))):
+        grid[i] = OPEN
+
+
+def _certified(task: MazeTask, config: LanesConfig) -> bool:
+    if config.min_set_worth == config.min_vector_worth == 1.0:
+        return True
+    of_set, of_vector = worths(lane_vectors(solved_lanes(task)))
+    return of_set >= config.min_set_worth and of_vector >= config.min_vector_worth
