@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as runs:
         config = make_config(
             {
-                "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+                "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
                 "steps": chosen.steps,
                 "prompts_per_step": chosen.prompts_per_step,
                 "rollouts_per_prompt": chosen.rollouts_per_prompt,

@@ -53,7 +53,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
 
-    env = make_text_env("vpo/Maze-v0", preset="embedded", prompt_style="compact", num_answers=3)
+    env = make_text_env("vpo/Maze-v0", preset="embedded-easy", prompt_style="compact", num_answers=3)
     bodies = [
         json.dumps({"prompt": env.prompt(env.task(i), 3), "max_tokens": chosen.max_tokens, "seed": i})
         for i in range(chosen.requests)

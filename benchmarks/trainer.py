@@ -41,7 +41,7 @@ WARMUP = 2
 
 def config_of(chosen: argparse.Namespace, folder: str) -> TrainConfig:
     settings = {
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "model": chosen.model,
         "steps": 10_000,
         "prompts_per_step": chosen.prompts,

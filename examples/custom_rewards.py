@@ -37,7 +37,7 @@ PRESETS = {"few-steps": {**MAZE["embedded"], "env": "custom/FrugalMaze-v0", "ste
 
 def show() -> None:
     """Show the front of one maze, and the reward of a response with two of its routes."""
-    env: Any = gym.make("custom/FrugalMaze-v0", preset="embedded", num_answers=2)
+    env: Any = gym.make("custom/FrugalMaze-v0", preset="embedded-easy", num_answers=2)
     _, info = env.reset(seed=7)
     task = env.unwrapped.task_type.model_validate(info["task"])
     front = env.unwrapped.front(task)

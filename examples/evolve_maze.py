@@ -21,7 +21,7 @@ from vpo_agent.runs.targets import load_policy, target_name
 from vpo_agent.search import SearchJob, SearchResult, plot_solved, run_search
 from vpo_agent.search.runner import SearchTarget, summary
 
-MAZE = {"preset": "embedded", "prompt_style": "compact"}
+MAZE = {"preset": "embedded-easy", "prompt_style": "compact"}
 METHODS = ("best-of-n", "evolve")
 
 

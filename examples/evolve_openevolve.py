@@ -3,7 +3,7 @@
     pip install 'vpo-gym[serve]' openevolve
     vpo serve tiny-maze --port 8000
     python examples/evolve_openevolve.py --num-answers 3 \\
-        --env-kwargs '{"preset": "embedded", "prompt_style": "compact"}'
+        --env-kwargs '{"preset": "embedded-easy", "prompt_style": "compact"}'
 
 By default a child is a random prefix of its parent that the policy finishes, so the model need not follow instructions.
 A model that does can answer OpenEvolve's own prompt. Programs are scored in the sandbox:

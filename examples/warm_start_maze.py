@@ -59,7 +59,7 @@ def main() -> None:
     chosen = parser.parse_args()
 
     # A data stream of its own: reinforcement learning starts from mazes that the model has not seen.
-    env = ShortRoutes(preset="embedded", prompt_style="compact", data_seed=1_000_000 + chosen.seed)
+    env = ShortRoutes(preset="embedded-easy", prompt_style="compact", data_seed=1_000_000 + chosen.seed)
     tokenizer = word_tokenizer(vocabulary())
     policy = LMPolicy(small_model(tokenizer, seed=chosen.seed), tokenizer)
     start = time.perf_counter()

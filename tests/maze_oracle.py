@@ -104,6 +104,14 @@ def linear_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
     )
 
 
+def lanes_vector(rows: tuple[str, ...], facts: Facts, budget: int) -> Vector:
+    """The objectives of a maze with three lanes."""
+    (start,), (goal,) = cells_with(rows, "S"), cells_with(rows, "E")
+    shortest = distances(rows, start).get(goal, budget)
+    haste = (budget - facts.steps) / (budget - shortest) if shortest < budget else 1.0
+    return (*linear_vector(rows, facts)[1:3], haste)
+
+
 def aligned_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
     """Nine tenths the mean of the linear four, one tenth each itself."""
     linear = linear_vector(rows, facts)

@@ -37,7 +37,7 @@ def random_pool(seed: int = 0, *, rollouts: int = R, answers: int = M, fronts: b
     )
 
 
-MAZE = {"preset": "embedded", "prompt_style": "compact"}
+MAZE = {"preset": "embedded-easy", "prompt_style": "compact"}
 
 
 def maze_pool(seed: int = 0, *, prompts: int = 5, rollouts: int = 4, answers: int = 3, **source: Any) -> Pool:

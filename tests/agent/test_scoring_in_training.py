@@ -34,7 +34,7 @@ def signatures(tmp_path: Path) -> Iterator[Path]:
 def config_of(runs: Path, **changes: Any) -> TrainConfig:
     settings = {
         "env": SIGNING_ID,
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "steps": 3,
         "prompts_per_step": 3,
         "rollouts_per_prompt": 4,

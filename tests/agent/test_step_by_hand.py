@@ -54,7 +54,7 @@ for own in (BrittleMaze, TiltedMaze):
 
 def config(folder: Path, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "prompts_per_step": P,
         "rollouts_per_prompt": G,
         "max_new_tokens": 60,
@@ -249,7 +249,7 @@ def test_the_table_is_made_from_held_out_mazes_at_its_own_temperature(split: str
     trainer = Trainer(
         config(tmp_path, eval_split=split, eval_temperature=0.3, eval_prompts=3, eval_answers=6, num_answers=3)
     )
-    env = MazeEnv(preset="embedded", prompt_style="compact", num_answers=3, split=split)  # type: ignore[arg-type]
+    env = MazeEnv(preset="embedded-easy", prompt_style="compact", num_answers=3, split=split)  # type: ignore[arg-type]
     tasks = [env.task(index) for index in range(3)]
     expected = collect(env, trainer.policy, tasks, rollouts=2, max_new_tokens=60, temperature=0.3, seed=[0, 1])
     pool = trainer.evaluate("before")

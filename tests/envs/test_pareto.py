@@ -19,6 +19,7 @@ from vpo_envs.pareto import (
     non_dominated,
     set_utility,
     spread_weights,
+    worths,
 )
 
 POINTS = st.tuples(st.integers(0, 12), st.integers(1, 4)).flatmap(
@@ -91,3 +92,40 @@ def test_a_component_that_falls_is_found(levels: int) -> None:
     assert falling_component(lambda facts: [*facts, facts.sum(), facts.min()], grid) is None
     assert falling_component(lambda facts: [facts[0], facts[2] - facts[1]], grid) == 1
     assert falling_component(lambda facts: [0.0, 0.0, 1.0 - (facts == levels - 1).all()], grid) == 2
+
+
+SPECIALISTS = np.eye(3)
+BEST_OF_WEIGHTS = 11 / 18
+"""The mean of the largest of three weights that are uniform on the simplex: (1 + 1/2 + 1/3) / 3."""
+
+
+@pytest.mark.parametrize("compromise", [0.4, 0.45, 0.5])
+def test_specialists_that_lose_to_a_compromise_need_a_set_and_a_vector(compromise: float) -> None:
+    expected = BEST_OF_WEIGHTS / compromise
+    assert worths(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=0.01)
+
+
+def test_specialists_alone_need_a_set_but_no_vector() -> None:
+    assert worths(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=0.01)
+    # Under a scalar that prefers one of them they do.
+    _, of_vector = worths(SPECIALISTS, np.array([0.5, 0.25, 0.25]))
+    assert of_vector == pytest.approx(3 * BEST_OF_WEIGHTS, rel=0.01)
+
+
+@pytest.mark.parametrize("points", [np.zeros((2, 3)), np.ones((1, 3)), np.vstack([SPECIALISTS, np.ones(3)])])
+def test_one_answer_for_all_needs_neither(points: np.ndarray) -> None:
+    assert worths(points) == (1.0, 1.0)
+
+
+@given(POINTS.filter(lambda points: points.any()))
+def test_worths_are_ratios_of_the_best_sets(points: np.ndarray) -> None:
+    weights = spread_weights(points.shape[1])
+    scalars = points.mean(axis=1)
+
+    def best(some: np.ndarray, size: int) -> float:
+        return max(set_utility(np.array(chosen), weights) for chosen in combinations(some, min(size, len(some))))
+
+    three = best(points, 3)
+    of_set, of_vector = worths(points)
+    assert of_set == pytest.approx(three / best(points, 1))
+    assert of_vector == pytest.approx(three / best(points[scalars >= scalars.max() - 0.02], 3))

@@ -33,7 +33,7 @@ _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 MAZE: Presets = {
     "embedded": {
         "env": "vpo/Maze-v0",
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "model": "tiny-maze",
         "steps": 300,
         "prompts_per_step": 16,

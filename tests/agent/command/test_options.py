@@ -17,7 +17,7 @@ from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "small": {"steps": 5, "env_kwargs": {"preset": "embedded"}},
+    "small": {"steps": 5, "env_kwargs": {"preset": "embedded-easy"}},
     "large": {"steps": 500, "rollouts_per_prompt": 16},
 }
 
@@ -175,14 +175,14 @@ def test_the_minibatch_follows_the_batch_unless_it_is_set() -> None:
 
 
 def test_the_default_preset_is_left_out_for_another_environment() -> None:
-    presets = {"maze": {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded"}, "steps": 5}}
+    presets = {"maze": {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded-easy"}, "steps": 5}}
 
     def job(*argv: str) -> TrainConfig:
         return parse_job(list(argv), description="", presets=presets).config
 
     assert job("--env", "vpo/Maze-v0").steps == 5
     assert job("--env", "vpo/Tools-v0") == make_config({"env": "vpo/Tools-v0"})
-    assert job("--env", "own/Maze-v0", "--preset", "maze").env_kwargs == {"preset": "embedded"}
+    assert job("--env", "own/Maze-v0", "--preset", "maze").env_kwargs == {"preset": "embedded-easy"}
 
 
 def test_the_bare_command_trains_what_make_maze_trains() -> None:

@@ -12,7 +12,7 @@ from vpo_envs import MazeEnv, Status
 
 @pytest.fixture(scope="module")
 def env() -> MazeEnv:
-    return MazeEnv(preset="embedded", prompt_style="compact", num_answers=2)
+    return MazeEnv(preset="embedded-easy", prompt_style="compact", num_answers=2)
 
 
 def test_the_tokenizer_of_a_small_policy_reads_unseen_prompts_and_writes_answers_back(env: MazeEnv) -> None:

@@ -13,7 +13,13 @@ from pools import D, M, N, R, random_pool
 from vpo_agent.pareto.pool import Pool
 
 TEXTS = ("<answer>Zürich 東京</answer>", "", "half a pair \ud83d", 'line\nbreak \x00 "quotes"')
-SOURCE = {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded"}, "seed": 3, "method": "vpo", "temperature": 0.7}
+SOURCE = {
+    "env": "vpo/Maze-v0",
+    "env_kwargs": {"preset": "embedded-easy"},
+    "seed": 3,
+    "method": "vpo",
+    "temperature": 0.7,
+}
 
 
 def full_pool() -> Pool:

@@ -21,7 +21,7 @@ name = "tiny"
 seeds = [0, 1]
 baseline = "vpo"
 [settings]
-env_kwargs = { preset = "embedded", prompt_style = "compact" }
+env_kwargs = { preset = "embedded-easy", prompt_style = "compact" }
 steps = 1
 prompts_per_step = 2
 rollouts_per_prompt = 2

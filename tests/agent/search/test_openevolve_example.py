@@ -115,7 +115,7 @@ def test_a_child_keeps_a_prefix_of_its_parent(tmp_path: Path) -> None:
     def answer(request: dict[str, Any]) -> str:
         return " L R" if len(request["messages"]) == 2 else "<answer_1>D D</answer_1><answer_2>U</answer_2>"
 
-    options = ("--num-answers", "2", "--env-kwargs", '{"preset": "embedded"}')
+    options = ("--num-answers", "2", "--env-kwargs", '{"preset": "embedded-easy"}')
     with model_of(answer) as (address, requests):
         evolve(address, tmp_path / "out", *options)
     assert (tmp_path / "out" / "initial.txt").read_text() in ("D D", "U")
@@ -133,7 +133,7 @@ def test_the_tiny_models_routes_are_evolved_through_vpo_serve(tmp_path: Path) ->
     from vpo_agent.runs.targets import load_policy
     from vpo_agent.serve import serve_in_background
 
-    maze = {"preset": "embedded", "prompt_style": "compact"}
+    maze = {"preset": "embedded-easy", "prompt_style": "compact"}
     with serve_in_background(load_policy("tiny-maze", device="cpu")) as server:
         done = evolve(server.base_url, tmp_path / "out", "--num-answers", "3", "--env-kwargs", json.dumps(maze))
     score, best = done.stdout.split("best scalar reward ")[1].split(", optimum", 1)

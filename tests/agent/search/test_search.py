@@ -36,7 +36,7 @@ from vpo_agent.search.variation import Answer, before, random_prefix, read_answe
 from vpo_envs import Objective, Status
 from vpo_envs.text import answer_tags, format_answers
 
-MAZE = {"preset": "embedded", "prompt_style": "compact", "split": "test"}
+MAZE = {"preset": "embedded-easy", "prompt_style": "compact", "split": "test"}
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from vpo_envs import (
 )
 
 SUITE: list[tuple[str, dict[str, Any]]] = [
-    ("vpo/Maze-v0", {"preset": "embedded", "prompt_style": "compact"}),
+    ("vpo/Maze-v0", {"preset": "embedded-easy", "prompt_style": "compact"}),
     ("vpo/Maze-v0", {"preset": "paper", "reward_shape": "convex_bonus", "num_answers": 3}),
     ("vpo/Tools-v0", {"num_answers": 2, "answers_as_steps": True}),
     ("vpo/Tools-v0", {"mode": "conflict", "num_answers": 2}),
@@ -253,7 +253,7 @@ def test_a_broken_contract_is_named(env_type: type[WordEnv], message: str) -> No
 @pytest.mark.parametrize(
     ("env_type", "arguments"),
     [
-        (MazeEnv, {"preset": "embedded"}),
+        (MazeEnv, {"preset": "embedded-easy"}),
         (MazeEnv, {"preset": "conflict"}),
         (EUREQAEnv, {"mode": "conflict"}),
         (MuSiQueEnv, {"mode": "conflict"}),
@@ -274,7 +274,7 @@ def test_a_front_that_was_cut_is_found(env_type: Any, arguments: dict[str, Any],
 @pytest.mark.parametrize(
     ("env_type", "arguments"),
     [
-        (MazeEnv, {"preset": "embedded"}),
+        (MazeEnv, {"preset": "embedded-easy"}),
         (EUREQAEnv, {"mode": "conflict"}),
         (MuSiQueEnv, {"mode": "conflict"}),
         (ToolsEnv, {"mode": "conflict"}),

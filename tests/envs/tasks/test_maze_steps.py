@@ -76,7 +76,7 @@ def test_the_return_is_the_vector_of_the_same_route(shape: Any, index: int, seed
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(["paper", "embedded"]), st.integers(0, 20), ROUTES)
+@given(st.sampled_from(["paper", "embedded-easy"]), st.integers(0, 20), ROUTES)
 def test_an_observation_shows_the_maze_as_it_now_is(preset: str, index: int, route: str) -> None:
     env = MazeStepsEnv(preset=preset)
     observation, _ = env.reset(options={"index": index})
@@ -91,7 +91,7 @@ def test_an_observation_shows_the_maze_as_it_now_is(preset: str, index: int, rou
 
 
 def test_the_mazes_are_those_of_the_whole_routes() -> None:
-    arguments: dict[str, Any] = {"preset": "embedded", "split": "test", "data_seed": 2, "difficulty": {"size": 8}}
+    arguments: dict[str, Any] = {"preset": "embedded-easy", "split": "test", "data_seed": 2, "difficulty": {"size": 8}}
     _, whole = MazeEnv(**arguments).reset(seed=5)
     observation, info = MazeStepsEnv(**arguments).reset(seed=5)
     assert info == {**whole, "active_objectives": info["active_objectives"]}
@@ -121,7 +121,7 @@ def test_an_episode_ends_with_the_budget_as_terminated_not_truncated() -> None:
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.5])
 def test_the_front_is_that_of_an_exhaustive_search_in_discounted_returns(gamma: float) -> None:
-    env = MazeStepsEnv(preset="embedded")
+    env = MazeStepsEnv(preset="embedded-easy")
     for index in range(4):
         env.reset(options={"index": index})
         task = env.maze.task(index)
@@ -133,7 +133,7 @@ def test_the_front_is_that_of_an_exhaustive_search_in_discounted_returns(gamma: 
 
 
 def test_the_discounted_front_is_what_episodes_return() -> None:
-    env = MazeStepsEnv(preset="embedded")
+    env = MazeStepsEnv(preset="embedded-easy")
     env.reset(options={"index": 0})
     task = env.maze.task(0)
     front = [vector.tolist() for vector in env.pareto_front(0.9)]
@@ -153,7 +153,7 @@ def test_a_subclass_takes_the_objectives_of_another_maze() -> None:
     class FrugalSteps(MazeStepsEnv):
         maze_type = Frugal
 
-    env = FrugalSteps(preset="embedded")
+    env = FrugalSteps(preset="embedded-easy")
     env.reset(seed=0)
     assert env.reward_dim == 5
     assert take(env, "U")[0][1] in env.reward_space
@@ -167,7 +167,7 @@ def test_its_front_is_unknown_where_an_objective_falls() -> None:
     class TiredSteps(MazeStepsEnv):
         maze_type = Tired
 
-    env = TiredSteps(preset="embedded")
+    env = TiredSteps(preset="embedded-easy")
     env.reset(seed=0)
     with pytest.raises(UnknownFront, match="objective 'length' of Tired falls"):
         env.pareto_front()
@@ -175,7 +175,7 @@ def test_its_front_is_unknown_where_an_objective_falls() -> None:
 
 def test_a_maze_of_another_size_is_refused() -> None:
     env = MazeStepsEnv()
-    task = MazeEnv(preset="embedded", difficulty={"size": 7}).task(0)
+    task = MazeEnv(preset="embedded-easy", difficulty={"size": 7}).task(0)
     with pytest.raises(ValueError, match=r"of size 9, got one of size 7: make it with difficulty=\{'size': 7\}"):
         env.reset(options={"task": task})
 

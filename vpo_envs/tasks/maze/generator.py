@@ -93,10 +93,7 @@ def draw_maze(rng: np.random.Generator, config: MazeConfig | LanesConfig, split:
     # Python's generator draws single numbers ten times faster than NumPy's.
     source = random.Random(int.from_bytes(rng.bytes(16)))
     for _ in range(MAX_TRIES):
-        if isinstance(config, LanesConfig):
-            task = try_lanes(source, config, split)
-        else:
-            task = _try_maze(source, config, split)
+        task = try_lanes(source, config, split) if isinstance(config, LanesConfig) else _try_maze(source, config, split)
         if task is not None:
             return task
     raise ValueError(

@@ -1,0 +1,269 @@
+"""Mazes with three lanes: their geometry, what a set and the vector are worth on them, and their demonstrations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from maze_oracle import Cell, brute_front, cells_with, distances, lanes_vector, walk_plainly
+
+from vpo_envs import MazeEnv, MazeTask, Split, Status
+from vpo_envs.core import SPLITS
+from vpo_envs.tasks.maze import PRESETS, LanesConfig
+from vpo_envs.tasks.maze.task import split_of_layout
+from vpo_envs.text import answer_tags, format_answers
+
+UNCERTIFIED = {"min_set_worth": 1.0, "min_vector_worth": 1.0}
+
+
+@lru_cache
+def lanes(count: int, split: Split = "train") -> list[MazeTask]:
+    env = MazeEnv(preset="embedded", split=split)
+    return [env.task(index) for index in range(count)]
+
+
+def ends(task: MazeTask) -> tuple[Cell, Cell]:
+    (start,), (goal,) = cells_with(task.rows, "S"), cells_with(task.rows, "E")
+    return start, goal
+
+
+def by_hand(front: np.ndarray) -> tuple[float, float]:
+    """What a set and the vector are worth, from 20,000 random weights."""
+    exponentials = np.random.default_rng(0).exponential(size=(20_000, 3))
+    utilities = (exponentials / exponentials.sum(axis=1, keepdims=True)) @ front.T
+
+    def best(size: int, some: np.ndarray) -> float:
+        sets = combinations(some.tolist(), min(size, len(some)))
+        return float(max(utilities[:, list(chosen)].max(axis=1).mean() for chosen in sets))
+
+    means = front.mean(axis=1)
+    everything, alike = np.arange(len(front)), np.flatnonzero(means >= means.max() - 0.02)
+    return best(3, everything) / best(1, everything), best(3, everything) / best(3, alike)
+
+
+# --- geometry ---
+
+
+def test_start_and_exit_stand_in_the_middle_of_opposite_edges() -> None:
+    directions = Counter(ends(task) for task in lanes(200))
+    assert set(directions) == {((3, 0), (3, 6)), ((3, 6), (3, 0)), ((0, 3), (6, 3)), ((6, 3), (0, 3))}
+    assert min(directions.values()) > 25
+
+
+def test_gold_and_diamonds_lie_on_opposite_sides_of_the_direct_lane() -> None:
+    seen = set()
+    for task in lanes(200):
+        start, goal = ends(task)
+        across = 0 if start[0] == goal[0] else 1
+        sides = {symbol: {np.sign(cell[across] - 3) for cell in cells_with(task.rows, symbol)} for symbol in "GD"}
+        assert len(sides["G"]) == len(sides["D"]) == 1
+        assert sides["G"] != sides["D"]
+        seen.add((start, *sides["G"]))
+        assert 4 <= len(cells_with(task.rows, "G")) <= 5
+        assert 4 <= len(cells_with(task.rows, "D")) <= 5
+        assert not cells_with(task.rows, "LB")
+    assert len(seen) == 8
+
+
+def test_the_direct_lane_takes_six_steps_and_an_outer_lane_the_whole_budget() -> None:
+    for task in lanes(200):
+        start, goal = ends(task)
+        assert distances(task.rows, start)[goal] == task.fewest_steps == 6
+        assert task.budget == 12
+
+
+def test_mazes_vary() -> None:
+    assert len({task.board.passable for task in lanes(300)}) == 300
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_splits_differ_in_their_layouts(split: Split) -> None:
+    assert {split_of_layout(task.board.passable) for task in lanes(60, split)} == {split}
+
+
+@pytest.mark.parametrize(
+    ("split", "data_seed", "index", "content_hash"),
+    [
+        ("train", 0, 0, "5534c26f20a06acb85e47bc3eba3c8d1"),
+        ("validation", 0, 7, "2375538b7122791594079a1164a759ab"),
+        ("test", 3, 5, "72fa23c888c57a93da063aec5f03100f"),
+    ],
+)
+def test_an_instance_is_a_function_of_split_seed_and_index(
+    split: Split, data_seed: int, index: int, content_hash: str
+) -> None:
+    env = MazeEnv(preset="embedded", split=split, data_seed=data_seed)
+    env.task(index + 1)
+    assert env.task(index).content_hash() == content_hash
+
+
+# --- what it is worth ---
+
+
+def test_each_maze_needs_a_set_and_a_vector() -> None:
+    for task in lanes(12, "validation"):
+        front = brute_front(task.rows, task.budget, lambda rows, facts: lanes_vector(rows, facts, 12))
+        of_set, of_vector = by_hand(np.array(sorted(front)))
+        # The tolerance is for the 20,000 random weights here and the 512 fixed ones of the generator.
+        assert of_set >= 1.29
+        assert of_vector >= 1.14
+
+
+def test_a_specialist_has_all_of_one_goal_and_a_compromise_beats_it_under_the_mean() -> None:
+    env = MazeEnv(preset="embedded")
+    for task in lanes(30):
+        front = np.array([point.vector for point in env.front(task)])
+        for specialist in np.eye(3):
+            assert (front == specialist).all(axis=1).any()
+        assert 1 / 3 + 0.02 < front.mean(axis=1).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "least", "most"), [(1, 3, 1.0, 1.01), (2, 1, 1.1, 1.2), (2, 2, 1.3, 1.45), (2, 3, 1.5, 1.7)]
+)
+def test_the_number_of_items_near_and_far_sets_the_worth_of_the_vector(
+    near: int, far: int, least: float, most: float
+) -> None:
+    knobs = {"near": (near, near), "far": (far, far), **UNCERTIFIED}
+    env = MazeEnv(preset="embedded", difficulty=knobs)
+    fronts = [np.array([point.vector for point in env.front(env.task(index))]) for index in range(8)]
+    assert least <= np.mean([by_hand(front)[1] for front in fronts]) <= most
+
+
+@pytest.mark.parametrize(
+    "harder",
+    [{"size": 9, "opened": (4, 12)}, {"size": 9, "reach": 4, "far": (3, 4)}, {"size": 11, "reach": 4, "far": (3, 4)}],
+)
+def test_harder_mazes_are_certified_too(harder: dict[str, Any]) -> None:
+    env = MazeEnv(preset="embedded", difficulty=harder)
+    for index in range(3):
+        task = env.task(index)
+        of_set, of_vector = by_hand(np.array([point.vector for point in env.front(task)]))
+        assert of_set >= 1.29
+        assert of_vector >= 1.14
+
+
+def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
+    impossible = {"size": 5, "reach": 2, "near": (5, 5), "far": (1, 1)}
+    with pytest.raises(ValueError, match="no maze found in 10000 tries"):
+        MazeEnv(preset="embedded", difficulty={**impossible, "min_vector_worth": 1.9}).task(0)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"size": 8}, "size must be odd, since the direct lane lies in the middle, got 8"),
+        ({"reach": 4}, "reach must be at most 3 on a grid of size 7, got 4"),
+        ({"near": (2, 4), "far": (1, 3)}, "near and far must allow at most 6 items together"),
+        ({"zone_radius": 2}, "the knobs are size, reach, near, far, opened, slack, min_set_worth, min_vector_worth"),
+    ],
+)
+def test_knobs_out_of_range_are_one_sentence(knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MazeEnv(preset="embedded", difficulty=knobs)
+
+
+# --- rewards ---
+
+MAZE = MazeTask(rows=("..G..", ".###.", "S...E", "##D##", "....."), budget=8)
+
+
+@pytest.mark.parametrize(
+    ("route", "vector"),
+    [
+        ("RRRR", (0, 0, 1)),
+        ("RRDURR", (0, 1, 0.5)),
+        ("UURRRRDD", (1, 0, 0)),
+        ("LRRRR", (0, 0, 0.75)),  # a blocked move costs a step
+        ("LLLLLRRRR", (0, 0, 0)),  # and too many the exit
+        ("RRR", (0, 0, 0)),
+    ],
+)
+def test_rewards_on_a_small_maze(route: str, vector: tuple[float, ...]) -> None:
+    env = MazeEnv(preset="embedded")
+    assert env.objective_names == ("gold", "diamond", "haste")
+    assert env.score_batch([MAZE], [f"<answer>{' '.join(route)}</answer>"]).rewards[0, 0].tolist() == list(vector)
+
+
+def test_haste_is_full_where_the_budget_leaves_no_choice() -> None:
+    env = MazeEnv(preset="embedded")
+    task = MAZE.model_copy(update={"budget": 4})
+    assert env.score_batch([task], ["<answer>RRRR</answer>"]).rewards[0, 0].tolist() == [0, 0, 1]
+
+
+def test_three_lanes_have_no_convex_shape() -> None:
+    with pytest.raises(ValueError, match=r"preset 'embedded' has no 'convex_bonus' rewards.*one of linear, aligned"):
+        MazeEnv(preset="embedded", reward_shape="convex_bonus")
+
+
+# --- text ---
+
+
+def test_the_compact_prompt_lists_the_open_cells() -> None:
+    env = MazeEnv(preset="embedded", prompt_style="compact")
+    for task in lanes(50):
+        words = env.prompt(task, 3).split()
+        cells = [f"{'abcdefg'[c]}{r + 1}{symbol}" for r, row in enumerate(task.rows) for c, symbol in enumerate(row)]
+        assert words == ["budget", "12", "answers", "3", *(cell for cell in cells if not cell.endswith("#"))]
+        assert len(words) <= 50
+
+
+def test_the_full_prompt_names_the_goals_and_the_tags() -> None:
+    env = MazeEnv(preset="embedded")
+    prompt = env.prompt(env.task(0), 3)
+    assert "haste, which is 1 on a shortest route and falls to 0 at 12 steps" in prompt
+    assert "lava" not in prompt
+    assert "reaching E" not in prompt
+    assert all(prompt.count(tag) == 1 for tags in answer_tags(3) for tag in tags)
+
+
+def test_pictures_and_text_leave_out_the_lava() -> None:
+    env = MazeEnv(preset="embedded", render_mode="ansi")
+    env.reset(options={"task": MAZE})
+    env.step("<answer>RRDURR</answer>")
+    text = env.render()
+    assert "exit in 6 of 8 steps, gold 0/1, diamonds 1/1" in text
+    assert "lava" not in text
+
+
+# --- demonstrations ---
+
+
+def test_demonstrations_are_of_different_kinds_and_each_kind_is_as_likely() -> None:
+    env = MazeEnv(preset="embedded", prompt_style="compact")
+    rng = np.random.default_rng(0)
+    first, kinds = Counter[str](), Counter[str]()
+    for task in lanes(200):
+        answers = env.demonstrations(task, rng, 3)
+        batch = env.score_batch([task], [format_answers(answers)], 3)
+        assert (batch.status == Status.OK).all()
+        best = max(sum(point.vector) for point in env.front(task))
+        names = []
+        for vector in batch.rewards[0]:
+            specialist = [name for name, share in zip(env.objective_names, vector, strict=True) if share == 1]
+            names.append(*specialist or ["compromise" if vector.sum() == pytest.approx(best) else "other"])
+        assert len(set(names)) == 3
+        first[names[0]] += 1
+        kinds.update(names)
+    assert set(kinds) == {"gold", "diamond", "haste", "compromise"}
+    assert all(35 <= count <= 65 for count in first.values())
+    assert all(125 <= count <= 175 for count in kinds.values())
+
+
+@pytest.mark.parametrize("num_answers", [1, 5, 20])
+def test_any_number_of_demonstrations_reaches_the_exit(num_answers: int) -> None:
+    env = MazeEnv(preset="embedded")
+    for index, task in enumerate(lanes(10)):
+        answers = env.demonstrations(task, np.random.default_rng(index), num_answers)
+        assert len(answers) == num_answers
+        assert all(walk_plainly(task.rows, task.budget, env.parse(answer)) is not None for answer in answers)
+        assert len(set(answers)) == min(num_answers, len(env.outcome_front(task)))
+        assert answers == env.demonstrations(task, np.random.default_rng(index), num_answers)
+
+
+def test_the_preset_is_the_configuration_with_three_lanes() -> None:
+    assert PRESETS["embedded"] == LanesConfig()
