@@ -102,14 +102,14 @@ BEST_OF_WEIGHTS = 11 / 18
 @pytest.mark.parametrize("compromise", [0.4, 0.45, 0.5])
 def test_specialists_that_lose_to_a_compromise_need_a_set_and_a_vector(compromise: float) -> None:
     expected = BEST_OF_WEIGHTS / compromise
-    assert worths(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=0.01)
+    assert worths(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=0.02)
 
 
 def test_specialists_alone_need_a_set_but_no_vector() -> None:
-    assert worths(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=0.01)
+    assert worths(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=0.02)
     # Under a scalar that prefers one of them they do.
     _, of_vector = worths(SPECIALISTS, np.array([0.5, 0.25, 0.25]))
-    assert of_vector == pytest.approx(3 * BEST_OF_WEIGHTS, rel=0.01)
+    assert of_vector == pytest.approx(3 * BEST_OF_WEIGHTS, rel=0.02)
 
 
 @pytest.mark.parametrize("points", [np.zeros((2, 3)), np.ones((1, 3)), np.vstack([SPECIALISTS, np.ones(3)])])
