@@ -26,7 +26,12 @@ from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
 ANSWERS, ROLLOUTS, CODE_PROBLEMS = 3, 8, 4
-MAZES = {"paper": (">= 1,000 /s", ">= 100,000 /s", "<= 50 ms"), "embedded-easy": ("", "", ""), "conflict": ("", "", "")}
+MAZES = {
+    "paper": (">= 1,000 /s", ">= 100,000 /s", "<= 50 ms"),
+    "embedded": (">= 200 /s", "", ""),
+    "embedded-easy": ("", "", ""),
+    "conflict": ("", "", ""),
+}
 """Presets of the maze with the targets for mazes generated, answers scored and the exact front."""
 OTHERS = {"vpo/MuSiQue-v0": ">= 20,000 /s", "vpo/EUREQA-v0": ">= 20,000 /s", "vpo/Tools-v0": ">= 20,000 /s"}
 """The other generated tasks with the target for answers scored per second."""

@@ -24,6 +24,7 @@ from vpo_envs import (
 )
 
 SUITE: list[tuple[str, dict[str, Any]]] = [
+    ("vpo/Maze-v0", {"preset": "embedded", "prompt_style": "compact"}),
     ("vpo/Maze-v0", {"preset": "embedded-easy", "prompt_style": "compact"}),
     ("vpo/Maze-v0", {"preset": "paper", "reward_shape": "convex_bonus", "num_answers": 3}),
     ("vpo/Tools-v0", {"num_answers": 2, "answers_as_steps": True}),
