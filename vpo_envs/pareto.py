@@ -102,7 +102,41 @@ def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
     return _grown_utility(weights @ points.T, 3) >= needed or best_set_utility(points, 3, weights) >= needed
 
 
-def worths(points: NDArray[np.floating], fixed: NDArray[np.floating] | None = None) -> tuple[float, float]:
+class BestSets(NamedTuple):
+    """Expected utilities E_w[max w·r], w uniform on the simplex, of the best small sets of points; or their means."""
+
+    one: float
+    """Of the best single point."""
+    three: float
+    """Of the best three points."""
+    three_by_scalar: float
+    """Of the best three among the points whose scalar reward is within :data:`NEARLY` of the best one."""
+
+    @property
+    def set_worth(self) -> float:
+        """Factor that a set of three gains over a single answer."""
+        return _ratio(self.three, self.one)
+
+    @property
+    def vector_worth(self) -> float:
+        """Factor that the best set gains over the best one that a scalar reward leaves."""
+        return _ratio(self.three, self.three_by_scalar)
+
+
+def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> BestSets:
+    """Return the utilities of the best sets of points; the arguments are those of :func:`worths`."""
+    points = points[non_dominated(points)]
+    weights = spread_weights(points.shape[1])
+    scalar = points.mean(axis=1) if scalar_weights is None else points @ scalar_weights
+    one, three = (best_set_utility(points, size, weights) for size in (1, 3))
+    alike = best_set_utility(points[scalar >= scalar.max() - NEARLY - ROUNDING], 3, weights)
+    # A set grown from all points can miss a better one among the few that are alike.
+    return BestSets(one, max(three, alike), alike)
+
+
+def worths(
+    points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None
+) -> tuple[float, float]:
     """Return what a set and what the vector are worth on one task, two ratios of expected utility of at least 1.
 
     The worth of a set is that of the best three answers over that of the best one. The worth of the vector is that of
@@ -111,16 +145,15 @@ def worths(points: NDArray[np.floating], fixed: NDArray[np.floating] | None = No
 
     Args:
         points: Attainable reward vectors of the active objectives, shape (n, d), n at least 1.
-        fixed: Weights of the scalar reward, shape (d,), summing to 1; equal ones if ``None``.
+        scalar_weights: Weights of the scalar reward, shape (d,), summing to 1; equal ones if ``None``.
     """
-    points = points[non_dominated(points)]
-    weights = spread_weights(points.shape[1])
-    scalars = points.mean(axis=1) if fixed is None else points @ fixed
-    three = best_set_utility(points, 3, weights)
-    if three == 0.0:
-        return 1.0, 1.0
-    alike = points[scalars >= scalars.max() - NEARLY]
-    return three / best_set_utility(points, 1, weights), three / best_set_utility(alike, 3, weights)
+    best = best_sets(points, scalar_weights)
+    return best.set_worth, best.vector_worth
+
+
+def _ratio(utility: float, base: float) -> float:
+    """Return a quotient of utilities; 1 where there is nothing to gain."""
+    return utility / base if base > 0 else 1.0
 
 
 class FactGrid(NamedTuple):

@@ -14,6 +14,7 @@ from vpo_envs.pareto import (
     EXHAUSTIVE,
     FactGrid,
     best_set_utility,
+    best_sets,
     falling_component,
     needs_a_set,
     non_dominated,
@@ -83,6 +84,29 @@ def test_a_set_is_needed_by_its_definition(points: np.ndarray) -> None:
     gain = best_set_utility(front, 3, weights) - best_set_utility(front, 1, weights)
     wanted = len(front) >= 3 and not (front == 1).all(axis=1).any() and gain >= 0.05
     assert needs_a_set(points) == wanted
+
+
+@settings(max_examples=40)
+@given(arrays(np.float64, (6, 3), elements=st.sampled_from([0.0, 0.2, 0.45, 0.5, 1.0])))
+def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
+    fixed, draws = np.array([0.5, 0.3, 0.2]), spread_weights(3)
+
+    def best(candidates: list[np.ndarray], size: int) -> float:
+        sets = combinations(candidates, min(size, len(candidates)))
+        return max(float(np.max([draws @ point for point in chosen], axis=0).mean()) for chosen in sets)
+
+    scalar = [float(fixed @ point) for point in points]
+    kept = [point for point, reward in zip(points, scalar, strict=True) if reward >= max(scalar) - 0.02 - 1e-9]
+    one, three, by_scalar = best(list(points), 1), best(list(points), 3), best(kept, 3)
+    expected = (1.0, 1.0) if one == 0 else (three / one, three / by_scalar)
+    assert worths(points, fixed) == pytest.approx(expected)
+
+
+def test_a_large_front_is_worth_at_least_what_its_best_scalar_points_are() -> None:
+    points = np.random.default_rng(0).dirichlet(np.ones(3), EXHAUSTIVE + 30)
+    best = best_sets(points, np.full(3, 1 / 3))
+    assert best.three >= best.three_by_scalar > best.one
+    assert best.vector_worth == 1.0
 
 
 @pytest.mark.parametrize("levels", [3, 30])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.core import Status, UnknownFront, VectorTextEnv
-from vpo_envs.pareto import best_set_utility, needs_a_set, non_dominated, set_utility, spread_weights
+from vpo_envs.pareto import NEARLY, BestSets, best_sets, needs_a_set, non_dominated, set_utility, spread_weights
 from vpo_envs.text import format_answers
 
 DEMONSTRATIONS = 16
@@ -34,6 +34,8 @@ class ConflictReport(NamedTuple):
     """Expected utility of the best single answer, E_w[w·r] with w uniform on the simplex of active objectives."""
     best_set: float
     """Expected utility of the best set of three, E_w[max w·r]."""
+    best_by_scalar: float
+    """Expected utility of the best three among the points within 0.02 of the best scalar reward."""
     whole_front: float
     """Expected utility of the whole front."""
     needs_a_set: float
@@ -44,15 +46,36 @@ class ConflictReport(NamedTuple):
         """Gain in expected utility of a set of three over a single answer."""
         return self.best_set - self.best_single
 
+    @property
+    def set_worth(self) -> float:
+        """Worth of a set, see :func:`vpo_envs.pareto.worths`; a ratio of means over the instances."""
+        return self._best.set_worth
+
+    @property
+    def vector_worth(self) -> float:
+        """Worth of the vector, a ratio of means as well."""
+        return self._best.vector_worth
+
+    @property
+    def _best(self) -> BestSets:
+        return BestSets(self.best_single, self.best_set, self.best_by_scalar)
+
+    @property
+    def headline(self) -> str:
+        """The report without the correlations."""
+        kind = "exact fronts" if self.exact else "best demonstrations (the exact front is unknown)"
+        return (
+            f"{self.instances} instances, {kind}: {self.points:.1f} points, {self.all_ones:.0%} with an answer for all\n"
+            f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
+            f"(+{self.gain:.3f}), all {self.whole_front:.3f}; a set is needed in {self.needs_a_set:.0%}\n"
+            f"worth of a set {self.set_worth:.2f}: best three / best answer\n"
+            f"worth of the vector {self.vector_worth:.2f}: best three / best three within {NEARLY} of the best "
+            "scalar reward"
+        )
+
     def __str__(self) -> str:
         width = max(map(len, self.objectives))
-        kind = "exact fronts" if self.exact else "best demonstrations (the exact front is unknown)"
-        lines = [
-            f"{self.instances} instances, {kind}: {self.points:.1f} points, {self.all_ones:.0%} with an answer for all",
-            f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
-            f"(+{self.gain:.3f}), all {self.whole_front:.3f}; a set is needed in {self.needs_a_set:.0%}",
-            "correlation over the points of a front:",
-        ]
+        lines = [self.headline, "correlation over the points of a front:"]
         for name, row in zip(self.objectives, self.correlation, strict=True):
             lines.append(f"  {name:<{width}}  " + " ".join("    –" if np.isnan(x) else f"{x:+.2f}" for x in row))
         return "\n".join(lines)
@@ -82,7 +105,7 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
             exact = False
             vectors = _demonstrated(text_env, task, index, error)
         active = text_env.active(task)
-        shapes.append(_shape(vectors[:, active]))
+        shapes.append(_shape(vectors[:, active], text_env.fixed_weights(task)[active]))
         deviations.append(np.where(active, vectors - vectors.mean(axis=0), np.nan))
     correlation = _correlation(np.concatenate(deviations))
     means = np.array(shapes, dtype=np.float64).mean(axis=0).tolist()
@@ -114,12 +137,11 @@ def _demonstrated(
     return np.asarray(vectors[non_dominated(vectors)])
 
 
-def _shape(points: NDArray[np.float64]) -> tuple[float, ...]:
+def _shape(points: NDArray[np.float64], scalar_weights: NDArray[np.float64]) -> tuple[float, ...]:
     """Return what a report averages for one front (n, d): the fields of :class:`ConflictReport` from ``points`` on."""
-    weights = spread_weights(points.shape[1])
-    single, three = (best_set_utility(points, size, weights) for size in (1, 3))
     full_marks = bool((points == 1.0).all(axis=1).any())
-    return len(points), full_marks, single, three, set_utility(points, weights), needs_a_set(points)
+    whole = set_utility(points, spread_weights(points.shape[1]))
+    return len(points), full_marks, *best_sets(points, scalar_weights), whole, needs_a_set(points)
 
 
 def _correlation(deviations: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
 
+from vpo_envs.checking.conflict import objective_conflict
 from vpo_envs.command.show import (
     Example,
     cut,
@@ -16,9 +18,12 @@ from vpo_envs.command.show import (
     show_vector,
     unparsable_reason,
 )
-from vpo_envs.core import Status, VectorTextEnv
+from vpo_envs.core import Status, UnknownFront, VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env
 from vpo_envs.scoring.scorers import AnyEnv
+
+WORTH_INSTANCES = 16
+"""Number of tasks on which the worth of a set and of the vector is measured."""
 
 
 def list_envs() -> None:
@@ -57,6 +62,8 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     else:
         _show_example(env, task, "a good answer", good)
     _show_example(env, task, "a poor answer", poor_example(env, index))
+    with suppress(UnknownFront):
+        print(f"\n{objective_conflict(env, WORTH_INSTANCES).headline}")
 
 
 def _show_example(env: AnyEnv, task: Any, title: str, example: Example) -> None:

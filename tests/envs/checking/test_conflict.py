@@ -26,6 +26,8 @@ def test_two_corners_have_a_known_utility() -> None:
     assert report.best_single == pytest.approx(0.5, abs=0.01)
     assert report.best_set == report.whole_front == pytest.approx(0.75, abs=0.01)
     assert report.gain == report.best_set - report.best_single
+    # Both corners have the scalar reward 1/2, so a scalar keeps them both.
+    assert (report.set_worth, report.vector_worth) == pytest.approx((1.5, 1.0), abs=0.01)
     assert report.needs_a_set == 0.0
     np.testing.assert_allclose(report.correlation, [[1, -1], [-1, 1]])
 
@@ -42,6 +44,26 @@ def test_certified_instances_all_need_a_set() -> None:
         assert report.needs_a_set == 1.0
         assert report.best_single + 0.05 <= report.best_set <= report.whole_front
         assert "a set is needed in 100%" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "set_worth", "vector_worth"),
+    [
+        ("vpo/Maze-v0", {"preset": "paper"}, 1.15, 1.02),
+        ("vpo/Maze-v0", {"preset": "conflict"}, 1.16, 1.07),
+        ("vpo/Tools-v0", {"mode": "conflict"}, 1.21, 1.16),
+        ("vpo/Code-v0", {"mode": "conflict"}, 1.43, 1.0),
+    ],
+)
+def test_the_worths_are_ratios_of_mean_utilities(
+    env_id: str, options: dict[str, str], set_worth: float, vector_worth: float
+) -> None:
+    report = objective_conflict(gym.make(env_id, **options), 16)
+    assert (report.set_worth, report.vector_worth) == pytest.approx((set_worth, vector_worth), abs=0.005)
+    assert report.set_worth == report.best_set / report.best_single
+    assert report.vector_worth == report.best_set / report.best_by_scalar
+    assert f"worth of a set {set_worth:.2f}" in str(report)
+    assert f"worth of the vector {vector_worth:.2f}" in str(report)
 
 
 def test_the_correlation_is_that_of_centred_columns() -> None:

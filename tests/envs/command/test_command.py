@@ -109,7 +109,10 @@ def test_an_environment_of_single_moves_is_shown(capsys: pytest.CaptureFixture[s
 
 def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "vpo/Tools-v0", "--env-kwargs", '{"mode": "conflict"}']) == 0
-    assert "request_1" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "request_1" in printed
+    assert "worth of a set 1.21" in printed
+    assert "worth of the vector 1.16" in printed
 
 
 def test_untagged_answers_are_scored_and_drawn(
