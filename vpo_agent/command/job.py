@@ -14,7 +14,7 @@ from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method
-from vpo_agent.report.tables import change_rows, change_table
+from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
@@ -56,11 +56,11 @@ def train_and_report(job: Job) -> str:
     summaries = {"before": summarise(before), "after": summarise(after)}
     rows = change_rows(summaries["before"], summaries["after"])
     text = change_table(rows)
-    optimum = summaries["after"].optimum
-    best = None if optimum is None else float(optimum.mean())
-    ceiling = "" if best is None else f"\nBest scalar reward on the exact fronts (mean): {best:.3f}\n"
+    highest = summaries["after"].ceilings()
+    best = best_on_fronts(highest)
+    ceiling = f"\n{best}\n" if best else ""
     heading = f"{config.eval_prompts} {config.eval_split} prompts, {config.eval_rollouts} rollouts x {m} answers each"
-    results = {"optimum": best, "measures": rows}
+    results = {**highest, "measures": rows}
     curves = [Method(label, (summary,)) for label, summary in summaries.items()]
     with folder.room():
         write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")

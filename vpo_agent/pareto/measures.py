@@ -5,22 +5,23 @@ The table that training ends with, ``vpo eval``, ``vpo compare`` and the validat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
-from vpo_agent.pareto.metrics import best_at_k, best_at_k_of_sets, diversity
+from vpo_agent.pareto.metrics import best_at_k, diversity, mean_ranked
 from vpo_agent.pareto.pool import Floats, Pool, counted
 from vpo_envs import Status
 from vpo_envs.pareto import set_utility
 
-REPORT_WEIGHTS = 1024
+REPORT_WEIGHTS = 4096
 """Weight vectors behind every utility, the same for every method and step. They are a Sobol net: against the exact
-integral, single sets of up to 12 vectors in 3 to 5 objectives are off by 2e-4 (root mean square)."""
+integral, sets of up to 10 vectors in 2 to 5 objectives, the corners of the simplex among them, are off by at most 3e-4
+(root mean square 8e-5 in 5 objectives, less in fewer), below the last digit that tables show. With a quarter as many
+weight vectors three corners are off by 7e-4."""
 SHOWN_K = (1, 3, 10, 30, 100)
 SOLVED_WITHIN = 0.02
 """An answer solves a prompt if its scalar reward comes this near to the optimum of the exact front."""
@@ -46,36 +47,64 @@ class Measure(NamedTuple):
     """One number per prompt, (N,)."""
 
 
-def measures(pool: Pool, k: int | None = None, threshold: float | None = None) -> list[Measure]:
+class Ranked(NamedTuple):
+    """Expected utilities under the report's weightings, from which every utility of a pool follows.
+
+    Scores w·r are sorted for each weighting w, then averaged over weightings: see
+    :func:`vpo_agent.pareto.metrics.mean_ranked`.
+    """
+
+    answers: Floats
+    """Of single answers, ascending, (N, R·m)."""
+    rollouts: Floats
+    """Of the best answer of each rollout, ascending, (N, R)."""
+    fronts: Floats | None
+    """Of the exact front as a whole, (N,)."""
+
+
+def measures(
+    pool: Pool,
+    k: int | None = None,
+    threshold: float | None = None,
+    *,
+    together: int | None = None,
+    budgets: Sequence[int] = (),
+    ranked: Ranked | None = None,
+) -> list[Measure]:
     """Measure a pool, in the order of tables; measures that are unknown for the pool are left out.
 
-    ``k`` is the largest of best@k and pass@k, all answers of the pool by default. An answer passes with the scalar
-    reward ``threshold``; if it is ``None`` and exact fronts are known, within 0.02 of the prompt's optimum.
+    Args:
+        pool: The pool.
+        k: The largest k of best@k, utility@k and pass@k; all answers of the pool by default.
+        threshold: The scalar reward that passes. If it is ``None`` and exact fronts are known, an answer passes within
+            0.02 of the prompt's optimum.
+        together: Measures "by rollouts" are at multiples of this number of answers, itself a multiple of m; m by
+            default. Pools whose rollouts hold different numbers of answers compare at a common one.
+        budgets: Numbers of generated tokens per prompt at which to state the utility.
+        ranked: What :func:`rank` returns for the pool, if it is known already.
 
     Raises:
         ValueError: ``k`` exceeds the number of answers, or the threshold is not finite.
     """
+    ranked = rank(pool) if ranked is None else ranked
     rewards, active = pool.active_rewards(), pool.active
     n, rollouts, m, d = rewards.shape
     answers, status = rewards.reshape(n, rollouts * m, d), pool.status.reshape(n, rollouts * m)
     units = {"answer": "answer", "rollout": f"rollout of {counted(m, 'answer')}"}
     units["pool"] = f"pool of {counted(rollouts * m, 'answer')}"
-    found = _search(pool, check_k(pool, k), passes(pool, threshold))
+    found = _search(pool, ranked, check_k(pool, k), passes(pool, threshold), together or m, budgets)
 
     def add(name: str, unit: str, better: Better, values: Floats | None, meaning: str, headline: bool = True) -> None:
         if values is not None:
             found.append(Measure(name, units[unit], better, meaning, headline, values))
 
-    keys = np.zeros(n, dtype=np.uint64)
-    weights = draw_weights(keys, num_objectives=d, num_weights=REPORT_WEIGHTS, active=active)
-    utility = np.stack([_utilities(rewards[:, rollout], weights) for rollout in range(rollouts)]).mean(axis=0)
-    pool_utility = _utilities(answers, weights)
+    utility, pool_utility = ranked.rollouts.mean(axis=1), ranked.answers[:, -1]
     add("expected utility", "rollout", "higher", utility, "best w·r, averaged over weights w uniform on the simplex")
-    add("pool utility", "pool", "higher", pool_utility, "expected utility of all answers together")
-    if pool.fronts is not None:
-        best = _utilities(pool.fronts, weights)
-        add("regret", "rollout", "lower", best - utility, "utility of the exact front minus expected utility")
-        add("pool regret", "pool", "lower", best - pool_utility, "utility of the exact front minus pool utility")
+    add("pool utility", "pool", "higher", pool_utility, "expected utility of all answers together", False)
+    if ranked.fronts is not None:
+        meaning = "utility of the exact front minus "
+        add("regret", "rollout", "lower", ranked.fronts - utility, f"{meaning}expected utility")
+        add("pool regret", "pool", "lower", ranked.fronts - pool_utility, f"{meaning}pool utility")
 
     vectors = [one[:, counts] for one, counts in zip(answers, active, strict=True)]
     reached = [one[non_dominated(one)] for one in vectors]
@@ -101,6 +130,8 @@ def measures(pool: Pool, k: int | None = None, threshold: float | None = None) -
         add("set diversity", "rollout", "higher", spread, "mean L1 distance between the reward vectors of one rollout")
 
     unreadable = np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean(axis=1)
+    if pool.tokens is not None:
+        add("tokens", "rollout", "", pool.tokens.mean(axis=1), "generated tokens of a response", False)
     repeated = (status == Status.DUPLICATE).mean(axis=1)
     worthless = ((status == Status.OK) & (answers == 0).all(axis=2)).mean(axis=1)
     add("answers unreadable", "answer", "lower", unreadable, "share that is missing or unparsable")
@@ -117,9 +148,45 @@ def measures(pool: Pool, k: int | None = None, threshold: float | None = None) -
     return found
 
 
-def _utilities(sets: Iterable[Floats], weights: NDArray[np.float32]) -> Floats:
-    """Return the expected utility of one set (n, d) for each prompt, (N,)."""
-    return np.array([set_utility(one, directions) for one, directions in zip(sets, weights, strict=True)])
+def rank(pool: Pool) -> Ranked:
+    """Return the expected utilities of a pool's answers, rollouts and fronts, sorted under each weighting."""
+    rewards = pool.active_rewards()
+    n, rollouts, m, d = rewards.shape
+    masks, mask_of = np.unique(pool.active, axis=0, return_inverse=True)
+    keys = np.zeros(len(masks), dtype=np.uint64)
+    drawn = draw_weights(keys, num_objectives=d, num_weights=REPORT_WEIGHTS, active=masks).astype(np.float64)
+    weights = [drawn[place] for place in mask_of.ravel()]
+    answers, sets = np.empty((n, rollouts * m)), np.empty((n, rollouts))
+    for prompt, (vectors, directions) in enumerate(zip(rewards, weights, strict=True)):
+        scores = directions @ vectors.reshape(-1, d).T
+        answers[prompt] = mean_ranked(scores)
+        sets[prompt] = mean_ranked(scores.reshape(-1, rollouts, m).max(axis=2)) if m > 1 else answers[prompt]
+    fronts = None
+    if pool.fronts is not None:
+        fronts = np.array([set_utility(*pair) for pair in zip(pool.fronts, weights, strict=True)])
+    return Ranked(answers, sets, fronts)
+
+
+def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:
+    """Return the expected utility of as many whole rollouts as generate ``budget`` tokens per prompt on average, (N,).
+
+    Between c and c + 1 rollouts it is that of drawing c or c + 1 at random, which is linear in the budget.
+
+    Raises:
+        ValueError: The pool does not state its tokens, or the budget is below those of one rollout, or above those of
+            all.
+    """
+    if pool.tokens is None:
+        raise ValueError("the pool does not state how many tokens were generated: sample it again")
+    each, rollouts = float(pool.tokens.mean()), ranked.rollouts.shape[1]
+    count = budget / each
+    if not 1 - ROUNDING <= count <= rollouts + ROUNDING:
+        most = each * rollouts
+        raise ValueError(f"the pool has {each:g} (one rollout) to {most:g} tokens per prompt (all); got {budget:g}")
+    low = int(np.clip(count, 1, rollouts))
+    share = min(max(count - low, 0.0), 1.0)
+    values = best_at_k(ranked.rollouts, low)
+    return values + share * (best_at_k(ranked.rollouts, low + 1) - values) if low < rollouts else values
 
 
 def _volumes(sets: Sequence[Floats]) -> Floats | None:
@@ -128,21 +195,34 @@ def _volumes(sets: Sequence[Floats]) -> Floats | None:
     return None if None in found else np.array(found, dtype=np.float64)
 
 
-def _search(pool: Pool, k: int, passed: Floats | None) -> list[Measure]:
-    """Return best@k and pass@k at several k up to the given one."""
+def _search(
+    pool: Pool, ranked: Ranked, k: int, passed: Floats | None, together: int, budgets: Sequence[int]
+) -> list[Measure]:
+    """Return best@k, utility@k and pass@k at several k up to the given one."""
     scalar, m = pool.scalar(), pool.rewards.shape[2]
     shown = sorted({*(one for one in SHOWN_K if one < k), k})
-    units = {one: counted(one, "answer") for one in shown}
-    flat = scalar.reshape(len(scalar), -1)
-    meaning = "expected best scalar reward"
-    found = [Measure(f"best@{one}", units[one], "higher", meaning, True, best_at_k(flat, one)) for one in shown]
-    for count in sorted({1, max(1, k // m)}) if m > 1 else ():
-        name, unit = f"best@{count * m} by rollouts", f"{counted(count, 'rollout')} of {m}"
-        values = best_at_k_of_sets(scalar, count)
-        found.append(Measure(name, unit, "higher", "the same if rollouts are drawn whole", False, values))
+    counts = {together, k // together * together, *shown}
+    whole = sorted(one for one in counts if one % together == 0 and 0 < one <= k) if together > 1 else []
+    found: list[Measure] = []
+
+    def add(name: str, unit: str, meaning: str, values: Floats, headline: bool = False) -> None:
+        found.append(Measure(name, unit, "higher", meaning, headline, values))
+
+    for kind, meaning, answers, sets in (
+        ("best", "expected best scalar reward", scalar.reshape(len(scalar), -1), scalar.max(axis=2)),
+        ("utility", "expected best w·r, for weights w unknown and uniform", ranked.answers, ranked.rollouts),
+    ):
+        for one in shown:
+            add(f"{kind}@{one}", counted(one, "answer"), meaning, best_at_k(answers, one), headline=True)
+        for one in whole:
+            unit = f"{counted(one // m, 'rollout')} of {m}"
+            add(f"{kind}@{one} by rollouts", unit, "the same if rollouts are drawn whole", best_at_k(sets, one // m))
+    for budget in budgets:
+        meaning = "utility@k of as many whole rollouts as generate these tokens"
+        add(f"utility at {budget} tokens", f"{budget} tokens", meaning, at_tokens(pool, ranked, budget))
     if passed is not None:
-        meaning = "chance that an answer passes"
-        found += [Measure(f"pass@{one}", units[one], "higher", meaning, False, best_at_k(passed, one)) for one in shown]
+        for one in shown:
+            add(f"pass@{one}", counted(one, "answer"), "chance that an answer passes", best_at_k(passed, one))
     return found
 
 

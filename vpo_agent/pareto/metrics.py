@@ -1,4 +1,4 @@
-"""best@k and diversity of the answers to a prompt.
+"""best@k, utility@k and diversity of the answers to a prompt.
 
 Pure functions over arrays with any leading axes (prompts, seeds, methods). A NaN is an error and never averaged away:
 an answer whose scorer failed is invalid, not worth zero, and only the caller knows whether to drop it.
@@ -38,21 +38,29 @@ def best_at_k(scores: ArrayLike, k: int) -> Floats:
     return np.asarray(np.sort(values, axis=-1)[..., drawn - 1 :] @ (drawn / size * falling)[::-1])
 
 
-def best_at_k_of_sets(scores: ArrayLike, rollouts: int) -> Floats:
-    """Return the expected best score of ``rollouts`` whole rollouts, each with all of its ``m`` answers.
+def mean_ranked(scores: ArrayLike) -> Floats:
+    """Return the mean over K weightings of the ascending scores of n answers: shape (..., K, n) gives (..., n).
 
-    The answers of one rollout were written knowing each other, so they are not independent draws: :func:`best_at_k`
-    over the pooled answers mixes rollouts in a way that no sampling does. Here rollouts are drawn.
-
-    Scores of shape (..., R, m) give shape (...).
+    best@k is linear in the sorted scores, so :func:`best_at_k` of the result is utility@k, for every k from one sort.
 
     Raises:
-        ValueError: ``rollouts`` is not in 1..R, rollouts have no answers, or a score is not finite.
+        ValueError: A score is not finite.
     """
-    values = _finite("scores", scores, "(..., R, m)", 2)
-    if values.shape[-1] == 0:
-        raise ValueError(f"scores of shape {values.shape} have rollouts without answers; give each at least one score")
-    return best_at_k(values.max(axis=-1), rollouts)
+    return np.asarray(np.sort(_finite("scores", scores, "(..., K, n)", 2), axis=-1).mean(axis=-2))
+
+
+def utility_at_k(rewards: ArrayLike, weights: ArrayLike, k: int) -> Floats:
+    """Return the expected utility of the best of ``k`` answers for a weighting that is unknown when they are drawn.
+
+    E_w[max w·r] over the ``weights`` (K, d), averaged exactly over all subsets of k of the n answers. ``rewards`` of
+    shape (..., n, d) give shape (...). Its error is that of the weights as a sample of the simplex; with one objective,
+    or one weighting, it is :func:`best_at_k`.
+
+    Raises:
+        ValueError: ``k`` is not in 1..n, or a reward is not finite.
+    """
+    vectors = _finite("rewards", rewards, "(..., n, d)", 2)
+    return best_at_k(mean_ranked(np.asarray(weights, dtype=np.float64) @ vectors.swapaxes(-1, -2)), k)
 
 
 def diversity(rewards: ArrayLike) -> Floats:

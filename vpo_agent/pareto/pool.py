@@ -40,6 +40,8 @@ class Pool:
     """The exact front of each prompt, arrays (f, d); ``None`` if the environment cannot compute it."""
     responses: Texts | None = None
     """The text of the R responses to each of the N prompts; ``None`` if they were not saved."""
+    tokens: NDArray[np.int32] | None = None
+    """Number of generated tokens of each response, (N, R); ``None`` if unknown, as in pools of earlier versions."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
@@ -63,6 +65,8 @@ class Pool:
                     raise ValueError(f"a front must have shape (f, {d}), f >= 1; got {front.shape}")
         if self.responses is not None and [len(row) for row in self.responses] != [rollouts] * n:
             raise ValueError(f"{n} prompts with {rollouts} rollouts need as many responses")
+        if self.tokens is not None and self.tokens.shape != (n, rollouts):
+            raise ValueError(f"{n} prompts with {rollouts} rollouts need tokens of that shape; got {self.tokens.shape}")
 
     def active_rewards(self) -> Floats:
         """Return the rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
@@ -86,6 +90,8 @@ class Pool:
         stored |= {"objectives": np.array(self.objectives), "source": _as_bytes(self.source)}
         if self.responses is not None:
             stored["responses"] = _as_bytes(self.responses)
+        if self.tokens is not None:
+            stored["tokens"] = self.tokens
         aside = path.with_name(f".{path.name}.writing")
         try:
             with aside.open("wb") as file:
@@ -109,6 +115,7 @@ class Pool:
                     objectives=tuple(str(name) for name in data["objectives"]),
                     fronts=tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
                     responses=_read_responses(data["responses"]) if "responses" in data else None,
+                    tokens=data.get("tokens"),
                     source=_read_source(data["source"]) if "source" in data else {},
                 )
         # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.

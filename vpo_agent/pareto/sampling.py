@@ -78,6 +78,7 @@ def sample_pool(
         objectives=env.objective_names,
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
+        tokens=rolled.samples.mask.sum(dim=1).cpu().numpy().astype(np.int32).reshape(len(tasks), rollouts),
         source={
             **_source(env),
             "tasks": blake2b("".join(task.content_hash() for task in tasks).encode(), digest_size=16).hexdigest(),

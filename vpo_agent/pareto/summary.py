@@ -1,17 +1,29 @@
-"""A pool measured: its list of measures, and the curves of best@k and pass@k."""
+"""A pool measured: its list of measures, and its curves along the number of answers or of tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.measures import SOLVED_WITHIN, Measure, check_k, measures, passes
-from vpo_agent.pareto.metrics import best_at_k, best_at_k_of_sets
+from vpo_agent.pareto.measures import SOLVED_WITHIN, Measure, check_k, measures, passes, rank
+from vpo_agent.pareto.metrics import best_at_k
 from vpo_agent.pareto.pool import Floats, Pool
 
 CURVE_POINTS = 24
+BY_TOKENS = "utility by generated tokens"
+
+
+class Curve(NamedTuple):
+    """One measure along k, or along the number of generated tokens."""
+
+    ks: NDArray[Any]
+    """Numbers of answers, or of tokens to a prompt, (c,)."""
+    values: Floats
+    """(N, c)."""
 
 
 @dataclass(frozen=True)
@@ -23,31 +35,49 @@ class Summary:
     """Largest k shown."""
     measures: dict[str, Measure]
     """By name, in the order of tables."""
-    ks: NDArray[np.int_]
-    """Numbers of answers on the curves, (c,)."""
-    best: Floats
-    """best@k over answers, (N, c)."""
-    passed: Floats | None
-    """pass@k over answers, (N, c); ``None`` without a threshold."""
-    set_ks: NDArray[np.int_]
-    """Numbers of answers in whole rollouts, multiples of m, (s,)."""
-    best_of_sets: Floats
-    """best@k with rollouts drawn whole, (N, s)."""
+    curves: dict[str, Curve]
+    """By name: ``"utility@k"`` and ``"best@k"`` over answers; the same followed by ``" by rollouts"`` over whole
+    rollouts, if m > 1; ``"pass@k"`` if something passes; :data:`BY_TOKENS` over whole rollouts, if tokens are known."""
     optimum: Floats | None
     """The best scalar reward on the exact front, (N,)."""
+    front_utility: Floats | None
+    """The expected utility of the exact front, the highest that utility@k can reach, (N,)."""
     threshold: str
     """In words, what passes; empty if nothing is asked."""
 
+    def ceilings(self) -> dict[str, float | None]:
+        """Return the mean over prompts of what the exact fronts allow, or ``None`` for both if they are unknown."""
+        both = {"optimum": self.optimum, "front_utility": self.front_utility}
+        return {name: None if values is None else float(values.mean()) for name, values in both.items()}
 
-def summarise(pool: Pool, k: int | None = None, threshold: float | None = None) -> Summary:
+
+def summarise(
+    pool: Pool,
+    k: int | None = None,
+    threshold: float | None = None,
+    *,
+    together: int | None = None,
+    budgets: Sequence[int] = (),
+) -> Summary:
     """Measure a pool; arguments and errors as for :func:`vpo_agent.pareto.measures.measures`."""
     k = check_k(pool, k)
-    scalar = pool.scalar()
+    scalar, ranked = pool.scalar(), rank(pool)
     n, _, m = scalar.shape
-    flat, passed, optimum = scalar.reshape(n, -1), passes(pool, threshold), pool.optimum()
-    ks, set_counts = (
-        np.unique(np.geomspace(1, most, CURVE_POINTS).round().astype(int)) for most in (k, max(1, k // m))
-    )
+    passed, optimum = passes(pool, threshold), pool.optimum()
+    ks, counts = (np.unique(np.geomspace(1, most, CURVE_POINTS).round().astype(int)) for most in (k, max(1, k // m)))
+
+    def curve(values: Floats, drawn: NDArray[np.int_], unit: float = 1) -> Curve:
+        return Curve(drawn * unit, np.stack([best_at_k(values, one) for one in drawn], axis=1))
+
+    curves = {"utility@k": curve(ranked.answers, ks), "best@k": curve(scalar.reshape(n, -1), ks)}
+    if passed is not None:
+        curves["pass@k"] = curve(passed, ks)
+    if m > 1:
+        curves["utility@k by rollouts"] = curve(ranked.rollouts, counts, m)
+        curves["best@k by rollouts"] = curve(scalar.max(axis=2), counts, m)
+    if pool.tokens is not None:
+        curves[BY_TOKENS] = curve(ranked.rollouts, counts, float(pool.tokens.mean()))
+    found = measures(pool, k, threshold, together=together, budgets=budgets, ranked=ranked)
     words = ""
     if threshold is not None:
         words = f"a scalar reward of {threshold:g} or more"
@@ -56,12 +86,9 @@ def summarise(pool: Pool, k: int | None = None, threshold: float | None = None) 
     return Summary(
         pool=pool,
         k=k,
-        measures={one.name: one for one in measures(pool, k, threshold)},
-        ks=ks,
-        best=np.stack([best_at_k(flat, one) for one in ks], axis=1),
-        passed=None if passed is None else np.stack([best_at_k(passed, one) for one in ks], axis=1),
-        set_ks=set_counts * m,
-        best_of_sets=np.stack([best_at_k_of_sets(scalar, count) for count in set_counts], axis=1),
+        measures={one.name: one for one in found},
+        curves=curves,
         optimum=optimum,
+        front_utility=ranked.fronts,
         threshold=words,
     )

@@ -16,7 +16,7 @@ from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
 from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.learning_curves import draw_learning
-from vpo_agent.report.methods import Method, common_names, units
+from vpo_agent.report.methods import Method, common_curves, common_names, units
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.runs import check_comparable, differing_settings, group, read_run
 
@@ -120,19 +120,22 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
         "prompts": len(summary.pool.indices),
         "k": summary.k,
         "objectives": list(summary.pool.objectives),
-        "optimum": None if summary.optimum is None else float(summary.optimum.mean()),
+        **summary.ceilings(),
         "passes": summary.threshold or None,
         "notes": list(notes),
         "methods": [{"method": one.label, "seeds": list(one.seeds), "runs": len(one.summaries)} for one in methods],
         "measures": measures,
         "differences": differences,
-        "curves": {method.label: _curves(method) for method in methods},
+        "curves": {
+            method.label: {name: _curve(method, name) for name in common_curves([method])} for method in methods
+        },
     }
 
 
 def _key_measures(methods: Sequence[Method]) -> list[str]:
     k = methods[0].summaries[0].k
-    wanted = ("best@1", f"best@{k}", f"pass@{k}", "expected utility", "pool utility", "hypervolume", "coverage")
+    search = ("utility@1", f"utility@{k}", "best@1", f"best@{k}", f"pass@{k}", "expected utility")
+    wanted = (*search, "hypervolume", "coverage")
     known = common_names(methods)
     return [name for name in dict.fromkeys((*wanted, "diversity")) if name in known]
 
@@ -155,12 +158,10 @@ def _row(prompts: Band, seeds: Band | None) -> dict[str, Any]:
     }
 
 
-def _curves(method: Method) -> dict[str, Any]:
-    out: dict[str, Any] = {"k": method.ks.tolist()}
-    for name, values in (("best", method.best), ("pass", method.passed)):
-        if values is not None:
-            out[name] = {**over_prompts(values.mean(axis=0)).as_json(), "each_seed": values.mean(axis=1).tolist()}
-    return out
+def _curve(method: Method, name: str) -> dict[str, Any]:
+    ks, values = method.curve(name)
+    band = over_prompts(values.mean(axis=0)).as_json()
+    return {"k": ks.tolist(), **band, "each_seed": values.mean(axis=1).tolist()}
 
 
 def _examples(methods: Sequence[Method]) -> list[tuple[str, list[ExampleSet]]]:

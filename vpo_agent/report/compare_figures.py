@@ -16,31 +16,36 @@ from vpo_agent.report.methods import Method, units
 
 
 def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) -> Path | None:
-    """Draw best@k minus the baseline's, with intervals over prompts and over seeds; ``None`` without another method."""
+    """Draw utility@k and best@k minus the baseline's, with both intervals; ``None`` without another method."""
     others = [(number, method) for number, method in enumerate(methods) if method is not baseline]
     if not others:
         return None
-    figure = style.new_figure(height=4.4, width=11.0)
+    kinds = ("utility@k", "best@k")
+    figure = style.new_figure(height=7.6, width=11.0)
     legend: dict[str, Artist] = {}
-    left = figure.add_subplot(1, 2, 1)
-    right = figure.add_subplot(1, 2, 2, sharey=left)
-    k = "k, answers to a prompt"
-    style.dress(left, "Other prompts, these trained models", x=k, y=f"best@k minus that of {baseline.label}")
-    style.dress(right, "Other training seeds, these prompts", x=k)
-    for axes in (left, right):
-        legend[f"{baseline.label} (baseline)"] = axes.axhline(0, color=style.INK, lw=1.3, ls=(0, (5, 3)))
-        style.log_axis(axes, baseline.ks)
-        axes.yaxis.set_major_locator(style.round_ticks(7))
     without = False
-    for number, method in others:
-        paired = over_prompts((method.best - baseline.best.mean(axis=0)).mean(axis=0))
-        seeds = difference_over_seeds(baseline.best.mean(axis=1), method.best.mean(axis=1))
-        legend[method.label] = style.band_line(left, method.ks, paired, number, lw=2, ms=6, mew=0.8)
-        if seeds is None:
-            without = True
-            right.plot(method.ks, paired.mean, color=style.colour(number), lw=1.4, ls=":")
-        else:
-            style.band_line(right, method.ks, seeds, number, lw=2, ms=6, mew=0.8)
+    for row, kind in enumerate(kinds):
+        left = figure.add_subplot(len(kinds), 2, 2 * row + 1)
+        right = figure.add_subplot(len(kinds), 2, 2 * row + 2, sharey=left)
+        k = "k, answers to a prompt" if row else ""
+        titles = ("", "") if row else ("Other prompts, these trained models", "Other training seeds, these prompts")
+        style.dress(left, titles[0], x=k, y=f"{kind} minus that of {baseline.label}")
+        style.dress(right, titles[1], x=k)
+        ks, ours = baseline.curve(kind)
+        for axes in (left, right):
+            legend[f"{baseline.label} (baseline)"] = axes.axhline(0, color=style.INK, lw=1.3, ls=(0, (5, 3)))
+            style.log_axis(axes, ks)
+            axes.yaxis.set_major_locator(style.round_ticks(7))
+        for number, method in others:
+            theirs = method.curve(kind).values
+            paired = over_prompts((theirs - ours.mean(axis=0)).mean(axis=0))
+            seeds = difference_over_seeds(ours.mean(axis=1), theirs.mean(axis=1))
+            legend[method.label] = style.band_line(left, ks, paired, number, lw=2, ms=6, mew=0.8)
+            if seeds is None:
+                without = True
+                right.plot(ks, paired.mean, color=style.colour(number), lw=1.4, ls=":")
+            else:
+                style.band_line(right, ks, seeds, number, lw=2, ms=6, mew=0.8)
     if without:
         legend["dotted: one seed, so no interval"] = Line2D([], [], color=style.FAINT_INK, lw=1.4, ls=":")
     legend["band: 95 % interval"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)

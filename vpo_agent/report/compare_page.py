@@ -8,11 +8,16 @@ from typing import Any
 
 from vpo_agent.report.examples import ExampleSet, add_examples
 from vpo_agent.report.page import Page
-from vpo_agent.report.tables import interval, named, number
+from vpo_agent.report.tables import best_on_fronts, interval, named, number
 
 HOW_TO_READ = (
     "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds: compare "
-    "methods that write different numbers of answers by measures of the pool or by best@k.",
+    "methods that write different numbers of answers by measures of the pool, or by best@k and utility@k.",
+    "utility@k is the expected best w·r of k answers, for weights w that are uniform on the simplex and unknown when "
+    "the answers are drawn; best@k takes the fixed weights. By rollouts: rollouts are drawn whole, so that one rollout "
+    "of three answers stands against three answers of a method that writes one.",
+    "A row at a number of tokens gives each method as many whole rollouts as generate so many tokens per prompt on "
+    "average. The numbers run from the longest rollout of any method to the smallest pool.",
     "An interval over prompts says what these trained models would do on other prompts: prompts are resampled (4,000 "
     "bootstrap samples), and in a difference each prompt is resampled with the answers of both methods to it.",
     "An interval over seeds says what other training runs would do on these prompts: Student's t over the means of the "
@@ -22,13 +27,14 @@ HOW_TO_READ = (
 FIGURES = {
     "curves": (
         "Search curves",
-        "best@k: expected best scalar reward of k answers drawn from the pool. pass@k: chance that one of k passes. "
+        "utility@k: expected best w·r of k answers drawn from the pool, for an unknown weighting w. best@k: expected "
+        "best scalar reward. pass@k: chance that one of k passes. Against tokens, rollouts are drawn whole. "
         "Bands are 95 % intervals over prompts; thin lines are single training seeds.",
     ),
     "differences": (
         "Differences along k",
-        "best@k minus that of the baseline. Left, the paired 95 % interval over prompts; right, Welch's 95 % interval "
-        "over training seeds.",
+        "utility@k and best@k minus those of the baseline. Left, the paired 95 % interval over prompts; right, Welch's "
+        "95 % interval over training seeds.",
     ),
     "measures": (
         "Key measures",
@@ -83,8 +89,8 @@ def facts(tables: Mapping[str, Any]) -> list[str]:
     """Describe in sentences what is compared."""
     methods = [f"{row['method']} ({row['runs']} seed{'s' * (row['runs'] != 1)})" for row in tables["methods"]]
     found = [f"{', '.join(methods)}; {tables['prompts']} prompts, up to {tables['k']} answers to each."]
-    if tables["optimum"] is not None:
-        found.append(f"The optimum of the exact fronts is {tables['optimum']:.3f} on average.")
+    if best := best_on_fronts(tables):
+        found.append(best)
     if tables["passes"]:
         found.append(f"An answer passes with {tables['passes']}.")
     return [*found, *tables["notes"]]

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.pool import Floats, Pool, counted
+from vpo_agent.pareto.pool import Pool, counted
 from vpo_agent.pareto.summary import Summary, summarise
+from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
 from vpo_agent.report.examples import add_examples, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.folder import whole_folder
 from vpo_agent.report.methods import Method
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.page import Page
-from vpo_agent.report.tables import measure_rows, measure_table
+from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
+from vpo_envs.pareto import SCALAR_WITHIN, BestSets
 
 MARK = "eval.json"
 EXAMPLES_NOTE = (
@@ -56,12 +58,13 @@ def evaluate_pool(
         reason = "the pool was saved without its texts"
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
-    text = f"{describe(pool)}\n\n{measure_table(rows)}\n\n{_notes(summary)}\n"
+    worths = _worths(pool)
+    text = f"{describe(pool)}\n\n{measure_table(rows)}\n\n{_notes(summary, worths)}\n"
     with whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")
         page = Page(f"Evaluation of {name}")
         page.paragraph(text.rstrip())
-        page.figure(draw_curves([method], folder / "curves.png"), "best@k and pass@k")
+        page.figure(draw_curves([method], folder / "curves.png"), "utility@k, best@k and pass@k")
         fronts = draw_fronts([method], default_pairs(pool) if pairs is None else pairs, folder / "fronts.png")
         if fronts is not None:
             page.figure(fronts, "answers and exact fronts")
@@ -76,7 +79,7 @@ def evaluate_pool(
             add_examples(page, [("", shown)], pool.objectives)
         # A model can write half a surrogate pair, which UTF-8 cannot encode.
         (folder / "eval.md").write_text(page.markdown(), encoding="utf-8", errors="replace")
-        results = json.dumps(_as_json(summary, rows), indent=2, allow_nan=False)
+        results = json.dumps(_as_json(summary, rows, worths), indent=2, allow_nan=False)
         (folder / MARK).write_text(results + "\n", encoding="utf-8")
     return text
 
@@ -92,20 +95,23 @@ def describe(pool: Pool) -> str:
         step = source.get("step")
         trained = f", {source['method']} after {step} steps" if "method" in source and step is not None else ""
         parts.append(f"model {source['model']}{trained}")
+    if pool.tokens is None:
+        parts.append("generated tokens unknown")
     if "temperature" in source:
         parts.append(f"temperature {source['temperature']:g}")
     return "; ".join(parts) + "."
 
 
-def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _worths(pool: Pool) -> dict[str, BestSets]:
+    """What a set and the vector are worth."""
+    fronts = worth_of_fronts(pool)
+    return {"among the answers": worth_of_answers(pool), **({} if fronts is None else {"on the exact fronts": fronts})}
+
+
+def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mapping[str, BestSets]) -> dict[str, Any]:
     """Everything that the tables and curves show, as plain JSON values."""
     pool = summary.pool
     n, rollouts, m, _ = pool.rewards.shape
-    curves = {"best@k": _curve(summary.ks, summary.best)}
-    if m > 1:
-        curves["best@k as whole rollouts"] = _curve(summary.set_ks, summary.best_of_sets)
-    if summary.passed is not None:
-        curves["pass@k"] = _curve(summary.ks, summary.passed)
     return {
         "source": dict(pool.source),
         "prompts": n,
@@ -114,18 +120,23 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
         "objectives": list(pool.objectives),
         "k": summary.k,
         "passes": summary.threshold or None,
-        "optimum": None if summary.optimum is None else float(summary.optimum.mean()),
+        **summary.ceilings(),
+        "worths": {where: {"set": one.set_worth, "vector": one.vector_worth} for where, one in worths.items()},
         "measures": list(rows),
-        "curves": curves,
+        "curves": {
+            name: {"k": ks.tolist(), **over_prompts(values).as_json()} for name, (ks, values) in summary.curves.items()
+        },
     }
 
 
-def _curve(ks: Any, values: Floats) -> dict[str, list[float]]:
-    return {"k": ks.tolist(), **over_prompts(values).as_json()}
-
-
-def _notes(summary: Summary) -> str:
-    optimum = "" if summary.optimum is None else f"Mean optimum of the exact fronts: {summary.optimum.mean():.3f}. "
-    if summary.threshold:
-        return f"{optimum}An answer passes with {summary.threshold}."
-    return f"{optimum}There is no pass@k: no exact front is known, and no --threshold was given."
+def _notes(summary: Summary, worths: Mapping[str, BestSets]) -> str:
+    found = "; ".join(f"{one.set_worth:.2f} and {one.vector_worth:.2f} {where}" for where, one in worths.items())
+    worth = (
+        "Worth of a set (best three / best answer) and of the vector (best three / best three within "
+        f"{SCALAR_WITHIN} of the best scalar reward): {found}."
+    )
+    passes = f"An answer passes with {summary.threshold}."
+    if not summary.threshold:
+        passes = "There is no pass@k: no exact front is known, and no --threshold was given."
+    best = best_on_fronts(summary.ceilings())
+    return f"{worth}\n\n{best} {passes}" if best else f"{worth}\n\n{passes}"

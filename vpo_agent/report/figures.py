@@ -13,17 +13,24 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, PercentFormatter
-from numpy.typing import NDArray
 
 from vpo_agent.pareto.fronts import non_dominated
 from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.pareto.summary import BY_TOKENS, Curve
 from vpo_agent.report import figure_style as style
-from vpo_agent.report.methods import Method
+from vpo_agent.report.methods import Method, common_curves
 from vpo_envs import Status
 
 Pair = tuple[int, int]
 
+PANELS = {
+    "utility@k": "utility@k (weighting unknown, 0 to 1)",
+    "best@k": "best@k (scalar reward, 0 to 1)",
+    "pass@k": "pass@k (share of prompts)",
+    BY_TOKENS: "utility (weighting unknown, 0 to 1)",
+}
+"""Labels of the search curves by name, in order."""
 OUTCOMES = (
     ("scored above zero", "#0072b2"),
     ("worth zero", "#9ecae1"),
@@ -40,26 +47,33 @@ BINS = 20
 
 
 def draw_curves(methods: Sequence[Method], path: Path) -> Path:
-    """Draw best@k and, if a threshold is known, pass@k; a single method also gets best@k with rollouts drawn whole."""
-    panels = {"best@k (scalar reward, 0 to 1)": [method.best for method in methods]}
-    passed = [method.passed for method in methods if method.passed is not None]
-    if len(passed) == len(methods):
-        panels["pass@k (share of prompts)"] = passed
-    figure = style.new_figure(height=4.4 if len(panels) > 1 else 4.8, width=9.0 if len(panels) == 1 else 11.0)
+    """Draw utility@k and best@k and, where they are known, pass@k and the utility by generated tokens.
+
+    A single method also gets its curves with rollouts drawn whole, in place of the one by tokens.
+    """
+    known = common_curves(methods)
+    panels = [name for name in PANELS if name in known and (len(methods) > 1 or name != BY_TOKENS)]
+    columns = 3 if len(panels) == 3 else 2
+    rows = -(-len(panels) // columns)
+    figure = style.new_figure(height=3.9 * rows + 0.5, width=12.5 if columns == 3 else 11.0)
     legend: dict[str, Artist] = {}
     first = methods[0].summaries[0]
-    for column, (label, curves) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, len(panels), column + 1)
-        style.dress(axes, "", x="k, answers to a prompt", y=label)
-        for number, (method, curve) in enumerate(zip(methods, curves, strict=True)):
-            name = method.label if len(methods) > 1 else "single answers as the unit"
-            legend.setdefault(name, _curve(axes, method.ks, curve, number))
-        if column == 0 and len(methods) == 1 and first.pool.rewards.shape[2] > 1:
-            legend["whole rollouts as the unit"] = _curve(axes, first.set_ks, methods[0].best_of_sets, 1)
-        if column == 0 and first.optimum is not None:
-            optimum = float(first.optimum.mean())
-            legend["optimum of the exact fronts"] = axes.axhline(optimum, color=style.INK, lw=1.3, ls=(0, (5, 3)))
-        style.log_axis(axes, methods[0].ks)
+    for place, name in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        tokens = name == BY_TOKENS
+        x = "generated tokens to a prompt, whole rollouts" if tokens else "k, answers to a prompt"
+        style.dress(axes, "", x=x, y=PANELS[name])
+        for number, method in enumerate(methods):
+            label = method.label if len(methods) > 1 else "single answers as the unit"
+            legend.setdefault(label, _curve(axes, method.curve(name), number))
+        if len(methods) == 1 and f"{name} by rollouts" in known:
+            legend["whole rollouts as the unit"] = _curve(axes, methods[0].curve(f"{name} by rollouts"), 1)
+        ceiling = {"best@k": first.optimum, "pass@k": None}.get(name, first.front_utility)
+        if ceiling is not None:
+            line = axes.axhline(float(ceiling.mean()), color=style.INK, lw=1.3, ls=(0, (5, 3)))
+            legend["best on the exact fronts"] = line
+        if not tokens:
+            style.log_axis(axes, methods[0].curve(name).ks)
         axes.yaxis.set_major_locator(style.round_ticks(7))
     legend["band: 95 % interval over prompts"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
     if any(len(method.summaries) > 1 for method in methods):
@@ -67,8 +81,9 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
     return style.save(figure, path, legend)
 
 
-def _curve(axes: Axes, ks: NDArray[np.int_], values: Floats, number: int) -> Artist:
+def _curve(axes: Axes, curve: Curve, number: int) -> Artist:
     """Draw the ``number``-th method's curve, values (S, N, c)."""
+    ks, values = curve
     if len(values) > 1:
         for seed in values.mean(axis=1):
             axes.plot(ks, seed, color=style.colour(number), lw=0.8, alpha=0.75)

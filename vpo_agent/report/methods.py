@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vpo_agent.pareto.pool import Floats
-from vpo_agent.pareto.summary import Summary
+from vpo_agent.pareto.summary import Curve, Summary
 
 Row = Mapping[str, Any]
 
@@ -31,26 +30,16 @@ class Method:
         """One measure, per seed and prompt, (S, N)."""
         return np.stack([summary.measures[name].values for summary in self.summaries])
 
-    @property
-    def ks(self) -> NDArray[np.int_]:
-        """Numbers of answers on the curves, (c,)."""
-        return self.summaries[0].ks
+    def curve(self, name: str) -> Curve:
+        """A curve with the values of every seed, (S, N, c). Runs differ in the tokens of a rollout, but not in k."""
+        curves = [summary.curves[name] for summary in self.summaries]
+        return Curve(np.mean([one.ks for one in curves], axis=0), np.stack([one.values for one in curves]))
 
-    @property
-    def best(self) -> Floats:
-        """best@k, (S, N, c)."""
-        return np.stack([summary.best for summary in self.summaries])
 
-    @property
-    def passed(self) -> Floats | None:
-        """pass@k, (S, N, c)."""
-        found = [summary.passed for summary in self.summaries if summary.passed is not None]
-        return np.stack(found) if len(found) == len(self.summaries) else None
-
-    @property
-    def best_of_sets(self) -> Floats:
-        """best@k with rollouts drawn whole, (S, N, s)."""
-        return np.stack([summary.best_of_sets for summary in self.summaries])
+def common_curves(methods: Sequence[Method]) -> list[str]:
+    """The names of the curves that every run of every method has."""
+    first, *others = [summary.curves for method in methods for summary in method.summaries]
+    return [name for name in first if all(name in other for other in others)]
 
 
 def units(methods: Sequence[Method], name: str) -> list[str]:

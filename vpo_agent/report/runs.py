@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import ceil, floor, lcm, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
         notes.append(
             f"The pools hold {_listed(sizes)} answers to each prompt; only the first rollouts of larger ones count."
         )
+    if any(run.pool.tokens is None for run in runs):
+        notes.append("The generated tokens of some pools are unknown, so methods are not compared at equal tokens.")
     if any(run.seed is None for run in runs):
         notes.append("Some pools do not state their training seed.")
     return notes
@@ -117,6 +120,8 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
         raise ValueError(
             f"k={k} is out of range: the smallest pool has {fewest} answers per prompt, so choose k from 1 to {fewest}"
         )
+    together = lcm(*(pool.rewards.shape[2] for pool in pools))
+    budgets = _budgets(pools)
     methods = []
     for label in dict.fromkeys(names):
         members = [(run, pool) for run, pool, name in zip(runs, pools, names, strict=True) if name == label]
@@ -126,7 +131,9 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
                     f"{earlier.name!r} and {run.name!r} are both {label} with seed {run.seed}, which is one run, not "
                     "two: leave one out"
                 )
-        summaries = tuple(summarise(pool, k or fewest, threshold) for _, pool in members)
+        summaries = tuple(
+            summarise(pool, k or fewest, threshold, together=together, budgets=budgets) for _, pool in members
+        )
         seeds, rows = tuple(run.seed for run, _ in members), tuple(run.rows for run, _ in members)
         methods.append(Method(label, summaries, seeds, rows))
     return methods
@@ -207,7 +214,18 @@ def _first_answers(pool: Pool, answers: int) -> Pool:
     if keep == pool.rewards.shape[1]:
         return pool
     texts = None if pool.responses is None else tuple(row[:keep] for row in pool.responses)
-    return replace(pool, rewards=pool.rewards[:, :keep], status=pool.status[:, :keep], responses=texts)
+    tokens = None if pool.tokens is None else pool.tokens[:, :keep]
+    return replace(pool, rewards=pool.rewards[:, :keep], status=pool.status[:, :keep], responses=texts, tokens=tokens)
+
+
+def _budgets(pools: Sequence[Pool]) -> list[int]:
+    """Return numbers of tokens per prompt that all pools have: the least, the most, and their geometric mean."""
+    each = [float(pool.tokens.mean()) for pool in pools if pool.tokens is not None]
+    if len(each) < len(pools):
+        return []
+    least = ceil(max(each))
+    most = floor(min(mean * pool.rewards.shape[1] for mean, pool in zip(each, pools, strict=True)))
+    return sorted({least, round(sqrt(least * most)), most}) if least <= most else []
 
 
 def _rows(path: Path) -> tuple[Row, ...]:

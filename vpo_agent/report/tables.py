@@ -56,6 +56,14 @@ def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
 
 
+def best_on_fronts(ceilings: Mapping[str, Any]) -> str:
+    """Return a sentence with the entries of :meth:`Summary.ceilings`; empty if no exact front is known."""
+    if ceilings["optimum"] is None:
+        return ""
+    scalar, utility = number(ceilings["optimum"]), number(ceilings["front_utility"])
+    return f"Best on the exact fronts, on average: scalar reward {scalar}, utility {utility}."
+
+
 def named(row: Mapping[str, Any]) -> str:
     """The name of a row's measure, with an arrow in the direction that is better."""
     return str(row["measure"]) + ARROWS[row["better"]]

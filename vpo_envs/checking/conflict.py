@@ -65,7 +65,8 @@ class ConflictReport(NamedTuple):
         """The report without the correlations."""
         kind = "exact fronts" if self.exact else "best demonstrations (the exact front is unknown)"
         return (
-            f"{self.instances} instances, {kind}: {self.points:.1f} points, {self.all_ones:.0%} with an answer for all\n"
+            f"{self.instances} instances, {kind}: {self.points:.1f} points, "
+            f"{self.all_ones:.0%} with an answer for all\n"
             f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
             f"(+{self.gain:.3f}), all {self.whole_front:.3f}; a set is needed in {self.needs_a_set:.0%}\n"
             f"worth of a set {self.set_worth:.2f}: best three / best answer\n"

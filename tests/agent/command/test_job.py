@@ -30,7 +30,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     folder = config.runs_dir / "run"
     assert text in out
     assert str(folder) in out
-    assert "Best scalar reward on the exact fronts (mean): 0.500" in out
+    assert "Best on the exact fronts, on average: scalar reward 0.500, utility " in out
     assert "the model has no chat template: prompts reach it as plain text" in out
     assert "are unknown to the model" not in out
     assert "Writing model shards" not in err
@@ -54,7 +54,17 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     assert results["optimum"] == pytest.approx(0.5)
     before, after = (summarise(Pool.load(folder / f"pool_{label}.npz")) for label in ("before", "after"))
     assert results["measures"] == change_rows(before, after)
-    for name in ("best@1", "expected utility", "hypervolume", "coverage", "IGD+", "diversity", "left", "right"):
+    for name in (
+        "best@1",
+        "utility@1",
+        "expected utility",
+        "hypervolume",
+        "coverage",
+        "IGD+",
+        "diversity",
+        "left",
+        "right",
+    ):
         assert f"| {name} ↑ |" in text or f"| {name} ↓ |" in text
 
 

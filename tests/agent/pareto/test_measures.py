@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,11 +11,25 @@ import pytest
 from pools import D, M, N, R, random_pool
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.pareto.measures import REPORT_WEIGHTS, measures
+from vpo_agent.pareto.measures import REPORT_WEIGHTS, at_tokens, measures, rank
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_envs import Status
 
 BY_ROLLOUTS = ("best@2 by rollouts", "best@8 by rollouts")
+
+
+def one_prompt(vectors: Floats) -> Pool:
+    """A pool of rollouts of m answers each, (R, m, d), to a single prompt."""
+    rollouts, m, d = vectors.shape
+    return Pool(
+        rewards=vectors[None].astype(np.float32),
+        status=np.zeros((1, rollouts, m), np.int8),
+        active=np.ones((1, d), bool),
+        scalar_weights=np.full((1, d), 1 / d),
+        indices=np.arange(1),
+        objectives=tuple(f"objective_{i}" for i in range(d)),
+        fronts=None,
+    )
 
 
 def values_of(pool: Pool) -> dict[str, Floats]:
@@ -30,6 +45,81 @@ def test_best_at_k_is_the_mean_over_all_subsets() -> None:
             subsets = [max(subset) for subset in itertools.combinations(scores, k)]
             assert found[f"best@{k}"][prompt] == pytest.approx(sum(subsets) / len(subsets), rel=1e-6)
     assert [name for name in found if name.startswith("best@")] == ["best@1", "best@3", "best@8", *BY_ROLLOUTS]
+
+
+def test_utility_at_k_is_the_mean_over_all_subsets_and_weightings() -> None:
+    pool = random_pool()
+    found = values_of(pool)
+    keys = np.zeros(N, dtype=np.uint64)
+    weights = draw_weights(keys, num_objectives=D, num_weights=REPORT_WEIGHTS, active=pool.active).astype(float)
+    for prompt in range(N):
+        utility = pool.rewards[prompt].astype(float) @ weights[prompt].T
+        for k in (1, 3, 8):
+            subsets = [
+                np.max(chosen, axis=0).mean() for chosen in itertools.combinations(utility.reshape(R * M, -1), k)
+            ]
+            assert found[f"utility@{k}"][prompt] == pytest.approx(np.mean(subsets), rel=1e-6)
+        for count in (1, 4):
+            pairs = [np.max(chosen, axis=(0, 1)).mean() for chosen in itertools.combinations(utility, count)]
+            assert found[f"utility@{count * M} by rollouts"][prompt] == pytest.approx(np.mean(pairs), rel=1e-6)
+    np.testing.assert_allclose(found["utility@2 by rollouts"], found["expected utility"])
+    np.testing.assert_allclose(found["utility@8"], found["pool utility"])
+
+
+@pytest.mark.parametrize(("d", "n"), [(2, 6), (3, 6), (4, 5), (5, 4)])
+def test_utility_at_k_agrees_with_exact_arithmetic(d: int, n: int) -> None:
+    rng = np.random.default_rng(d)
+    corners, levels = np.eye(d)[rng.permutation(d)[:n]], rng.integers(0, 5, (n, d)) / 4
+    corners = np.vstack([corners, np.full((n - len(corners), d), 0.5)])
+    for vectors in (corners, levels, rng.random((n, d)).round(2)):
+        found = values_of(one_prompt(vectors[:, None]))
+        for k in (1, 3, n):
+            subsets = itertools.combinations(vectors, k)
+            exact = np.mean([rational_expected_utility(np.unique(chosen, axis=0)) for chosen in subsets])
+            assert found[f"utility@{k}"][0] == pytest.approx(exact, abs=4e-4)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 5, 8])
+def test_specialists_are_worth_the_mean_of_the_largest_weight(d: int) -> None:
+    # The largest of d uniform spacings is (1 + 1/2 + … + 1/d) / d on average; k of the d specialists see k of them.
+    found = values_of(one_prompt(np.eye(d)[:, None]))
+    assert found["utility@1"][0] == pytest.approx(1 / d, abs=1e-4)
+    assert found[f"utility@{d}"][0] == pytest.approx(sum(1 / i for i in range(1, d + 1)) / d, abs=3e-4)
+
+
+def test_rollouts_of_other_sizes_are_measured_at_a_common_number_of_answers() -> None:
+    single, sets = random_pool(rollouts=12, answers=1), random_pool(rollouts=4, answers=3)
+    names = []
+    for pool in (single, sets):
+        found = {one.name: one for one in measures(pool, together=3)}
+        names.append([name for name in found if "by rollouts" in name])
+        assert found["utility@3 by rollouts"].unit == ("3 rollouts of 1" if pool is single else "1 rollout of 3")
+    assert names[0] == names[1] == [f"{kind}@{k} by rollouts" for kind in ("best", "utility") for k in (3, 12)]
+    values = values_of(single)
+    assert not [name for name in values if "by rollouts" in name], "a rollout of one answer is that answer"
+    alone = {one.name: one.values for one in measures(single, together=3)}
+    np.testing.assert_allclose(alone["utility@3 by rollouts"], values["utility@3"])
+
+
+def test_a_budget_of_tokens_buys_whole_rollouts() -> None:
+    pool = random_pool()
+    tokens = np.random.default_rng(0).integers(5, 20, (N, R)).astype(np.int32)
+    known = replace(pool, tokens=tokens)
+    ranked = rank(known)
+    each = tokens.mean()
+    by_count = [ranked.rollouts.mean(axis=1), values_of(pool)["utility@8 by rollouts"]]
+    np.testing.assert_allclose(at_tokens(known, ranked, each), by_count[0])
+    np.testing.assert_allclose(at_tokens(known, ranked, R * each), by_count[1])
+    one, two = at_tokens(known, ranked, each), at_tokens(known, ranked, 2 * each)
+    np.testing.assert_allclose(at_tokens(known, ranked, 1.25 * each), 0.75 * one + 0.25 * two)
+    found = {one.name: one for one in measures(known, budgets=[30])}
+    assert found["utility at 30 tokens"].unit == "30 tokens"
+    np.testing.assert_allclose(found["utility at 30 tokens"].values, at_tokens(known, ranked, 30))
+    np.testing.assert_allclose(found["tokens"].values, tokens.mean(axis=1))
+    with pytest.raises(ValueError, match=r"tokens per prompt \(all\); got 1000"):
+        at_tokens(known, ranked, 1000)
+    with pytest.raises(ValueError, match="does not state how many tokens"):
+        at_tokens(pool, ranked, 30)
 
 
 def test_utility_and_regret_are_means_over_the_reports_weights() -> None:

@@ -1,4 +1,4 @@
-"""best@k and diversity, against brute force and closed forms."""
+"""best@k, utility@k and diversity, against brute force and closed forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.metrics import best_at_k, best_at_k_of_sets, diversity
+from vpo_agent.pareto.metrics import best_at_k, diversity, utility_at_k
 
 Floats = NDArray[np.float64]
 EXACT = 1e-13
@@ -51,17 +51,26 @@ def test_best_at_k_rises_with_k_from_the_mean_to_the_maximum(scores: Floats) -> 
     assert (np.diff(curve) >= -EXACT).all()
 
 
-def test_best_at_k_of_sets_draws_whole_rollouts() -> None:
-    scores = np.random.default_rng(0).random((2, 5, 3))
-    for rollouts in range(1, 6):
-        brute = np.mean([scores[:, list(c)].max(axis=(1, 2)) for c in combinations(range(5), rollouts)], axis=0)
-        np.testing.assert_allclose(best_at_k_of_sets(scores, rollouts), brute, atol=EXACT)
+def test_utility_at_k_is_the_mean_over_all_subsets_and_weightings() -> None:
+    rng = np.random.default_rng(0)
+    rewards, weights = rng.choice([0.0, 0.5, 1.0], (2, 3, 6, 4)), rng.dirichlet(np.ones(4), 7)
+    scores = np.einsum("kd,...nd->...kn", weights, rewards)
+    for k in range(1, 7):
+        subsets = [scores[..., list(chosen)].max(axis=-1).mean(axis=-1) for chosen in combinations(range(6), k)]
+        np.testing.assert_allclose(utility_at_k(rewards, weights, k), np.mean(subsets, axis=0), atol=EXACT)
 
 
-def test_answers_of_one_rollout_are_not_counted_as_independent_draws() -> None:
-    scores = np.array([[1.0, 1.0], [0.0, 0.0]])  # one rollout repeats its success, the other its failure
-    assert float(best_at_k_of_sets(scores, 1)) == 0.5
-    assert float(best_at_k(scores.ravel(), 2)) == pytest.approx(5 / 6)
+@given(arrays(np.float64, (5, 3), elements=st.floats(0, 1)), st.integers(1, 5))
+def test_utility_at_k_of_one_weighting_is_best_at_k(rewards: Floats, k: int) -> None:
+    weights = np.array([[0.5, 0.3, 0.2]])
+    assert float(utility_at_k(rewards, weights, k)) == pytest.approx(
+        float(best_at_k(rewards @ weights[0], k)), abs=EXACT
+    )
+
+
+def test_utility_at_k_needs_finite_rewards() -> None:
+    with pytest.raises(ValueError, match=r"rewards\[0, 1\] is nan"):
+        utility_at_k([[0.1, np.nan]], [[0.5, 0.5]], 1)
 
 
 @pytest.mark.parametrize("k", [-1, 0, 4])
@@ -69,7 +78,7 @@ def test_k_out_of_range_is_an_error_naming_k_and_n(k: int) -> None:
     with pytest.raises(ValueError, match=rf"k={k} with n=3"):
         best_at_k([0.1, 0.2, 0.3], k)
     with pytest.raises(ValueError, match=rf"k={k} with n=3"):
-        best_at_k_of_sets(np.zeros((3, 2)), k)
+        utility_at_k(np.zeros((3, 2)), [[0.5, 0.5]], k)
 
 
 def test_k_must_be_whole() -> None:
@@ -80,10 +89,6 @@ def test_k_must_be_whole() -> None:
 def test_a_score_that_is_not_a_number_is_an_error_that_says_where() -> None:
     with pytest.raises(ValueError, match=r"scores\[1, 0\] is nan; leave invalid answers out"):
         best_at_k([[0.1, 0.2], [np.nan, 0.2]], 1)
-    with pytest.raises(ValueError, match=r"without answers"):
-        best_at_k_of_sets(np.zeros((3, 0)), 1)
-    with pytest.raises(ValueError, match=r"shape \(\.\.\., R, m\); got shape \(3,\)"):
-        best_at_k_of_sets(np.zeros(3), 1)
 
 
 def test_diversity_is_the_mean_over_pairs() -> None:

@@ -55,6 +55,12 @@ def test_a_sampled_pool_holds_the_environments_own_view(letters_model: Path) -> 
     np.testing.assert_allclose(weighted.scalar_weights, [[0.75, 0.25]] * 4)
     assert weighted.optimum() == pytest.approx([0.75] * 4)
     assert pool.responses is not None
+    assert pool.tokens is not None
+    for texts, tokens in zip(pool.responses, pool.tokens, strict=True):
+        # An end-of-sequence token is generated too, but is no text.
+        lengths = np.array([len(policy.tokenizer(text)["input_ids"]) for text in texts])
+        assert ((tokens == lengths) | (tokens == lengths + 1)).all()
+        assert tokens.max() <= 14
     tasks = [env.task(index) for index in range(2, 6) for _ in range(3)]
     again = env.score_batch(tasks, [text for row in pool.responses for text in row])
     np.testing.assert_array_equal(again.rewards.reshape(pool.rewards.shape), pool.rewards)

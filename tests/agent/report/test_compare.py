@@ -16,6 +16,8 @@ from pools import MAZE, maze_pool, random_pool, save_run
 from vpo_agent.command import main
 from vpo_agent.config import GROUPS
 from vpo_agent.pareto.intervals import over_prompts
+from vpo_agent.pareto.measures import measures, rank
+from vpo_agent.pareto.metrics import best_at_k
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report import compare_runs
 from vpo_agent.report.runs import differing_settings, make_labels, read_run
@@ -193,13 +195,48 @@ def test_a_larger_pool_counts_with_as_many_answers(tmp_path: Path) -> None:
     assert row["mean"] == pytest.approx(large.rewards[:, :6].mean(), rel=1e-5)
 
 
+def test_methods_are_compared_at_equal_answers_and_at_equal_tokens(tmp_path: Path) -> None:
+    pools = {}
+    for method, answers, length in (("vpo", 3, 30), ("grpo", 1, 12)):
+        pool = _seeded(method, 0, answers)
+        tokens = np.full(pool.rewards.shape[:2], length, np.int32)
+        pools[method] = replace(pool, tokens=tokens)
+        pools[method].save(tmp_path / f"{method}.npz")
+    tables = compare_runs([tmp_path / "vpo.npz", tmp_path / "grpo.npz"], out=tmp_path / "report")
+    rows = {(row["measure"], row["method"]): row for row in tables["measures"]}
+    utility = {method: {one.name: one.values.mean() for one in measures(pool)} for method, pool in pools.items()}
+    # One rollout of three answers against three answers, then everything that was sampled.
+    for k in (3, 12):
+        name = f"utility@{k} by rollouts"
+        assert rows[name, "vpo"]["mean"] == pytest.approx(utility["vpo"][name])
+        assert rows[name, "grpo"]["mean"] == pytest.approx(utility["grpo"][f"utility@{k}"])
+    assert rows["utility@3 by rollouts", "vpo"]["unit"] == "1 rollout of 3 or 3 rollouts of 1"
+    # From one rollout of vpo, 30 tokens, to all four of them, which are fewer than the twelve of grpo.
+    assert [row["measure"] for row in tables["measures"] if "tokens" in row["unit"]][::2] == [
+        f"utility at {budget} tokens" for budget in (30, 60, 120)
+    ]
+    assert rows["utility at 30 tokens", "vpo"]["mean"] == pytest.approx(utility["vpo"]["expected utility"])
+    ranked = rank(pools["grpo"])
+    half = [best_at_k(ranked.rollouts, count).mean() for count in (2, 3)]
+    assert rows["utility at 30 tokens", "grpo"]["mean"] == pytest.approx(np.mean(half))
+    assert rows["utility at 120 tokens", "grpo"]["mean"] == pytest.approx(best_at_k(ranked.rollouts, 10).mean())
+    assert {row["measure"] for row in tables["differences"]} >= {"utility at 30 tokens", "utility@3 by rollouts"}
+    assert "tokens of some pools are unknown" not in " ".join(tables["notes"])
+
+
+def test_pools_of_unknown_tokens_are_compared_at_equal_answers_alone(tmp_path: Path, runs: list[Path]) -> None:
+    tables = compare_runs([runs[0], runs[2]], out=tmp_path / "report")
+    assert "The generated tokens of some pools are unknown" in " ".join(tables["notes"])
+    assert not [row for row in tables["measures"] if "tokens" in row["unit"]]
+
+
 def test_rollouts_are_not_cut_where_the_sizes_of_sets_do_not_divide(tmp_path: Path) -> None:
     _seeded("vpo", 0, 3).save(tmp_path / "threes.npz")
     fives = maze_pool(1, rollouts=2, answers=5, method="multi_rlvr")
     fives.save(tmp_path / "fives.npz")
     tables = compare_runs([tmp_path / "threes.npz", tmp_path / "fives.npz"], out=tmp_path / "report")
     assert tables["k"] == 9, "of twelve and ten answers, three rollouts of three and two of five"
-    assert {len(curves["best"]["mean"]) for curves in tables["curves"].values()} == {9}
+    assert {len(curves["best@k"]["mean"]) for curves in tables["curves"].values()} == {9}
 
 
 def other(**changes: Any) -> Any:

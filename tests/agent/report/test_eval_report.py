@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 from paths import ROOT
-from pools import M, N, R, maze_pool, random_pool
+from pools import D, M, N, R, maze_pool, random_pool
 
 from vpo_agent.command import main
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.evaluation import evaluate_pool
 from vpo_agent.report.figures import default_pairs, outcome_shares, read_pairs
 from vpo_envs import Status
+from vpo_envs.pareto import spread_weights
 
 PNG = b"\x89PNG"
 
@@ -32,8 +33,8 @@ def test_whole_rollouts_are_drawn_as_a_unit() -> None:
     scalar = np.einsum("nrmd,nd->nrm", pool.rewards * pool.active[:, None, None], pool.scalar_weights)
     for prompt in range(N):
         pairs = [max(scalar[prompt, list(two)].ravel()) for two in itertools.combinations(range(R), 2)]
-        place = summary.set_ks.tolist().index(2 * M)
-        assert summary.best_of_sets[prompt, place] == pytest.approx(sum(pairs) / len(pairs), rel=1e-6)
+        ks, values = summary.curves["best@k by rollouts"]
+        assert values[prompt, ks.tolist().index(2 * M)] == pytest.approx(sum(pairs) / len(pairs), rel=1e-6)
 
 
 def test_what_comes_within_two_hundredths_of_the_prompts_own_optimum_passes() -> None:
@@ -58,7 +59,7 @@ def test_a_threshold_of_the_users_own_replaces_it() -> None:
 
 def test_without_front_and_threshold_nothing_passes_or_fails() -> None:
     summary = summarise(random_pool(fronts=False))
-    assert summary.passed is None
+    assert "pass@k" not in summary.curves
     assert not [name for name in summary.measures if name.startswith("pass@") or "coverage" in name]
     assert "hypervolume" in summary.measures
 
@@ -135,6 +136,41 @@ def test_a_saved_pool_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFix
     for image in ("curves.png", "fronts.png", "answers.png", "examples.png"):
         assert f"({image})" in page
     np.testing.assert_array_equal(Pool.load(out / "pool.npz").rewards, maze_pool().rewards)
+
+
+def test_the_worths_of_a_set_and_of_the_vector_are_those_of_each_prompts_answers(tmp_path: Path) -> None:
+    pool = random_pool()
+    text = evaluate_pool(pool, tmp_path / "out", examples=0)
+    worths = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["worths"]
+    assert pool.fronts is not None
+    for where, sets in (("among the answers", pool.rewards.reshape(N, R * M, D)), ("on the exact fronts", pool.fronts)):
+        utilities = []
+        for points, fixed, active in zip(sets, pool.scalar_weights, pool.active, strict=True):
+            utility = points[:, active].astype(float) @ spread_weights(int(active.sum())).T
+            scalar = points @ fixed
+            kept = utility[scalar >= scalar.max() - 0.02]
+            utilities.append([best(utility, 1), best(utility, 3), best(kept, 3)])
+        one, three, by_scalar = np.mean(utilities, axis=0)
+        assert worths[where] == pytest.approx({"set": three / one, "vector": three / by_scalar}, rel=1e-6)
+        assert f"{three / one:.2f} and {three / by_scalar:.2f} {where}" in text
+
+
+def best(utility: Floats, size: int) -> float:
+    """The best mean, over weightings, of the maximum of a set of rows, by trying all sets."""
+    sets = itertools.combinations(utility, min(size, len(utility)))
+    return max(float(np.max(chosen, axis=0).mean()) for chosen in sets)
+
+
+def test_a_pool_that_does_not_state_its_tokens_says_so(tmp_path: Path) -> None:
+    pool = maze_pool()
+    assert "generated tokens unknown" in evaluate_pool(pool, tmp_path / "out", examples=0)
+    known = replace(pool, tokens=np.full((5, 4), 7, np.int32))
+    text = evaluate_pool(known, tmp_path / "out", examples=0)
+    assert "tokens unknown" not in text
+    assert "| tokens | rollout of 3 answers | 7.000 |" in text
+    curves = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["curves"]
+    assert curves["utility by generated tokens"]["k"] == [7, 14, 21, 28]
+    assert curves["utility by generated tokens"]["mean"] == curves["utility@k by rollouts"]["mean"]
 
 
 def test_a_folder_is_replaced_by_the_next_evaluation_of_its_own_pool(tmp_path: Path) -> None:
