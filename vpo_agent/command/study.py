@@ -36,26 +36,25 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the study and report."""
-    from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of
+    from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
 
     study = read_study(arguments.file)
     runs = runs_of(study, arguments.runs_dir, seeds=arguments.seeds, labels=arguments.arms, imports=arguments.imports)
     check_finished(runs)
     failed = [] if arguments.report_only else run_study(runs, processes=arguments.processes)
-    finished = [one for one in runs if one.finished]
-    if not finished:
+    folders, labels = to_compare(runs)
+    if not folders:
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
     from vpo_agent.report.compare import compare_runs
 
-    labels = [one.label for one in finished]
     report = arguments.runs_dir / study.name / "report"
     compare_runs(
-        [one.folder for one in finished],
+        folders,
         labels=labels,
         out=report,
         baseline=study.baseline if study.baseline in labels else labels[0],
     )
-    print(f"{len(finished)} of {len(runs)} runs compared: {report / 'report.html'}")
+    print(f"{sum(map(len, folders))} of {len(runs)} runs compared: {report / 'report.html'}")
     if failed:
-        names = ", ".join(f"{one.label}-seed{one.seed}" for one in failed)
+        names = ", ".join(one.folder.name for one in failed)
         raise ValueError(f"{len(failed)} of {len(runs)} runs failed ({names}): see their .log files")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,56 @@ class Pool:
             no_pool = "it is damaged, or no pool that vpo eval or a run wrote"
             reason = (error.strerror if isinstance(error, OSError) else None) or no_pool
             raise ValueError(f"cannot read the pool of answers {str(path)!r}: {reason}") from error
+
+
+def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> Pool:
+    """Return the pool of several policies that answer together, such as one specialist for each objective.
+
+    The i-th rollout holds the answers of the i-th rollouts of all ``pools``, so k answers in whole rollouts are equal
+    shares of all policies. The pools are over the same prompts; the smallest has the say in the number of rollouts. The
+    texts are left out, because a policy's answers are numbered within its own rollout. ``scalar_weights`` (N, d) are
+    the mean of those of the pools by default.
+
+    Raises:
+        ValueError: There are no pools, or they are over different prompts.
+    """
+    if not pools:
+        raise ValueError("there are no pools to merge")
+    first = pools[0]
+    for other in pools[1:]:
+        if not same_prompts(first, other):
+            raise ValueError("pools to merge must hold answers to the same prompts: sample the same instances")
+    rollouts = min(pool.rewards.shape[1] for pool in pools)
+    rewards, status = (
+        np.concatenate([getattr(pool, name)[:, :rollouts] for pool in pools], axis=2) for name in ("rewards", "status")
+    )
+    weights = np.mean([pool.scalar_weights for pool in pools], axis=0) if scalar_weights is None else scalar_weights
+    tokens = [pool.tokens[:, :rollouts] for pool in pools if pool.tokens is not None]
+    # What the policies have in common; a rollout's size is now that of all together.
+    said = {name: value for name, value in first.source.items() if all(one.source.get(name) == value for one in pools)}
+    return replace(
+        first,
+        rewards=rewards,
+        status=status,
+        scalar_weights=weights,
+        responses=None,
+        tokens=np.sum(tokens, axis=0, dtype=np.int32) if len(tokens) == len(pools) else None,
+        source={**said, "num_answers": rewards.shape[2]},
+    )
+
+
+def same_prompts(first: Pool, other: Pool) -> bool:
+    """Whether two pools hold answers to the same instances, as far as they say."""
+    if first.objectives != other.objectives or not np.array_equal(first.indices, other.indices):
+        return False
+    if not np.array_equal(first.active, other.active):
+        return False
+    for name in ("tasks", "split"):
+        if len({pool.source[name] for pool in (first, other) if name in pool.source}) > 1:
+            return False
+    if first.fronts is None or other.fronts is None:
+        return first.fronts is other.fronts
+    return all(np.array_equal(mine, theirs) for mine, theirs in zip(first.fronts, other.fronts, strict=True))
 
 
 def counted(count: int, noun: str) -> str:

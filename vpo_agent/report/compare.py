@@ -18,14 +18,14 @@ from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, units
 from vpo_agent.report.origin import environment_of, same_instances
-from vpo_agent.report.runs import check_comparable, differing_settings, group, read_run
+from vpo_agent.report.runs import check_comparable, differing_settings, group, merge_runs, read_run
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
 
 
 def compare_runs(
-    folders: Sequence[Path],
+    folders: Sequence[Path | Sequence[Path]],
     labels: Sequence[str] | None = None,
     out: Path = Path("comparison"),
     baseline: str = "vpo",
@@ -40,7 +40,8 @@ def compare_runs(
     ``compare.md``, ``compare.json`` and the figures; it replaces an earlier comparison.
 
     Args:
-        folders: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files.
+        folders: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files. A sequence of them is one run
+            of policies that answer together, each with an equal share of the answers.
         labels: A label for each; equal ones are one method. Derived from the settings by default.
         out: The output folder.
         baseline: Label of the method that the others are compared with. If it is ``"vpo"`` and no method has that
@@ -57,14 +58,17 @@ def compare_runs(
         ValueError: The runs cannot be compared, a label or objective is unknown, ``k`` is more than a pool holds, or
             ``out`` holds something else.
     """
-    paths = [Path(folder) for folder in folders]
+    groups = [[Path(one) for one in ([entry] if isinstance(entry, str | Path) else entry)] for entry in folders]
+    paths = [path for members in groups for path in members]
     if not paths:
         raise ValueError("there is nothing to compare: give the folders of runs, or pool files")
     for earlier, path in combinations(paths, 2):
         if earlier.resolve() == path.resolve():
             raise ValueError(f"{str(path)!r} is given twice: give each run once")
     check_folder(out, MARK)
-    runs = [read_run(path) for path in paths]
+    parts = [[read_run(path) for path in members] for members in groups]
+    weights = next((members[0].pool.scalar_weights for members in parts if len(members) == 1), None)
+    runs = [members[0] if len(members) == 1 else merge_runs(members, weights) for members in parts]
     notes = check_comparable(runs)
     for run in runs:
         environment_of(run.pool, run.name)
@@ -166,10 +170,12 @@ def _curve(method: Method, name: str) -> dict[str, Any]:
 
 def _examples(methods: Sequence[Method]) -> list[tuple[str, list[ExampleSet]]]:
     """Answers of the first run of each method to the same prompts; none if a pool has no texts."""
-    found = []
+    found: list[tuple[str, list[ExampleSet]]] = []
     for method in methods[:EXAMPLE_METHODS]:
         pool = method.summaries[0].pool
         env, _ = environment_of(pool, method.label)
+        if pool.responses is None and found:
+            continue
         if env is None or pool.responses is None or not same_instances(pool, env):
             return []
         found.append((method.label, example_sets(pool, env, EXAMPLE_PROMPTS)))

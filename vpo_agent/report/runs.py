@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
 
@@ -65,6 +65,13 @@ def read_run(path: Path) -> Run:
     return Run(str(path), Pool.load(file), settings, _rows(path / "metrics.jsonl"))
 
 
+def merge_runs(parts: Sequence[Run], weights: Floats | None) -> Run:
+    """Return the runs of policies that answer together as one; ``weights`` are the fixed ones (N, d), if known."""
+    first = parts[0].settings
+    common = {name: value for name, value in first.items() if all(one.settings.get(name) == value for one in parts)}
+    return Run(" + ".join(one.name for one in parts), merge_pools([one.pool for one in parts], weights), common, ())
+
+
 def check_comparable(runs: Sequence[Run]) -> list[str]:
     """Check that all pools hold answers to the same prompts of one environment; return notes on lesser differences."""
     first = runs[0]
@@ -78,7 +85,7 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
                 f"{both} have different objectives ({', '.join(first.pool.objectives)}; "
                 f"{', '.join(other.pool.objectives)}): compare runs of one environment"
             )
-        if not _same_prompts(first.pool, other.pool):
+        if not same_prompts(first.pool, other.pool):
             raise ValueError(
                 f"{both} hold answers to different prompts, but a paired comparison needs the same: evaluate them with "
                 "vpo eval with one --split and one --prompts"
@@ -193,19 +200,6 @@ def _environment(run: Run) -> str:
     if "env" not in source:
         return ""
     return f"{source['env']} {json.dumps(source.get('env_kwargs') or {}, sort_keys=True)}".removesuffix(" {}")
-
-
-def _same_prompts(first: Pool, other: Pool) -> bool:
-    if not np.array_equal(first.indices, other.indices) or not np.array_equal(first.active, other.active):
-        return False
-    if "tasks" in first.source and "tasks" in other.source and first.source["tasks"] != other.source["tasks"]:
-        return False
-    splits = {first.source.get("split"), other.source.get("split")} - {None}
-    if len(splits) > 1:
-        return False
-    if first.fronts is None or other.fronts is None:
-        return first.fronts is other.fronts
-    return all(np.array_equal(mine, theirs) for mine, theirs in zip(first.fronts, other.fronts, strict=True))
 
 
 def _first_answers(pool: Pool, answers: int) -> Pool:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ class Arm(BaseModel, frozen=True, extra="forbid"):
     label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of folders")
     seeds: list[int] | None = Field(None, description="seeds of this arm, if not those of the study")
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
+    parts: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="settings of several runs, over those of the arm, whose policies answer together in equal shares, "
+        "such as specialists with scalar_weights of their own",
+    )
 
 
 class Study(BaseModel, frozen=True, extra="forbid"):
@@ -47,6 +53,13 @@ class StudyRun:
     label: str
     seed: int
     config: TrainConfig
+    part: int | None = None
+    """Which of the arm's parts it is, from 1."""
+
+    @property
+    def title(self) -> str:
+        """The arm, and the part of it if there are several."""
+        return self.label if self.part is None else f"{self.label}-part{self.part}"
 
     @property
     def folder(self) -> Path:
@@ -98,16 +111,27 @@ def runs_of(
     for arm in study.arms:
         if labels and arm.label not in labels:
             continue
-        for seed in seeds or arm.seeds or study.seeds:
-            settings = {**flat_settings(study.settings), **flat_settings(arm.settings)}
+        of_seeds = seeds or arm.seeds or study.seeds
+        for seed, (part, own) in product(of_seeds, enumerate(arm.parts, 1) if arm.parts else [(None, {})]):
+            settings = {**flat_settings(study.settings), **flat_settings(arm.settings), **flat_settings(own)}
             for name in DECIDED_BY_THE_STUDY:
                 if name in settings:
                     raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
-            decided = {"seed": seed, "name": f"{arm.label}-seed{seed}", "runs_dir": runs_dir / study.name}
+            label = arm.label if part is None else f"{arm.label}-part{part}"
+            decided = {"seed": seed, "name": f"{label}-seed{seed}", "runs_dir": runs_dir / study.name}
             decided["imports"] = [*settings.get("imports", []), *imports]
             config = make_config({**settings, **decided}, f"arm {arm.label!r}")
-            found.append(StudyRun(arm.label, seed, config))
+            found.append(StudyRun(arm.label, seed, config, part))
     return sorted(found, key=lambda run: run.seed)
+
+
+def to_compare(runs: Sequence[StudyRun]) -> tuple[list[list[Path]], list[str]]:
+    """Return the folders of the finished runs and their labels: for each arm and seed one run, or all of its parts."""
+    arms: dict[tuple[str, int], list[StudyRun]] = {}
+    for run in runs:
+        arms.setdefault((run.label, run.seed), []).append(run)
+    whole = {key: parts for key, parts in arms.items() if all(run.finished for run in parts)}
+    return [[run.folder for run in parts] for parts in whole.values()], [label for label, _ in whole]
 
 
 def check_finished(runs: Sequence[StudyRun]) -> None:
@@ -141,16 +165,16 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
             while waiting and len(active) < processes:
                 run = waiting.pop(0)
                 active.append((run, _start(run, environment)))
-                print(f"started {run.label}, seed {run.seed}", flush=True)
+                print(f"started {run.title}, seed {run.seed}", flush=True)
             for run, process in [pair for pair in active if pair[1].poll() is not None]:
                 active.remove((run, process))
                 done += 1
                 minutes = (time.perf_counter() - started) / 60
                 if process.returncode == 0 and run.finished:
-                    print(f"[{done}/{len(runs)}, {minutes:.0f} min] {run.label}, seed {run.seed}", flush=True)
+                    print(f"[{done}/{len(runs)}, {minutes:.0f} min] {run.title}, seed {run.seed}", flush=True)
                 else:
                     failed.append(run)
-                    print(f"[{done}/{len(runs)}] FAILED: {run.label}, seed {run.seed}: see {_log(run)}", flush=True)
+                    print(f"[{done}/{len(runs)}] FAILED: {run.title}, seed {run.seed}: see {_log(run)}", flush=True)
             time.sleep(0.2)
     finally:
         # On Ctrl-C each run saves a checkpoint, from which the next call continues.

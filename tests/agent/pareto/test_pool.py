@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 from pools import D, M, N, R, random_pool
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.estimators.weights import draw_weights
+from vpo_agent.pareto.measures import REPORT_WEIGHTS, measures
+from vpo_agent.pareto.pool import Pool, merge_pools
 
 TEXTS = ("<answer>Zürich 東京</answer>", "", "half a pair \ud83d", 'line\nbreak \x00 "quotes"')
 SOURCE = {
@@ -147,6 +150,44 @@ def test_a_lone_array_is_no_pool(tmp_path: Path) -> None:
 def test_arrays_that_do_not_fit_together_are_no_pool(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(random_pool(), **changes)
+
+
+def test_merged_pools_answer_in_equal_shares() -> None:
+    specialists = [replace(random_pool(seed, answers=1), active=np.ones((N, D), bool)) for seed in range(3)]
+    specialists = [replace(pool, scalar_weights=np.eye(D)[[i] * N]) for i, pool in enumerate(specialists)]
+    shared = [replace(pool, fronts=specialists[0].fronts) for pool in specialists]
+    merged = merge_pools(shared)
+    assert merged.rewards.shape == (N, R, 3, D)
+    np.testing.assert_allclose(merged.scalar_weights, 1 / 3)
+    values = {one.name: one.values for one in measures(merged)}
+    weights = rank_weights(D)
+    for prompt in range(N):
+        scores = [pool.rewards[prompt, :, 0].astype(float) @ weights.T for pool in shared]
+        # One answer from each specialist, then two from each, by trying all rollouts.
+        for count in (1, 4):
+            drawn = [
+                np.max([one[list(chosen)].max(axis=0) for one in scores], axis=0).mean()
+                for chosen in combinations(range(R), count)
+            ]
+            assert values[f"utility@{3 * count} by rollouts"][prompt] == pytest.approx(np.mean(drawn), rel=1e-6)
+
+
+def rank_weights(d: int) -> np.ndarray:
+    return draw_weights([0], num_objectives=d, num_weights=REPORT_WEIGHTS)[0].astype(float)
+
+
+def test_merged_pools_keep_what_they_have_in_common() -> None:
+    one, two = full_pool(), replace(full_pool(), source={**SOURCE, "method_options": {"beta": 8}})
+    merged = merge_pools([one, replace(two, tokens=two.tokens + 1)], scalar_weights=one.scalar_weights)
+    assert merged.source == {**SOURCE, "num_answers": 2 * M}
+    assert merged.responses is None
+    np.testing.assert_array_equal(merged.tokens, 2 * one.tokens + 1)
+    np.testing.assert_array_equal(merged.status, np.concatenate([one.status, two.status], axis=2))
+    assert merge_pools([one, replace(two, tokens=None)]).tokens is None
+    with pytest.raises(ValueError, match="same prompts"):
+        merge_pools([one, replace(two, indices=np.arange(1, N + 1))])
+    with pytest.raises(ValueError, match="no pools to merge"):
+        merge_pools([])
 
 
 def test_a_save_that_fails_leaves_the_file_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,21 @@ def test_pools_of_unknown_tokens_are_compared_at_equal_answers_alone(tmp_path: P
     assert not [row for row in tables["measures"] if "tokens" in row["unit"]]
 
 
+def test_policies_that_answer_together_are_one_run(tmp_path: Path) -> None:
+    folders = []
+    for part in range(3):
+        pool = _seeded("grpo", part, 1)
+        pool = replace(pool, scalar_weights=np.eye(4)[[part] * 5], source={**pool.source, "seed": 0})
+        folders.append(save_run(tmp_path / f"part{part}", pool, scalar_weights=np.eye(4)[part].tolist()))
+    vpo = save_run(tmp_path / "vpo", _seeded("vpo", 0, 3))
+    tables = compare_runs([folders, vpo], ["specialists", "vpo"], tmp_path / "report")
+    (row,) = [row for row in tables["measures"] if row["method"] == "specialists" and row["measure"] == "completion"]
+    # Four rollouts of three specialists each count, which are as many answers as those of vpo.
+    assert tables["k"] == 12
+    assert row["mean"] == pytest.approx(np.mean([read_run(one).pool.rewards[:, :4, 0, 0] for one in folders]))
+    assert [row["seeds"] for row in tables["methods"]] == [[0], [0]]
+
+
 def test_rollouts_are_not_cut_where_the_sizes_of_sets_do_not_divide(tmp_path: Path) -> None:
     _seeded("vpo", 0, 3).save(tmp_path / "threes.npz")
     fives = maze_pool(1, rollouts=2, answers=5, method="multi_rlvr")

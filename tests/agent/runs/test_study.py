@@ -14,7 +14,7 @@ from paths import ROOT
 from processes import forked_python
 
 from vpo_agent.command import main
-from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of
+from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
 
 TINY = """
 name = "tiny"
@@ -65,6 +65,26 @@ def test_runs_come_seed_by_seed_with_the_settings_of_their_arm(tmp_path: Path) -
 def test_other_seeds_and_fewer_arms_can_be_asked_for(tmp_path: Path) -> None:
     runs = runs_of(read_study(write(tmp_path)), tmp_path, seeds=[7, 8], labels=["grpo"])
     assert [(run.label, run.seed) for run in runs] == [("grpo", 7), ("grpo", 8)]
+
+
+def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
+    parts = "parts = [{ scalar_weights = [1, 0, 0, 0] }, { scalar_weights = [0, 1, 0, 0] }]\n"
+    study = read_study(write(tmp_path, TINY + parts))
+    runs = runs_of(study, tmp_path)
+    assert [run.folder.name for run in runs] == [
+        "vpo-seed0",
+        "grpo-part1-seed0",
+        "grpo-part2-seed0",
+        "vpo-seed1",
+    ]
+    assert [run.config.scalar_weights for run in runs[1:3]] == [[1, 0, 0, 0], [0, 1, 0, 0]]
+    for run in runs[:2]:
+        run.folder.mkdir(parents=True)
+        (run.folder / "results.json").touch()
+    assert to_compare(runs) == ([[runs[0].folder]], ["vpo"]), "a part is not finished"
+    runs[2].folder.mkdir(parents=True)
+    (runs[2].folder / "results.json").touch()
+    assert to_compare(runs) == ([[runs[0].folder], [runs[1].folder, runs[2].folder]], ["vpo", "grpo"])
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda path: path.stem)
