@@ -134,9 +134,7 @@ def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating]
     return BestSets(one, max(three, alike), alike)
 
 
-def worths(
-    points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None
-) -> tuple[float, float]:
+def worths(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> tuple[float, float]:
     """Return what a set and what the vector are worth on one task, two ratios of expected utility of at least 1.
 
     The worth of a set is that of the best three answers over that of the best one. The worth of the vector is that of

@@ -18,7 +18,7 @@ from vpo_agent.report.methods import Method
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.page import Page
 from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
-from vpo_envs.pareto import SCALAR_WITHIN, BestSets
+from vpo_envs.pareto import NEARLY, BestSets
 
 MARK = "eval.json"
 EXAMPLES_NOTE = (
@@ -133,7 +133,7 @@ def _notes(summary: Summary, worths: Mapping[str, BestSets]) -> str:
     found = "; ".join(f"{one.set_worth:.2f} and {one.vector_worth:.2f} {where}" for where, one in worths.items())
     worth = (
         "Worth of a set (best three / best answer) and of the vector (best three / best three within "
-        f"{SCALAR_WITHIN} of the best scalar reward): {found}."
+        f"{NEARLY} of the best scalar reward): {found}."
     )
     passes = f"An answer passes with {summary.threshold}."
     if not summary.threshold:
