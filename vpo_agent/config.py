@@ -44,8 +44,8 @@ def _setting(default: Any, description: str, **bounds: Any) -> Any:
 
 
 class _Group(BaseModel):
-    # Without infinities a config survives JSON, which has none.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    # Without infinities a config survives JSON, which has none. Strict, so that true is not a number of steps.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), strict=True)
 
 
 class Run(_Group):
@@ -60,7 +60,7 @@ class Run(_Group):
     name: Incidental[str | None] = _setting(
         None, "name of the run's folder; made from task, method, seed and time by default"
     )
-    runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs")
+    runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs", strict=False)
     checkpoint_every: Incidental[int] = _setting(50, "steps between checkpoints", ge=1)
     keep_checkpoints: Incidental[int] = _setting(2, "number of newest checkpoints to keep", ge=1)
     tracker: Incidental[Literal["none", "wandb", "trackio"]] = _setting(
@@ -80,7 +80,7 @@ class Method(_Group):
     alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
     weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, or iid as in the paper")
     scalar_weights: list[float] | None = _setting(
-        None, "fixed weights of the scalar reward, one per objective; the task's own by default"
+        None, "fixed weights of the scalar reward, one per objective; the task's own by default", strict=False
     )
 
 
@@ -155,10 +155,9 @@ class Hardware(_Group):
     @field_validator("microbatch_prompts", mode="before")
     @classmethod
     def _is_auto_or_a_number(cls, value: object) -> object:
-        number = int(value) if isinstance(value, str) and value.isdecimal() else value
-        if value != "auto" and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ValueError("give a number of prompts from 1, or auto")
-        return number
+        return value
 
 
 GROUPS: dict[str, type[BaseModel]] = {
@@ -259,18 +258,20 @@ def flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by name, from settings by name, by group and name, or both.
 
     Raises:
-        ValueError: A setting is in the wrong group.
+        ValueError: A setting is in the wrong group, or given twice.
     """
     flat: dict[str, Any] = {}
+    places: dict[str, str] = {}
     for name, value in values.items():
-        if name not in GROUPS or not isinstance(value, Mapping):
-            flat[name] = value
-            continue
-        for setting in value:
+        group = name in GROUPS and isinstance(value, Mapping)
+        place = f"in the group {name!r}" if group else "outside the groups"
+        for setting, one in value.items() if group else [(name, value)]:
             right = next((group for group, fields in GROUPS.items() if setting in fields.model_fields), name)
-            if right != name:
-                raise ValueError(f"the setting {setting!r} is in the group {name!r}: move it to {right!r}")
-        flat.update(value)
+            if group and right != name:
+                raise ValueError(f"the setting {setting!r} is {place}: move it to {right!r}")
+            if setting in flat:
+                raise ValueError(f"the setting {setting!r} is given {places[setting]} and {place}: leave one out")
+            flat[setting], places[setting] = one, place
     return flat
 
 
@@ -296,7 +297,7 @@ def read_config(path: Path) -> dict[str, Any]:
     A line on standard error reports a run of an earlier version, and settings that no longer exist, which are ignored.
 
     Raises:
-        ValueError: The file cannot be read, or a setting is unknown or in the wrong group.
+        ValueError: The file cannot be read, or a setting is unknown, in the wrong group, given twice or of a bad value.
     """
     values = read_values(path)
     try:
@@ -310,7 +311,14 @@ def read_config(path: Path) -> dict[str, Any]:
     for name in settings:
         if name not in TrainConfig.model_fields and name not in retired:
             raise ValueError(f"{str(path)!r}: {_unknown(name)}")
-    return {name: value for name, value in settings.items() if name not in retired}
+    settings = {name: value for name, value in settings.items() if name not in retired}
+    try:
+        TrainConfig.model_validate(settings)
+    except ValidationError as error:
+        # Whether settings fit together depends on the others, which a preset or the command line may give.
+        if error.errors()[0]["loc"]:
+            raise ValueError(f"{str(path)!r}: {_first_reason(error)}") from None
+    return settings
 
 
 def is_run(folder: Path) -> bool:
@@ -328,12 +336,26 @@ def read_run_config(folder: Path) -> TrainConfig:
     settings = read_config(path)
     # What the user has imported already, such as by --import, counts: the file may have moved since.
     if settings.get("env") not in gym.registry:
-        import_modules(settings.get("imports", []))
-    return make_config(settings, str(path))
+        try:
+            import_modules(settings.get("imports", []))
+        except ValueError as error:
+            raise ValueError(f"{error}; if the file or module has moved, name it with --import") from None
+    return make_config(settings, repr(str(path)))
 
 
 class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
-    """Reads ``1e-4`` as a number, like YAML 1.2."""
+    """Reads ``1e-4`` as a number, like YAML 1.2, and refuses a repeated key."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Raise ``MarkedYAMLError`` if a key occurs twice in a mapping, whose last value would otherwise win."""
+        node = super().compose_mapping_node(anchor)
+        keys: dict[str, Any] = {}
+        for key, _ in node.value:
+            first = keys.setdefault(str(key.value), key)
+            if first is not key:
+                problem = f"{key.value!r} is already given at line {first.start_mark.line + 1}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+        return node
 
 
 _YamlLoader.add_implicit_resolver(
@@ -349,7 +371,7 @@ def read_values(path: Path) -> dict[str, Any]:
         if kind in ("yaml", "yml"):
             values = yaml.load(text, _YamlLoader)  # a SafeLoader
         else:
-            values = tomllib.loads(text) if kind == "toml" else json.loads(text)
+            values = tomllib.loads(text) if kind == "toml" else json.loads(text, object_pairs_hook=_without_repeats)
     except OSError as error:
         raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
@@ -361,6 +383,15 @@ def read_values(path: Path) -> dict[str, Any]:
         raise ValueError(f"{str(path)!r} is not valid {kind or 'JSON'}: {reason}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{str(path)!r} must hold settings by name, not a {type(values).__name__}")
+    return values
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{repeated!r} is given {names.count(repeated)} times in one object")
     return values
 
 
@@ -386,6 +417,6 @@ def _first_reason(error: ValidationError) -> str:
 def _unknown(name: str) -> str:
     if name in GROUPS:
         return f"{name!r} is a group of settings: give the settings in it by name"
-    near = difflib.get_close_matches(str(name), TrainConfig.model_fields, n=1)
+    near = difflib.get_close_matches(str(name), [*TrainConfig.model_fields, *GROUPS], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "see --help for all of them"
     return f"unknown setting {name!r}: {hint}"

@@ -283,6 +283,7 @@ class Trainer:
                 "run": self.folder.path.name,
                 **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
                 "step": 0 if initial else self.step,
+                "dtype": str(self.policy.dtype).removeprefix("torch."),
             },
             scorer=self.scorer,
         )

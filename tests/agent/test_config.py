@@ -25,7 +25,19 @@ from vpo_agent.estimators import available_estimators
     [
         ({"num_weights": 0}, r"num_weights=0 is invalid: it must be at least 1"),
         ({"num_answers": 0}, r"num_answers=0 is invalid: it must be at least 1"),
-        ({"steps": "0"}, r"steps=0 is invalid: it must be at least 1"),
+        ({"steps": 0}, r"steps=0 is invalid: it must be at least 1"),
+        ({"steps": True}, r"steps=True is invalid: input should be a valid integer"),
+        ({"eval_prompts": "7"}, r"eval_prompts='7' is invalid: input should be a valid integer"),
+        ({"learning_rate": "1e-4"}, r"learning_rate='1e-4' is invalid: input should be a valid number"),
+        ({"scalar_weights": ["1", 0]}, r"scalar_weights.0='1' is invalid: input should be a valid number"),
+        ({"gradient_checkpointing": 1}, r"gradient_checkpointing=1 is invalid: input should be a valid boolean"),
+        ({"microbatch_prompts": "4"}, r"microbatch_prompts='4' is invalid: give a number of prompts"),
+        ({"optimization": {"epochs": 2}}, r"unknown setting 'optimization': did you mean 'optimisation'\?"),
+        (
+            {"learning_rate": 1e-6, "optimisation": {"learning_rate": 1e-5}},
+            "the setting 'learning_rate' is given outside the groups and in the group 'optimisation': leave one out",
+        ),
+        ({"run": {"steps": 3}, "steps": 5}, "'steps' is given in the group 'run' and outside the groups"),
         ({"alpha": 0.0}, r"alpha=0.0 is invalid: it must be above 0"),
         ({"alpha": -1.0}, r"alpha=-1.0 is invalid"),
         ({"alpha": float("nan")}, r"alpha=nan is invalid"),
@@ -72,7 +84,7 @@ def test_iid_weights_may_be_any_number() -> None:
     assert make_config({"num_weights": 100, "weight_sampler": "iid"}).num_weights == 100
 
 
-@pytest.mark.parametrize(("given", "expected"), [("auto", "auto"), ("4", 4), (4, 4)])
+@pytest.mark.parametrize(("given", "expected"), [("auto", "auto"), (4, 4)])
 def test_a_micro_batch_is_a_number_or_found(given: int | str, expected: int | str) -> None:
     assert make_config({"microbatch_prompts": given}).microbatch_prompts == expected
 
@@ -140,6 +152,25 @@ def test_numbers_of_yaml_are_numbers_wherever_they_stand(tmp_path: Path) -> None
     assert read_config(tmp_path / "mine.yaml") == {"method_options": {"beta": 0.1, "credit": "own", "k": 3}}
 
 
+def test_a_file_may_hold_what_only_fits_with_other_settings(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("minibatch_prompts: 32\n")
+    settings = read_config(tmp_path / "mine.yaml")
+    assert make_config({**settings, "prompts_per_step": 64}).minibatch_prompts == 32
+
+
+def test_merged_keys_of_yaml_are_no_repetition(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("env_kwargs: &a {data_seed: 1, mode: x}\nmethod_options: {<<: *a, mode: y}\n")
+    assert read_config(tmp_path / "mine.yaml")["method_options"] == {"data_seed": 1, "mode": "y"}
+
+
+def test_a_run_whose_module_has_moved_says_how_to_name_it(tmp_path: Path) -> None:
+    module = tmp_path / "teams.py"
+    saved = make_config({"env": "own/Moved-v0", "imports": [str(module)]}).grouped()
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(ValueError, match=r"teams.py': there is no such file; .* has moved, name .* --import$"):
+        read_run_config(tmp_path)
+
+
 def test_every_setting_is_in_one_group_and_a_saved_config_has_them_all() -> None:
     config = make_config({"name": "x", "scalar_weights": [1, 0]})
     saved = config.grouped()
@@ -174,6 +205,12 @@ def test_what_cannot_change_results_may_change_on_resume() -> None:
         ("bad.yaml", "steps: 3\nseed: 1: 2", r"bad.yaml' is not valid yaml: [a-z ]* \(at line 2, column 8\)$"),
         ("bad.yaml", "steps: \x01", r"is not valid yaml"),
         ("bad.toml", "[run]\nlearning_rate = 1", r"bad.toml': the setting 'learning_rate' is in the group 'run'"),
+        ("bad.yaml", "steps: 3\nseed: 1\nsteps: 4", r"'steps' is already given at line 1 \(at line 3, column 1\)$"),
+        ("bad.yaml", "run:\n  seed: 1\n  seed: 2", r"'seed' is already given at line 2 \(at line 3, column 3\)$"),
+        ("bad.json", '{"run": {"seed": 1, "seed": 2}}', r"is not valid json: 'seed' is given 2 times in one object$"),
+        ("bad.yaml", "run: {steps: 3}\nsteps: 4", r"bad.yaml': the setting 'steps' is given in the group 'run' and"),
+        ("bad.yaml", "steps: true", r"bad.yaml': steps=True is invalid"),
+        ("bad.toml", 'eval_prompts = "7"', r"bad.toml': eval_prompts='7' is invalid"),
         ("bad.yaml", "run: 3", r"'run' is a group of settings: give the settings in it by name"),
         ("bad.yaml", "run: {1: 2}", r"unknown setting 1: see --help"),
         ("bad.yaml", "run: {step: 3}", r"unknown setting 'step': did you mean 'steps'"),

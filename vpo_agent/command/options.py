@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_agent.errors import RunStopped
 from vpo_envs.command.parser import (
@@ -58,7 +60,7 @@ def parse_job(
         raise ValueError("--resume and --overwrite exclude each other: give one of them")
     if preset is not None and preset not in presets:
         raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(presets)}")
-    given = {name: None if _is_none(name, value) else value for name, value in given.items()}
+    given = {name: _typed(name, value) for name, value in given.items()}
     if resume and preset is None and config_file is None and given.get("name") is not None:
         config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE
         if not config_file.is_file():
@@ -75,7 +77,8 @@ def parse_job(
         values["imports"] = [*in_file.get("imports", []), *given["imports"]]
     # Modules may register an estimator as well, which the settings are checked against.
     import_modules(given.get("imports", []))
-    return Job(make_config(values), resume, overwrite)
+    source = "the settings" if config_file is None else f"the settings, with those of {str(config_file)!r}"
+    return Job(make_config(values, source), resume, overwrite)
 
 
 def run(main: Callable[[], None]) -> None:
@@ -135,9 +138,17 @@ def _list_or_none(text: str) -> Any:
     return text if text.lower() == "none" else json_list(text)
 
 
-def _is_none(name: str, value: Any) -> bool:
-    optional = "None" in str(TrainConfig.model_fields[name].annotation)
-    return optional and isinstance(value, str) and value.lower() == "none"
+def _typed(name: str, value: Any) -> Any:
+    """Return the value of a setting that the command line gives as text; the text if it is no value of that type."""
+    annotation: Any = TrainConfig.model_fields[name].annotation
+    if not isinstance(value, str):
+        return value
+    if value.lower() == "none" and "None" in str(annotation):
+        return None
+    try:
+        return TypeAdapter(annotation).validate_python(value)
+    except ValidationError:
+        return value
 
 
 def _layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,10 +156,9 @@ def _layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     values = {**base, **changes}
     if changes.get("method", base.get("method")) != base.get("method") and "method_options" not in changes:
         values.pop("method_options", None)
-    prompts, minibatch = str(changes.get("prompts_per_step", "")), base.get("minibatch_prompts")
-    if minibatch and "minibatch_prompts" not in changes and prompts.isdecimal():
-        share = int(minibatch) / int(base.get("prompts_per_step", prompts))
-        values["minibatch_prompts"] = max(1, round(int(prompts) * share))
+    prompts, minibatch = changes.get("prompts_per_step"), base.get("minibatch_prompts")
+    if minibatch and "minibatch_prompts" not in changes and isinstance(prompts, int):
+        values["minibatch_prompts"] = max(1, round(prompts * minibatch / base.get("prompts_per_step", prompts)))
     return values
 
 

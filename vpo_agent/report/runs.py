@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ from vpo_agent.pareto.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
 
-OF_THE_EVALUATION = frozenset({"max_new_tokens", "run", "split", "tasks", "temperature"})
+OF_THE_EVALUATION = frozenset({"dtype", "max_new_tokens", "run", "split", "tasks", "temperature"})
 """Entries of a pool's source that training does not depend on."""
 OPTION = "option "
+UNTRAINED = "untrained"
+"""Stands for the method of a pool that was sampled before the first step."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Run:
     name: str
     pool: Pool
     settings: Mapping[str, Any]
+    """Resolved: a default that is written out and one that is left out are the same."""
     rows: tuple[Row, ...]
 
     @property
@@ -38,7 +42,7 @@ class Run:
 
     @property
     def method(self) -> str | None:
-        """Return the estimator it was trained with, if it is known."""
+        """Return the estimator it was trained with or `UNTRAINED`, if it is known."""
         method = self.settings.get("method")
         return str(method) if method else None
 
@@ -49,10 +53,12 @@ def read_run(path: Path) -> Run:
 
     if path.is_dir() and (path / "eval.json").is_file():
         path = path / "pool.npz"
+    if not path.exists():
+        raise ValueError(f"{str(path)!r} does not exist: give the folder of a run or an evaluation, or a pool file")
     if not path.is_dir():
         pool = Pool.load(path)
         said = {name: value for name, value in pool.source.items() if name not in OF_THE_EVALUATION}
-        return Run(str(path), pool, said, ())
+        return Run(str(path), pool, _resolved(said, pool), ())
     if not is_run(path):
         raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or pool files")
     file = path / "pool_after.npz"
@@ -62,7 +68,37 @@ def read_run(path: Path) -> Run:
             "vpo eval and give the folder that it writes"
         )
     settings = flat_settings(json.loads((path / "config.json").read_text(encoding="utf-8")))
-    return Run(str(path), Pool.load(file), settings, _rows(path / "metrics.jsonl"))
+    pool = Pool.load(file)
+    return Run(str(path), pool, _resolved(settings, pool), _rows(path / "metrics.jsonl"))
+
+
+def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
+    """Return the settings of a run or pool, with one value for each way to write the same setting."""
+    from vpo_agent.estimators import available_estimators, estimator  # loads torch, as above
+
+    if settings.get("step") == 0:
+        kept = {name: value for name, value in settings.items() if name in ("model", "num_answers", "seed")}
+        return {"method": UNTRAINED, **kept}
+    # Fixed weights also stand in the pool, where `check_comparable` compares them.
+    out = {name: value for name, value in settings.items() if name != "scalar_weights"}
+    if "step" in out:
+        out["steps"] = out.pop("step")
+    if "num_answers" in out and out["num_answers"] is None:
+        out["num_answers"] = pool.rewards.shape[2]
+    if "minibatch_prompts" in out and out["minibatch_prompts"] == out.get("prompts_per_step"):
+        out["minibatch_prompts"] = None
+    if out.get("dtype") == "auto":
+        # Pools of earlier versions do not state the format, which then follows from the device, if that is named.
+        usual = {"cpu": "float32", "cuda": "bfloat16"}.get(str(out.get("device")).partition(":")[0], "auto")
+        out["dtype"] = pool.source.get("dtype", usual)
+    if out.get("method_options") and out.get("method") in available_estimators():
+        usual_options = inspect.signature(estimator(out["method"]).function).parameters
+        out["method_options"] = {
+            name: value
+            for name, value in out["method_options"].items()
+            if name not in usual_options or value != usual_options[name].default
+        }
+    return out
 
 
 def merge_runs(parts: Sequence[Run], weights: Floats | None) -> Run:

@@ -100,5 +100,5 @@ def _sample(
         seed=[chosen["seed"], EVAL_STREAM],
         sample_batch=chosen["sample_batch"],
         scalar_weights=scalar_weights,
-        source={**origin, "seed": chosen["seed"]},
+        source={**origin, "seed": chosen["seed"], "dtype": str(policy.dtype).removeprefix("torch.")},
     )

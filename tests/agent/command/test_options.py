@@ -76,6 +76,8 @@ def test_help_shows_what_is_no_setting(help_text: str) -> None:
         ("--env-kwargs", '{"preset": "paper", "data_seed": 3}', "env_kwargs", {"preset": "paper", "data_seed": 3}),
         ("--method-option", "beta=8", "method_options", {"beta": 8}),
         ("--method-option", "credit=own", "method_options", {"credit": "own"}),
+        ("--microbatch-prompts", "4", "microbatch_prompts", 4),
+        ("--microbatch-prompts", "auto", "microbatch_prompts", "auto"),
         ("--gradient-checkpointing", "true", "gradient_checkpointing", True),
         ("--gradient-checkpointing", "False", "gradient_checkpointing", False),
         ("--runs-dir", "/somewhere/else", "runs_dir", Path("/somewhere/else")),
@@ -116,6 +118,23 @@ def test_bad_options_are_named_in_one_line(
     with pytest.raises(ValueError, match=message) as caught:
         parse(*argv)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("steps: true", [], r"mine.yaml': steps=True is invalid"),
+        ("steps: '7'", ["--seed", "1"], r"mine.yaml': steps='7' is invalid"),
+        ("seed: -1", ["--steps", "1"], r"mine.yaml': seed=-1 is invalid: it must be at least 0"),
+        ("method: ppo", [], r"mine.yaml': no estimator is called 'ppo'"),
+        ("num_weights: 100", [], r"mine.yaml': num_weights must be a power of two"),
+        ("minibatch_prompts: lots", ["--prompts-per-step", "8"], r"mine.yaml': minibatch_prompts='lots' is invalid"),
+    ],
+)
+def test_a_bad_value_in_a_file_names_the_file(tmp_path: Path, text: str, options: list[str], message: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        parse("--config", str(tmp_path / "mine.yaml"), *options)
 
 
 def test_later_sources_win(tmp_path: Path) -> None:

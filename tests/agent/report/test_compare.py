@@ -150,6 +150,52 @@ def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Pat
     assert make_labels([read_run(folder) for folder in folders]) == ["vpo", "vpo"]
 
 
+@pytest.mark.parametrize(
+    ("unset", "written", "other"),
+    [
+        ({"num_answers": None}, {"num_answers": 3}, {"num_answers": 4}),
+        ({"minibatch_prompts": None}, {"minibatch_prompts": 16}, {"minibatch_prompts": 8}),
+        ({"dtype": "auto", "device": "cpu"}, {"dtype": "float32"}, {"dtype": "bfloat16"}),
+        ({"dtype": "auto", "device": "cuda:0"}, {"dtype": "bfloat16"}, {"dtype": "float32"}),
+        ({"scalar_weights": None}, {"scalar_weights": [1, 1, 1, 1]}, {"learning_rate": 1}),
+        ({}, {"method_options": {"scalarization": "linear"}}, {"method_options": {"scalarization": "tchebycheff"}}),
+        ({}, {"method_options": {"augmentation": 0.05}}, {"method_options": {"augmentation": 0.1}}),
+    ],
+)
+def test_a_default_that_is_written_out_is_no_difference(
+    tmp_path: Path, unset: dict[str, Any], written: dict[str, Any], other: dict[str, Any]
+) -> None:
+    common = {"prompts_per_step": 16}
+    one = save_run(tmp_path / "one", _seeded("vpo", 0, 3), **common, **unset)
+    two = save_run(tmp_path / "two", _seeded("vpo", 1, 3), **common, **written)
+    runs = [read_run(one), read_run(two)]
+    assert make_labels(runs) == ["vpo", "vpo"]
+    assert differing_settings(runs) == []
+    three = read_run(save_run(tmp_path / "three", _seeded("vpo", 2, 3), **common, **other))
+    labels = make_labels([*runs, three])
+    assert labels[0] == labels[1] != labels[2]
+
+
+def test_the_number_format_of_a_run_is_the_one_that_its_pool_states(tmp_path: Path) -> None:
+    pool = _seeded("vpo", 1, 3)
+    pool = replace(pool, source={**pool.source, "dtype": "float32"})
+    one = save_run(tmp_path / "one", _seeded("vpo", 0, 3), dtype="float32")
+    two = save_run(tmp_path / "two", pool, dtype="auto", device="auto")
+    assert make_labels([read_run(one), read_run(two)]) == ["vpo", "vpo"]
+
+
+def test_an_untrained_pool_is_not_the_trained_method(tmp_path: Path) -> None:
+    pool = _seeded("vpo", 0, 3)
+    run = save_run(tmp_path / "run", pool, steps=20)
+    for name, step in (("pool_before", 0), ("pool_middle", 10), ("pool_end", 20)):
+        replace(pool, source={**pool.source, "step": step}).save(run / f"{name}.npz")
+    tables = compare_runs([run, run / "pool_before.npz"], out=tmp_path / "report")
+    assert [row["method"] for row in tables["methods"]] == ["vpo", "untrained"]
+    assert make_labels([read_run(run), read_run(run / "pool_middle.npz")]) == ["vpo (steps=20)", "vpo (steps=10)"]
+    with pytest.raises(ValueError, match="are both vpo with seed 0, which is one run, not two"):
+        compare_runs([run, run / "pool_end.npz"], out=tmp_path / "report")
+
+
 def test_a_grouped_config_is_read_as_a_flat_one(tmp_path: Path) -> None:
     folders = [save_run(tmp_path / "one", _seeded("vpo", 0, 3)), save_run(tmp_path / "two", _seeded("vpo", 1, 3))]
     path = folders[1] / "config.json"
@@ -300,7 +346,7 @@ def test_what_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for path, message in (
         (runs[0], "it is not finished"),
         (tmp_path / "empty", "is neither a run nor an evaluation"),
-        (tmp_path / "nowhere", "cannot read the pool of answers"),
+        (tmp_path / "nowhere", "nowhere' does not exist: give the folder of a run or an evaluation, or a pool file"),
     ):
         assert main(["compare", str(path), "--out", str(tmp_path / "report")]) == 2
         assert message in capsys.readouterr().err
