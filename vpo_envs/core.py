@@ -149,10 +149,12 @@ SCORING = ("parse", "evaluate", "evaluate_many", "feasible", "score_answers", "s
 """Methods that decide the rewards; a front computed by a class above one of them may be wrong."""
 _namespaces: dict[int, str] = {}
 """Name and file of the class that each namespace belongs to."""
+_executions: dict[str, object] = {}
+"""Spec of the module that last made the class of each name without a stated namespace."""
 
 
 class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
-    """A text environment with vector rewards; the module's table lists the verbs to override.
+    """A text environment with vector rewards: subclasses override ``generate``, ``prompt``, ``parse`` and ``evaluate``.
 
     One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers, and the
     reward is the sum of their m reward vectors; ``info["reward_matrix"]`` has one row for each. With
@@ -206,6 +208,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         stated = vars(cls).get("namespace")
         if stated is None and "generate" not in vars(cls):
             return
+        if stated is not None:
+            check_whole(f"the namespace of {cls.__qualname__}", stated, 0, MAX_STREAM)
         if stated is not None and stated in [vars(base).get("namespace") for base in cls.__mro__[1:]]:
             return
         module = sys.modules.get(cls.__module__)
@@ -214,6 +218,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         place = ".".join(filter(None, [module.__package__, Path(file).stem])) if module and file else cls.__module__
         name = f"{place}.{cls.__qualname__}"
         if stated is None:
+            # Each import or reload has a spec of its own; a notebook defines a class again in the same __main__.
+            execution = getattr(module, "__spec__", None) if cls.__module__ != "__main__" else None
+            if "<locals>" in name or (execution is not None and _executions.get(name) is execution):
+                raise TypeError(
+                    f"several classes can have the name {name}, so they would draw from the same random streams: give "
+                    f"each a whole number of its own, from 0 to {MAX_STREAM - 1}, as the class attribute namespace"
+                )
+            _executions[name] = execution
             # The top bit keeps derived numbers apart from the small ones that people choose.
             digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
             cls.namespace = int.from_bytes(digest) | 1 << 31

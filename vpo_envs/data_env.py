@@ -64,18 +64,20 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         path = self.source.removeprefix(WHOLE).replace("{split}", self.split)
         loaded = load_rows(path, self.read_row, split=self.split, on_bad_row=on_bad_row)
         self.rows, self.skipped_rows = loaded.rows, loaded.skipped
+        divided = path == self.source and not path.startswith(HUB)
+        if divided:
+            self.rows = tuple(row for row in loaded.rows if split_of_content(row.content_hash()) == self.split)
         if loaded.skipped:
             rows = f"{loaded.skipped} bad row{'s' * (loaded.skipped > 1)}"
-            message = f"skipped {rows} and kept {len(loaded.rows)}; the first: {loaded.first_skipped}"
+            share = f", {len(self.rows)} of them for split {self.split!r}" if divided else ""
+            message = f"skipped {rows} and kept {len(loaded.rows)}{share}; the first: {loaded.first_skipped}"
             warnings.warn(message, stacklevel=4)
-        if path == self.source and not path.startswith(HUB):
-            self.rows = tuple(row for row in loaded.rows if split_of_content(row.content_hash()) == self.split)
-            if not self.rows:
-                raise ValueError(
-                    f"{path} has no row for split {self.split!r}: its {len(loaded.rows)} rows are divided between the "
-                    "splits by their content; write {split} in the path to name one file for each split, or "
-                    f"{WHOLE}{path} to use all rows"
-                )
+        if not self.rows:
+            raise ValueError(
+                f"{path} has no row for split {self.split!r}: its {len(loaded.rows)} rows are divided between the "
+                "splits by their content; write {split} in the path to name one file for each split, or "
+                f"{WHOLE}{path} to use all rows"
+            )
 
     def _check_mode(self, mode: Mode, what: str) -> None:
         """Raise ``ValueError`` unless this environment has the mode that a task is for; ``what`` describes the task."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from envs_data.readers import BadRow, LoadedRows, load_rows, parse_json
-from vpo_envs.core import Objective, Split, Task, Unparsable
+from vpo_envs.core import SPLITS, Objective, Split, Task, Unparsable
 from vpo_envs.data_env import DataTextEnv
 
 
@@ -315,6 +315,18 @@ def test_a_builtin_source_generates(tmp_path: Path) -> None:
     write(tmp_path / "rows.jsonl", MIXED)
     with pytest.warns(UserWarning, match=r"^skipped 2 bad rows and kept \d; the first: .*rows\.jsonl, line \d, "):
         assert SumEnv(source=f"whole:{tmp_path / 'rows.jsonl'}", on_bad_row="skip").skipped_rows == 2
+
+
+def test_the_warning_of_skipped_rows_counts_those_of_the_split(tmp_path: Path) -> None:
+    lines = [json.dumps({"question": f"{n} + {n}?", "answer": 2 * n}) for n in range(20)]
+    write(tmp_path / "rows.jsonl", "\n".join([*lines, "{"]))
+    total = 0
+    for split in SPLITS:
+        with pytest.warns(UserWarning, match="^skipped 1 bad row and kept 20, ") as caught:
+            env = SumEnv(source=str(tmp_path / "rows.jsonl"), split=split, on_bad_row="skip")
+        assert f"kept 20, {len(env.rows)} of them for split '{split}'; the first" in str(caught[0].message)
+        total += len(env.rows)
+    assert total == 20
 
 
 def test_one_file_is_divided_between_the_splits_by_content(tmp_path: Path) -> None:

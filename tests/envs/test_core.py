@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -420,11 +422,12 @@ def test_a_new_environment_has_a_namespace_of_its_own() -> None:
     assert (MazeEnv.namespace, SolvedEnv.namespace) == (1, 999)
 
 
-def test_a_subclass_with_another_generator_has_streams_of_its_own_unless_it_states_its_parents() -> None:
-    class Odd(GuessEnv):
-        def generate(self, rng: np.random.Generator) -> Target:
-            return Target(number=2 * int(rng.integers(5)) + 1)
+class Odd(GuessEnv):
+    def generate(self, rng: np.random.Generator) -> Target:
+        return Target(number=2 * int(rng.integers(5)) + 1)
 
+
+def test_a_subclass_with_another_generator_has_streams_of_its_own_unless_it_states_its_parents() -> None:
     class Kept(Odd):
         namespace = GuessEnv.namespace
 
@@ -438,6 +441,46 @@ def test_a_subclass_with_another_generator_has_streams_of_its_own_unless_it_stat
 def test_two_environments_cannot_share_a_namespace() -> None:
     with pytest.raises(TypeError, match=r"GuessEnv \(.*test_core\.py\) and somewhere\.Third both have namespace 999"):
         new_environment("Third", namespace=999)
+
+
+def made_by_a_factory(**members: Any) -> Any:
+    class Made(GuessEnv):
+        locals().update(members)
+
+        def generate(self, rng: np.random.Generator) -> Target:
+            return Target(number=1)
+
+    return Made
+
+
+def test_classes_of_a_factory_must_state_their_namespaces() -> None:
+    with pytest.raises(TypeError, match=r"have the name .*<locals>\.Made, .*: give each a whole number of its own"):
+        made_by_a_factory()
+    assert [made_by_a_factory(namespace=n).namespace for n in (5001, 5002, 5001)] == [5001, 5002, 5001]
+
+
+@pytest.mark.parametrize("namespace", ["x", -1, 1.5, True, 2**32])
+def test_a_namespace_is_a_whole_number(namespace: object) -> None:
+    with pytest.raises(ValueError, match=f"the namespace of Fourth must be an integer from 0 to .*, got {namespace!r}"):
+        new_environment("Fourth", namespace=namespace)
+
+
+TWICE = "for _ in range({times}):\n    class Own(VectorTextEnv):\n        generate = None\n"
+
+
+def test_two_classes_of_one_name_are_refused_but_a_module_can_be_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for times, name in ((1, "made_once"), (2, "made_twice")):
+        (tmp_path / f"{name}.py").write_text("from vpo_envs import VectorTextEnv\n" + TWICE.format(times=times))
+    module = importlib.import_module("made_once")
+    first = module.Own
+    assert importlib.reload(module).Own is not first
+    assert module.Own.namespace == first.namespace
+    assert runpy.run_path(str(tmp_path / "made_once.py"), run_name="__main__")["Own"] is not first
+    with pytest.raises(TypeError, match=r"several classes can have the name made_twice\.Own"):
+        importlib.import_module("made_twice")
 
 
 def test_a_script_draws_the_tasks_that_its_module_draws() -> None:

@@ -9,7 +9,6 @@ import gymnasium as gym
 from vpo_envs.checking.checks import CHECKS, CannotCheck, CheckFailed, Subject, constant_objectives
 from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
 from vpo_envs.core import UnknownFront
-from vpo_envs.text import format_answers
 
 __all__ = ["CheckFailed", "CheckReport", "check_vector_env"]
 
@@ -76,10 +75,5 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
         conflict = objective_conflict(text_env, instances)
     except UnknownFront:
         conflict = None
-    echo = max(_echo(subject, task) for task in subject.tasks)
+    echo = max(float(subject.echo(task).max()) for task in subject.tasks)
     return CheckReport(name, tuple(passed), tuple(skipped), constant_objectives(subject), echo, conflict)
-
-
-def _echo(subject: Subject, task: Any) -> float:
-    prompt = subject.env.prompt(task, 1)
-    return float(subject.score([task] * 2, [prompt, format_answers([prompt])], 1).rewards.max())

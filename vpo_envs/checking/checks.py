@@ -27,6 +27,10 @@ SPLIT_INSTANCES = 32
 """Instances of each split that are compared with those of the others."""
 RIVALS = 32
 """Answers of each kind per instance that are compared with its front."""
+REPEATS = 20
+"""Number of times that an answer is scored again where answers are evaluated one by one."""
+ECHOES = 8
+"""Smallest number of tasks whose prompts are sent back."""
 GRID_OUTCOMES = 64
 """Outcomes of each fact grid on which objectives are compared."""
 WORD = re.compile(r"\w+")
@@ -91,6 +95,23 @@ class Subject:
             self.vectors.append(np.where(env.active(task), scores[ok], np.nan))
         return batch
 
+    @cached_property
+    def trials(self) -> tuple[list[Any], list[str]]:
+        """Tasks and responses of two answers each, the first of them known, changed at random, guessed or hostile."""
+        source = random.Random(1)
+        tasks, responses = [], []
+        for index, task in enumerate(self.tasks):
+            answers = self.known[index][-2:] or _guesses(source, self.env.prompt(task, 1))
+            for text in [*answers, *(_mutated(source, answer) for answer in answers), *source.sample(HOSTILE, 3)]:
+                tasks.append(task)
+                responses.append(format_answers([text, "another"]))
+        return tasks, responses
+
+    def echo(self, task: Any) -> NDArray[np.float32]:
+        """Return the vectors (2, d) of a task's prompt, sent back as a response and as an answer."""
+        prompt = self.env.prompt(task, 1)
+        return self.score([task] * 2, [prompt, format_answers([prompt])], 1).rewards[:, 0]
+
     def score_each(self, task: Any, answers: Sequence[str]) -> RewardBatch:
         """Return the scores of answers to one task, each in a response of its own."""
         return self.score([task] * len(answers), [format_answers([answer]) for answer in answers], 1)
@@ -105,6 +126,8 @@ def _statements(it: Subject) -> None:
         active = env.active(task)
         _expect(active.shape == (len(names),) and active.dtype == np.bool_, f"active is {active!r}, not d booleans")
         _expect(bool(active.any()), "no objective is active")
+        same = all(np.array_equal(active, again) for again in (env.active(task) for _ in range(REPEATS)))
+        _expect(same, f"active differs from call to call: {active.tolist()} at first")
         weights = env.fixed_weights(task)
         _expect(bool((weights >= 0).all()) and abs(weights.sum() - 1) < TOLERANCE, f"fixed_weights is {weights}")
 
@@ -138,7 +161,7 @@ def _prompts(it: Subject) -> None:
     env = it.env
     asked: dict[str, tuple[int, str]] = {}
     for index, task in enumerate([*it.tasks, env.task(it.instances)]):
-        for m in (1, 2, 5):
+        for m in sorted({1, 2, 3, 5, env.num_answers}):
             prompt = env.prompt(task, m)
             name = f"the prompt of task({index}) for {m} answer{'s' * (m > 1)}"
             _expect(isinstance(prompt, str) and prompt != "", f"{name} is not a text, or empty")
@@ -148,7 +171,9 @@ def _prompts(it: Subject) -> None:
                 not (env.names_tags and lacking),
                 f"{name} does not name {lacking}: name each tag, or set names_tags = False if the model knows them",
             )
-            unwanted = [opening for n in (1, 6) if n != m for opening, _ in answer_tags(n)[m if n > 1 else 0 :]]
+            unwanted = [
+                opening for n in (1, max(6, m + 1)) if n != m for opening, _ in answer_tags(n)[m if n > 1 else 0 :]
+            ]
             found = [tag for tag in unwanted if tag in prompt]
             _expect(not found, f"{name} names {found}")
             other, content = asked.setdefault(prompt, (index, task.content_hash()))
@@ -235,27 +260,59 @@ def _bounds(it: Subject) -> None:
 
 
 def _determinism(it: Subject) -> None:
-    source = random.Random(1)
-    tasks, responses = [], []
-    for index, task in enumerate(it.tasks):
-        answers = it.known[index][-2:] or _guesses(source, it.env.prompt(task, 1))
-        for text in [*answers, *(_mutated(source, answer) for answer in answers), *source.sample(HOSTILE, 3)]:
-            tasks.append(task)
-            responses.append(format_answers([text, "another"]))
+    tasks, responses = it.trials
+    it.env.reset(options={"index": it.instances})
     first = it.score(tasks, responses, 2)
     if not (first.status[:, 0] == Status.OK).any():
         raise CannotCheck(
             "there is neither a front nor a demonstration, and no text made of the prompt's words is valid"
         )
     backwards = it.score(tasks[::-1], responses[::-1], 2)
-    for kind, again in (
+    batches = [
         ("a second time", it.score(tasks, responses, 2)),
         ("by a copy of the environment", it.score(tasks, responses, 2, copy.deepcopy(it.env))),
         ("in reverse order", RewardBatch(backwards.rewards[::-1], backwards.status[::-1])),
-    ):
+    ]
+    if type(it.env).evaluate_many is VectorTextEnv.evaluate_many:
+        batches += [("many times", it.score(tasks, responses, 2)) for _ in range(REPEATS)]
+    else:
+        single = copy.deepcopy(it.env)
+        single.__class__ = type(type(it.env).__name__, (type(it.env),), {"evaluate_many": VectorTextEnv.evaluate_many})
+        batches.append(("by evaluate instead of evaluate_many", it.score(tasks, responses, 2, single)))
+    it.env.reset(options={"index": 0})
+    batches.append(("during an episode of another task", it.score(tasks, responses, 2)))
+    for kind, again in batches:
         same = (first.rewards == again.rewards).all(axis=(1, 2)) & (first.status == again.status).all(axis=1)
         if not same.all():
             raise CheckFailed(f"scored {kind}, the response {responses[int(np.argmin(same))]!r:.80} scores differently")
+
+
+def _duplicates(it: Subject) -> None:
+    tasks, responses = it.trials
+    texts = [split_answers(response, 2)[0] for response in responses]
+    statuses = it.score(tasks, [format_answers([text, text]) for text in texts], 2).status
+    for text, (first, second) in zip(texts, statuses, strict=True):
+        _expect(
+            first != Status.OK or second == Status.DUPLICATE,
+            f"the answer {text!r:.80} is no duplicate when it is given twice: equal texts need equal answers "
+            "from parse, with equal hashes",
+        )
+
+
+def _echo(it: Subject) -> None:
+    for index in range(max(it.instances, ECHOES)):
+        task = it.env.task(index)
+        weights = it.env.fixed_weights(task)
+        try:
+            best = it.env.optimum(task)
+        except UnknownFront:
+            known = _demonstrations(it.env, task, index)
+            best = max(it.score_each(task, known).rewards[:, 0] @ weights) if known else 1.0
+        if best == 0 or max(it.echo(task) @ weights) < best - TOLERANCE:
+            return
+    raise CheckFailed(
+        "each prompt, sent back, earns as much as the best answer that is known: take the answer out of the prompt"
+    )
 
 
 def _objectives_differ(it: Subject) -> None:
@@ -344,6 +401,8 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     "demonstrations can be read and score": _demonstrations_score,
     "scores stay in bounds under empty, huge, Unicode and hostile text": _bounds,
     "scores are the same each time": _determinism,
+    "an answer given twice is a duplicate": _duplicates,
+    "prompts do not give the best answer away": _echo,
     "no two objectives are the same": _objectives_differ,
     "episodes return what score_batch gives": _episodes,
     "no mutable object is shared between calls": _nothing_is_shared,

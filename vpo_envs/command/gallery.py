@@ -14,8 +14,8 @@ HEADING = """\
 # The environments, with examples
 
 Each environment as its class describes it, and the first three tasks of each text environment as a model sees them,
-with default arguments and one answer wanted, and the best answer by the task's scalar weights. Long prompts are cut.
-Made by `python -m vpo_envs.command.gallery > docs/gallery.md`; a test makes it again and compares.
+with default arguments and one answer wanted, and the best answer by the task's scalar weights. Long prompts are cut
+where no tag is lost. Made by `python -m vpo_envs.command.gallery > docs/gallery.md`; a test compares.
 """
 
 
@@ -49,7 +49,7 @@ def section(env_id: str, in_text: bool) -> str:
 
 def page(docstring: str) -> str:
     """Return the docstring of an environment as Markdown, one heading level down, with its arguments as a list."""
-    text, _, arguments = docstring.partition("\nArgs:\n")
+    text, _, arguments = re.sub(r":[a-z]+:(?=`)", "", docstring).partition("\nArgs:\n")
     text = re.sub(r"^## ", "### ", text.rstrip(), flags=re.MULTILINE).replace("``", "`")
     if not arguments:
         return text

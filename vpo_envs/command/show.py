@@ -15,6 +15,7 @@ PROMPT_CHARS = 1600
 """Longer texts are printed without their middle."""
 TAIL_SHARE = 0.45
 """Share of the kept characters that comes from the end, where the question and the rules are."""
+TAG = re.compile(r"</?\w+>")
 OTHER_TASKS = 8
 """Number of other tasks whose good answers are tried as a poor one."""
 
@@ -93,7 +94,8 @@ def unparsable_reason(env: AnyEnv, text: str) -> str:
 def cut(text: str, limit: int = PROMPT_CHARS) -> str:
     """Return ``text`` without whole lines of its middle if it is longer than ``limit`` characters.
 
-    A single line that is longer than its share of the limit is broken.
+    A single line that is longer than its share of the limit is broken. A text with a tag in its middle is not cut,
+    since the tag may belong to the answer format.
     """
     if len(text) <= limit:
         return text
@@ -101,7 +103,8 @@ def cut(text: str, limit: int = PROMPT_CHARS) -> str:
     head, tail = text[: limit - tail_chars], text[-tail_chars:]
     head = head[: head.rfind("\n")] if "\n" in head else head
     tail = tail[tail.find("\n") + 1 :] if "\n" in tail.rstrip("\n") else tail
-    return f"{head}\n[… {len(text) - len(head) - len(tail):,} characters …]\n{tail}"
+    middle = text[len(head) : len(text) - len(tail)]
+    return text if TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
 
 
 def _next_name(name: str) -> str | None:

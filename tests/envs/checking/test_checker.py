@@ -14,6 +14,7 @@ from vpo_envs import (
     MazeEnv,
     MuSiQueEnv,
     Objective,
+    ScorerFailure,
     Task,
     ToolsEnv,
     UnknownFront,
@@ -22,6 +23,7 @@ from vpo_envs import (
     answer_tags,
     check_vector_env,
 )
+from vpo_envs.text import format_answers
 
 SUITE: list[tuple[str, dict[str, Any]]] = [
     ("vpo/Maze-v0", {"preset": "embedded", "prompt_style": "compact"}),
@@ -80,7 +82,7 @@ class WordEnv(VectorTextEnv[WordTask, str, str]):
 def test_the_suite_keeps_its_contract(env_id: str, kwargs: dict[str, Any]) -> None:
     report = check_vector_env(gym.make(env_id, **kwargs), instances=2)
     assert report.env == env_id
-    assert len(report.passed) == 12
+    assert len(report.passed) == 14
     assert report.skipped == ()
     # No environment of the suite pays for an echo of its own prompt.
     assert report.echo == 0.0
@@ -92,7 +94,7 @@ def test_the_report_of_an_environment_of_ones_own() -> None:
     report = check_vector_env(WordEnv())
     assert report.skipped == ("the spec survives JSON: the environment was not made by gym.make",)
     text = str(report)
-    assert "WordEnv: 11 checks passed" in text
+    assert "WordEnv: 13 checks passed" in text
     assert "9.0 points" in text
     assert report.conflict is not None
     assert report.conflict.correlation[0, 1] < -0.5
@@ -218,6 +220,77 @@ class Sharing(WordEnv):
         return self.shared
 
 
+class Unsolved(WordEnv):
+    """The same without a known front."""
+
+    outcome_front = VectorTextEnv.outcome_front  # type: ignore[assignment]  # as if there were none
+
+
+class ScoringTheEpisode(Unsolved):
+    def evaluate(self, task: WordTask, answer: str) -> str:
+        return answer[: ord(self.current_task.word[1]) % 5]
+
+
+class Unequal(str):
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class NeverTheSame(WordEnv):
+    def parse(self, text: str) -> str:
+        return Unequal(super().parse(text))
+
+
+class OtherwiseInBatches(Unsolved):
+    def evaluate_many(self, pairs: Any) -> list[Any]:
+        return [answer[:1] for _, answer in pairs]
+
+
+class Wavering(WordEnv):
+    chance = np.random.default_rng(0)
+
+    def active(self, task: WordTask) -> Any:
+        return np.array([True, self.chance.random() < 0.5])
+
+
+class WrongForSeven(WordEnv):
+    def __init__(self) -> None:
+        super().__init__(num_answers=7)
+
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(task, min(num_answers, 6))
+
+
+class TooManyForSeven(WrongForSeven):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return WordEnv.prompt(self, task, num_answers + (num_answers == 7))
+
+
+class WrongForThree(WordEnv):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(task, 2 if num_answers == 3 else num_answers)
+
+
+class GivingAway(WordEnv):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(task, num_answers) + format_answers([task.word[:9]] * num_answers)
+
+
+class GivingAwayUnsolved(GivingAway, Unsolved):
+    pass
+
+
+class SeldomFailing(WordEnv):
+    chance = np.random.default_rng(0)
+    outcome_front = Unsolved.outcome_front  # type: ignore[assignment]  # as if there were none
+
+    def evaluate(self, task: WordTask, answer: str) -> str:
+        if self.chance.random() < 0.02:
+            raise ScorerFailure("by chance")
+        return answer
+
+
 @pytest.mark.parametrize(
     ("env_type", "message"),
     [
@@ -242,6 +315,16 @@ class Sharing(WordEnv):
         (TwoOfOneKind, r"'long' and 'lengthy' are equal for each of \d+ answers: remove one of them"),
         (Forgetful, "scores differently|is declared"),
         (Sharing, "writing into what reset and step return"),
+        (ScoringTheEpisode, "scored during an episode of another task, the response .* scores differently"),
+        (NeverTheSame, "is no duplicate when it is given twice"),
+        (OtherwiseInBatches, "scored by evaluate instead of evaluate_many, the response .* scores differently"),
+        (Wavering, "active differs from call to call"),
+        (WrongForThree, r"for 3 answers does not name \['<answer_3>'"),
+        (WrongForSeven, r"for 7 answers does not name \['<answer_7>'"),
+        (TooManyForSeven, r"for 7 answers names \['<answer_8>'\]"),
+        (GivingAway, "each prompt, sent back, earns as much as the best answer that is known"),
+        (GivingAwayUnsolved, "each prompt, sent back, earns as much as the best answer that is known"),
+        (SeldomFailing, "scores differently|demonstration of .* is invalid"),
     ],
 )
 def test_a_broken_contract_is_named(env_type: type[WordEnv], message: str) -> None:

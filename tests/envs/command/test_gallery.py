@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from paths import ROOT
 
 from vpo_envs.command import gallery
+from vpo_envs.command.show import cut
 from vpo_envs.core import AnswerTimeout, ScorerFailure
-from vpo_envs.registration import env_ids, text_env_ids
+from vpo_envs.registration import env_ids, make_text_env, text_env_ids
+from vpo_envs.tasks.tools.text import FORMAT
 
 PAGE = ROOT / "docs" / "gallery.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -26,6 +31,19 @@ def test_the_gallery_begins_with_what_is_shared_and_names_every_environment_once
     assert TEXT.startswith(gallery.HEADING + "\n" + gallery.shared_section())
     named = [line.removeprefix("## ") for line in TEXT.splitlines() if line.startswith("## ")]
     assert named == ["Every text environment", *env_ids()]
+
+
+def test_no_markup_of_the_source_is_in_the_page() -> None:
+    assert not re.search(r":[a-z]+:`|(?<!`)``\w", TEXT)
+    assert "the module's table" not in TEXT
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"mode": "conflict"}], ids=str)
+def test_a_cut_prompt_keeps_the_answer_format(kwargs: dict[str, Any]) -> None:
+    env = make_text_env("vpo/Tools-v0", **kwargs)
+    for prompt in [env.prompt(env.task(i), 3) for i in range(20)]:
+        assert re.findall(r"</?\w+>", cut(prompt)) == re.findall(r"</?\w+>", prompt)
+        assert FORMAT in cut(prompt)
 
 
 def test_a_fence_is_longer_than_those_inside() -> None:

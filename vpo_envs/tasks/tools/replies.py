@@ -25,6 +25,13 @@ SUBJECT = (
 STATEMENT = f"(?:you asked for |here is )?{SUBJECT}(?: is| was)?(?: ,)*+(?: !)++(?: ,)*+"
 PLAIN = re.compile(f"(?:(?:{REMARK}|{STATEMENT})(?: |$))+")
 """Statements of the fact and polite remarks. ``!`` is a word of the fact, ``,`` any other of the gold reply."""
+HELP = "(?:do|help(?: you)?(?: with)?)"
+QUESTION = re.compile(
+    f"(?:(?:is there|do you need|would you like|(?:can|could|may|shall) i {HELP}) )?anything else"
+    f"(?: (?:that )?i (?:can|could|may) {HELP})?(?: for you)?(?: today)?"
+    "|does (?:that|this) help|what (?:is|was) (?:the|your)(?: ,)++"
+)
+"""The only questions that a reply may ask: any other can deny the fact or list further ones."""
 KEPT = frozenset({"it", "that", "this", "the", "your", "you", "is", "was"})
 
 
@@ -33,7 +40,8 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
 
     It has at least ``MIN_WORDS`` different words and no tags, and at most half of its runs of words are copied from the
     prompt (what the gold reply quotes does not count). Where the task says what to mention, it mentions that and
-    nothing that it must avoid. Apart from questions, it then consists of statements that match ``PLAIN`` as a whole.
+    nothing that it must avoid. It then consists of questions that match ``QUESTION`` and, apart from them, of
+    statements that match ``PLAIN`` as a whole.
     """
     if reply is None or MARKUP.search(reply):
         return False
@@ -49,12 +57,18 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
 
 def _states(task: ToolsTask, reply: str) -> bool:
     parts = SENTENCE.findall(reply.casefold().replace("’", "'").replace("'s ", " is ").replace("'re ", " are "))
+    questions = [tokens(part) for part in parts if part.endswith("?")]
     said = tokens("".join([part for part in parts if not part.endswith("?")]))
     facts = set(tokens(" ".join(task.mention)))
     others = set(tokens(task.reply or "")) - facts - KEPT
     return (
         facts.issubset(said)
         and not any(set(said).issuperset(tokens(text)) for text in task.avoid)
-        and PLAIN.fullmatch(" ".join("!" if word in facts else "," if word in others else word for word in said))
-        is not None
+        and PLAIN.fullmatch(_form(said, facts, others)) is not None
+        and all(QUESTION.fullmatch(_form(words, facts, others)) for words in questions)
     )
+
+
+def _form(words: list[str], facts: set[str], others: set[str]) -> str:
+    """Return words as ``PLAIN`` and ``QUESTION`` read them."""
+    return " ".join("!" if word in facts else "," if word in others else word for word in words)
