@@ -281,12 +281,11 @@ class GivingAwayUnsolved(GivingAway, Unsolved):
     pass
 
 
-class SeldomFailing(WordEnv):
-    chance = np.random.default_rng(0)
-    outcome_front = Unsolved.outcome_front  # type: ignore[assignment]  # as if there were none
+class SeldomFailing(Unsolved):
+    chance = np.random.default_rng(22)
 
     def evaluate(self, task: WordTask, answer: str) -> str:
-        if self.chance.random() < 0.02:
+        if answer in (task.word[:2], task.word[:3]) and self.chance.random() < 0.02:
             raise ScorerFailure("by chance")
         return answer
 
@@ -324,7 +323,7 @@ class SeldomFailing(WordEnv):
         (TooManyForSeven, r"for 7 answers names \['<answer_8>'\]"),
         (GivingAway, "each prompt, sent back, earns as much as the best answer that is known"),
         (GivingAwayUnsolved, "each prompt, sent back, earns as much as the best answer that is known"),
-        (SeldomFailing, "scores differently|demonstration of .* is invalid"),
+        (SeldomFailing, "scored many times, the response .* scores differently"),
     ],
 )
 def test_a_broken_contract_is_named(env_type: type[WordEnv], message: str) -> None:

@@ -27,8 +27,8 @@ PLAIN = re.compile(f"(?:(?:{REMARK}|{STATEMENT})(?: |$))+")
 """Statements of the fact and polite remarks. ``!`` is a word of the fact, ``,`` any other of the gold reply."""
 HELP = "(?:do|help(?: you)?(?: with)?)"
 QUESTION = re.compile(
-    f"(?:(?:is there|do you need|would you like|(?:can|could|may|shall) i {HELP}) )?anything else"
-    f"(?: (?:that )?i (?:can|could|may) {HELP})?(?: for you)?(?: today)?"
+    f"(?:(?:is there|do you need|would you like|(?:can|could|may|shall) i {HELP}) )?(?:any|some)thing else"
+    f"(?: (?:that )?(?:i (?:can|could|may) {HELP}|you need))?(?: for you)?(?: today)?"
     "|does (?:that|this) help|what (?:is|was) (?:the|your)(?: ,)++"
 )
 """The only questions that a reply may ask: any other can deny the fact or list further ones."""
