@@ -195,7 +195,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         for name in ("split", "num_answers", "answers_as_steps", "render_mode"):
             if name in self.env_kwargs:
                 hint = "set num_answers" if name == "num_answers" else "leave it out"
-                raise ValueError(f"env_kwargs must not hold {name!r}, which the trainer decides on: {hint}")
+                raise ValueError(f"env_kwargs must not hold {name!r}, which the trainer sets: {hint}")
         if self.minibatch_prompts is not None and self.minibatch_prompts > self.prompts_per_step:
             raise ValueError(
                 f"minibatch_prompts is {self.minibatch_prompts}, but a step has only {self.prompts_per_step} prompts"

@@ -42,7 +42,7 @@ from vpo_agent.estimators import available_estimators
         ({"alpha": -1.0}, r"alpha=-1.0 is invalid"),
         ({"alpha": float("nan")}, r"alpha=nan is invalid"),
         ({"learning_rate": float("inf")}, r"learning_rate=inf is invalid"),
-        ({"method": "ppo"}, r"no estimator is called 'ppo'; known are vpo"),
+        ({"method": "ppo"}, r"unknown estimator 'ppo': choose one of vpo"),
         ({"method": "grpo", "num_answers": 3}, r"method grpo scores one answer per rollout, but num_answers is 3"),
         ({"num_weights": 100}, r"num_weights must be a power of two for the sobol sampler, got 100"),
         ({"prompts_per_step": 4, "minibatch_prompts": 5}, r"minibatch_prompts is 5, but a step has only 4 prompts"),

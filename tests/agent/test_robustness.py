@@ -196,7 +196,7 @@ def test_out_of_memory_for_the_responses_to_one_prompt_ends_a_run(
 @pytest.mark.parametrize(
     ("place", "method", "line"),
     [
-        ("model", "to", "error: out of memory for the model '.*': take a smaller one, or --dtype bfloat16"),
+        ("model", "to", "error: out of memory for the model '.*': use a smaller one, or --dtype bfloat16"),
         ("optimizer", "step", "error: out of memory for the optimizer: give --lora-rank, or a smaller --model"),
         ("policy", "sample", "error: out of memory for sampling .* responses at a time: lower --max-new-tokens .*"),
     ],

@@ -17,12 +17,12 @@ def add_parser(commands: Commands) -> None:
         "are one method. Writes report.html, which opens offline, tables and figures.",
     )
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, vpo eval's, or a pool.npz")
+    add("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
     add("--out", type=Path, default=Path("comparison"), help="output folder (default: comparison)")
     add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
     add("--baseline", default="vpo", metavar="LABEL", help="label to compare with (default: vpo, or the first)")
     add("--k", type=at_least(1), help="largest k (default: all answers of the smallest pool)")
-    add("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
+    add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
     add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
     add_import_option(parser)
     parser.set_defaults(run=run)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vpo_agent.pareto.pool import Pool
 
 OF_A_POOL = ("target", "k", "threshold", "pairs", "examples", "out", "imports", "run")
-"""Arguments that a saved pool takes as well; all others are about sampling."""
+"""Arguments that also apply to a saved pool; all others concern sampling."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -25,7 +25,9 @@ def add_parser(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("target", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
-    add("--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; of a saved pool, all)")
+    add(
+        "--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; for a saved pool, all)"
+    )
     add("--prompts", type=at_least(2), metavar="N", help="number of prompts (default: 200)")
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser, note=", over those of the run")
@@ -48,7 +50,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help="responses sampled at the same time, at most (default: the run's, or 1024)",
     )
-    add("--threshold", type=float, metavar="R", help="scalar reward that passes, for pass@k")
+    add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
     add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
     add("--examples", type=at_least(0), default=3, metavar="N", help="prompts whose answers are shown (default: 3)")
     add("--out", type=Path, metavar="FOLDER", help="output folder")
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
         for name in given:
             if name not in OF_A_POOL:
                 option = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{str(target)!r} is a saved pool, sampled already: leave {option} out")
+                raise ValueError(f"{str(target)!r} is a saved pool, which {option} cannot change: leave it out")
         pool, usual_out = Pool.load(target), target.with_name(f"{target.stem}_eval")
     else:
         sampling = {name: value for name, value in given.items() if name not in OF_A_POOL or name in ("k", "pairs")}

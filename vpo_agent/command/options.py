@@ -57,7 +57,7 @@ def parse_job(
     preset, config_file = given.pop("preset", None), given.pop("config", None)
     resume, overwrite = given.pop("resume"), given.pop("overwrite")
     if resume and overwrite:
-        raise ValueError("--resume and --overwrite exclude each other: give one of them")
+        raise ValueError("--resume and --overwrite are mutually exclusive: give only one")
     if preset is not None and preset not in presets:
         raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(presets)}")
     given = {name: _typed(name, value) for name, value in given.items()}
@@ -84,7 +84,7 @@ def parse_job(
 def run(main: Callable[[], None]) -> None:
     """Call ``main`` and exit, with user errors as one line on standard error.
 
-    The exit status is 2 for a bad setting, 1 for a run that diverged or lacked room, 130 for Ctrl-C.
+    The exit status is 2 for a bad setting, 1 for a run that diverged or ran out of memory or disk, 130 for Ctrl-C.
     """
     if status := exit_status(main, (*USER_ERRORS, RunStopped)):
         raise SystemExit(status)

@@ -90,7 +90,7 @@ def estimator(name: str) -> Estimator:
     """
     if name not in _REGISTRY:
         known = ", ".join(_REGISTRY)
-        raise ValueError(f"no estimator is called {name!r}; known are {known}; add your own with register_estimator")
+        raise ValueError(f"unknown estimator {name!r}: choose one of {known}, or add your own with register_estimator")
     return _REGISTRY[name]
 
 
@@ -205,4 +205,4 @@ def _check_options(chosen: Estimator, options: dict[str, object]) -> None:
             kind, wanted = numbers.Real, "a number"
         if kind and (isinstance(value, bool) or not isinstance(value, kind)) and value is not default:
             named = f"method_options {option}={value!r}"
-            raise ValueError(f"{named} is not possible for {chosen.name}: give {wanted} (default {default})")
+            raise ValueError(f"{named} is invalid for {chosen.name}: give {wanted} (default {default})")

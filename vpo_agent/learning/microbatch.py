@@ -19,7 +19,7 @@ thread took 1.0 s and 60 to 210 MiB with 375 to 1,500 tokens at a time, and 1.4 
 class MicroBatches:
     """Splits the prompts of an optimizer step into micro-batches, one backward pass each.
 
-    On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens together. This depends on the samples
+    On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens in total. This depends on the samples
     alone, so a resumed run computes the same numbers. On a GPU it starts with all prompts and halves their number until
     a micro-batch fits into memory. Another setting is the number of prompts.
     """
@@ -61,7 +61,7 @@ class MicroBatches:
             self._too_many = prompts
 
     def say(self) -> None:
-        """Tell the user once what ``"auto"``, or halving, came to; call it after a step that fitted."""
+        """Report once the size that ``"auto"`` or halving settled on; call it after a step that fitted into memory."""
         if self._announce:
             bounds = []
             if self.most_tokens is not None and self.most_prompts != 1:

@@ -67,7 +67,7 @@ class PolicyUpdate:
         samples = replace(samples, mask=samples.mask & valid.flatten().to(samples.mask.device)[:, None])
         gap = dict.fromkeys(("log_prob_gap", "log_prob_gap_max"), math.nan)
         rate = config.learning_rate * min(1.0, (step + 1) / (config.warmup_steps + 1))
-        # A policy that is not finite earns nothing anywhere, which must not pass for groups without a signal.
+        # A policy that is not finite earns no reward anywhere, which must not count as groups without a signal.
         if not samples.log_probs.isfinite().all():
             return False, {**dict.fromkeys(DIAGNOSTICS, math.nan), **gap, "learning_rate": rate}
         if config.importance_cap is not None:

@@ -120,8 +120,8 @@ class Pool:
                 )
         # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.
         except Exception as error:
-            no_pool = "it is damaged, or no pool that vpo eval or a run wrote"
-            reason = (error.strerror if isinstance(error, OSError) else None) or no_pool
+            not_a_pool = "it is damaged, or was not written by vpo eval or a run"
+            reason = (error.strerror if isinstance(error, OSError) else None) or not_a_pool
             raise ValueError(f"cannot read the pool of answers {str(path)!r}: {reason}") from error
 
 
@@ -129,7 +129,7 @@ def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> 
     """Return the pool of several policies that answer together, such as one specialist for each objective.
 
     The i-th rollout holds the answers of the i-th rollouts of all ``pools``, so k answers in whole rollouts are equal
-    shares of all policies. The pools are over the same prompts; the smallest has the say in the number of rollouts. The
+    shares of all policies. The pools are over the same prompts; the smallest decides the number of rollouts. The
     texts are left out, because a policy's answers are numbered within its own rollout. ``scalar_weights`` (N, d) are
     the mean of those of the pools by default.
 
@@ -162,7 +162,7 @@ def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> 
 
 
 def same_prompts(first: Pool, other: Pool) -> bool:
-    """Whether two pools hold answers to the same instances, as far as they say."""
+    """Whether two pools hold answers to the same instances, as far as they state them."""
     if first.objectives != other.objectives or not np.array_equal(first.indices, other.indices):
         return False
     if not np.array_equal(first.active, other.active):
@@ -181,7 +181,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def _as_bytes(value: Any) -> NDArray[np.uint8]:
-    """Encode a value as JSON; in an array of strings every text would take the space of the longest."""
+    """Encode a value as JSON; an array of strings would pad every text to the length of the longest."""
     # ASCII escapes preserve lone surrogates, which a model can write and UTF-8 cannot encode.
     return np.frombuffer(json.dumps(value, default=str).encode(), dtype=np.uint8)
 

@@ -27,7 +27,7 @@ class Row:
     """A response that is being sampled."""
 
     limit: int
-    """Most tokens."""
+    """Maximum number of tokens."""
     uniforms: Iterator[float]
     """Random numbers in [0, 1), one for each token."""
     temperature: float = 1.0
@@ -145,7 +145,7 @@ class ClosingTag:
         self._closing = closing
         self._last_tokens = last_tokens
         self.most_tokens = len(closing)
-        """Most tokens that a tag can take, since each holds at least one of its characters."""
+        """Maximum number of tokens in a tag, since each holds at least one of its characters."""
 
     def __call__(self, tokens: Sequence[int]) -> bool:
         """Whether the last token completes the tag."""

@@ -27,7 +27,7 @@ def generator_states() -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def restore_generators(numbers: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Restore the states from :func:`generator_states`, except those of GPUs that are gone."""
+    """Restore the states from :func:`generator_states`, except those of GPUs that are no longer available."""
     version, internal, gauss = numbers["python"]
     random.setstate((version, tuple(internal), gauss))
     key = np.array(numbers["numpy"]["state"]["key"], dtype=np.uint32)

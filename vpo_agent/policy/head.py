@@ -39,8 +39,8 @@ def token_log_probs(
         entropy: Also compute the entropy of the distributions.
 
     Returns:
-        Log-probabilities (n,), float32, differentiable by states, weight and bias; and the entropies (n,), float32,
-        without gradient.
+        Log-probabilities (n,), float32, differentiable with respect to states, weight and bias; and the entropies (n,),
+        float32, without gradient.
     """
     apply: Any = _TokenLogProbs.apply
     log_probs, entropies = apply(states, weight, bias, chosen, temperature, entropy)
@@ -48,7 +48,7 @@ def token_log_probs(
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """As for cross-entropy, the derivative by the logits is (one-hot of the token - probabilities) / temperature."""
+    """The gradient of the logits is that of cross-entropy: (one-hot of the token - probabilities) / temperature."""
 
     @staticmethod
     def forward(

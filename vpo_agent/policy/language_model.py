@@ -100,7 +100,7 @@ class LMPolicy(Sampler):
         model, tokenizer = load_model(name_or_path, choose_dtype(dtype, place))
         if lora_rank:
             model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
-        with memory_for(f"the model {str(name_or_path)!r}", "take a smaller one, or --dtype bfloat16"):
+        with memory_for(f"the model {str(name_or_path)!r}", "use a smaller one, or --dtype bfloat16"):
             model = model.to(place)
         return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing)
 
@@ -157,7 +157,7 @@ class LMPolicy(Sampler):
         if most is not None and prompt_tokens + max_new_tokens - 1 > most:
             raise ValueError(
                 f"a prompt of {prompt_tokens} tokens and max_new_tokens={max_new_tokens} do not fit into the "
-                f"{most} positions of this model: lower max_new_tokens, or take another model"
+                f"{most} positions of this model: lower max_new_tokens, or use another model"
             )
 
     # Sampling ------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class LMPolicy(Sampler):
         return states[0].index_select(0, batch.predicts)
 
     def _can_pack(self) -> bool:
-        """Whether packed batches give the same states as separate ones; tried out, since model families differ."""
+        """Whether packed batches give the same states as separate ones; tested, because model families differ."""
         before = self.causal_lm.config._attn_implementation
         if before != "sdpa" or not self.cached_model.takes_positions:
             return False
@@ -261,7 +261,7 @@ class LMPolicy(Sampler):
 
     @torch.no_grad()
     def _can_share_prompts(self) -> bool:
-        """Whether rows that share their prompts get the same logits as separate ones; tried out, as for packing."""
+        """Whether rows that share their prompts get the same logits as separate ones; tested, as for packing."""
         # On a GPU the additional small operations may cost more than they save.
         if not self.packs or self.device.type != "cpu":
             return False

@@ -41,7 +41,9 @@ def choose_device(device: str) -> torch.device:
         if not found:
             raise ValueError(f"device {device!r} asks for a GPU, but PyTorch sees none: use --device cpu")
         if (place.index or 0) >= found:
-            raise ValueError(f"device {device!r} is not there: PyTorch sees {found} GPU(s), cuda:0 to cuda:{found - 1}")
+            raise ValueError(
+                f"device {device!r} does not exist: PyTorch sees {found} GPU(s), cuda:0 to cuda:{found - 1}"
+            )
     return place
 
 

@@ -23,7 +23,8 @@ def recompute_layers(model: torch.nn.Module) -> None:
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise ValueError(f"gradient_checkpointing is not possible with a {type(model).__name__}: leave it out")
+        name = type(model).__name__
+        raise ValueError(f"{name} does not support gradient checkpointing: leave gradient_checkpointing out")
     for layer in layers:
         layer.forward = partial(_recomputed, layer.forward)
 

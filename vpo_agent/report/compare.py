@@ -47,7 +47,7 @@ def compare_runs(
         baseline: Label of the method that the others are compared with. If it is ``"vpo"`` and no method has that
             label, the first method is the baseline.
         k: Largest k; all answers of the smallest pool by default.
-        threshold: The scalar reward that passes; by default what comes within 0.02 of the exact front's optimum.
+        threshold: The scalar reward at which an answer passes; by default within 0.02 of the exact front's optimum.
         pairs: Objectives to draw against each other, by position or as ``"gold,diamond"``; those that conflict by
             default.
 

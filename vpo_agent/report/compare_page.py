@@ -16,7 +16,7 @@ HOW_TO_READ = (
     "utility@k is the expected best w·r of k answers, for weights w that are uniform on the simplex and unknown when "
     "the answers are drawn; best@k takes the fixed weights. By rollouts: rollouts are drawn whole, so that one rollout "
     "of three answers stands against three answers of a method that writes one.",
-    "A row at a number of tokens gives each method as many whole rollouts as generate so many tokens per prompt on "
+    "A row at a number of tokens gives each method as many whole rollouts as generate that many tokens per prompt on "
     "average. The numbers run from the longest rollout of any method to the smallest pool.",
     "An interval over prompts says what these trained models would do on other prompts: prompts are resampled (4,000 "
     "bootstrap samples), and in a difference each prompt is resampled with the answers of both methods to it.",

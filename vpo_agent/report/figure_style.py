@@ -61,7 +61,7 @@ def dress(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
 
 
 def round_ticks(most: int, whole: bool = False) -> MaxNLocator:
-    """Return a locator of at most so many round numbers; ``whole`` ones are integers."""
+    """Return a locator of at most ``most`` round numbers, or integers if ``whole``."""
     return MaxNLocator(nbins=most, integer=whole, steps=(1, 2, 2.5, 5, 10))
 
 

@@ -126,7 +126,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     """
     if not pairs:
         return None
-    # One method alone has its pairs side by side; several have a row for each pair.
+    # The pairs of a single method are side by side; several methods have one row per pair.
     rows, columns = (1, len(pairs)) if len(methods) == 1 else (len(pairs), len(methods))
     figure = style.new_figure(height=3.5 * rows + 0.5, width=max(5.2, min(3.4 * columns, 16.5) + 0.6))
     for place, ((across, up), (number, method)) in enumerate(product(pairs, enumerate(methods))):

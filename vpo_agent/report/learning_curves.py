@@ -38,7 +38,7 @@ PANELS_OF_METHODS = (
     ("best@10, validation prompts", "eval", "best@10"),
     ("best@30, validation prompts", "eval", "best@30"),
 )
-"""Title, kind of row, key. The set score is left out: each method has its own, so they do not compare."""
+"""Title, kind of row, key. The set score is left out: each method has its own, so they are not comparable."""
 
 
 def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os.PathLike[str]) -> Path:

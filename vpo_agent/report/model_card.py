@@ -35,8 +35,8 @@ def model_card(
 ) -> str:
     """Return the text of ``README.md``, headed by the metadata that the Hub reads.
 
-    The run's ``settings`` come without local paths. A response holds ``answers`` answers, the weights have ``step``
-    steps behind them, and ``results`` is the heading and table of their evaluation. Names and descriptions of
+    The run's ``settings`` come without local paths. A response holds ``answers`` answers, the weights were
+    trained for ``step`` steps, and ``results`` is the heading and table of their evaluation. Names and descriptions of
     ``objectives`` may be empty, results and licence ``None``. ``base_on_hub`` lets the card link to the initial model;
     ``adapters`` says that the weights are LoRA adapters.
     """

@@ -115,16 +115,16 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
         both = f"{first.name!r} and {other.name!r}"
         mine, theirs = _environment(first), _environment(other)
         if mine and theirs and mine != theirs:
-            raise ValueError(f"{both} are of different environments, {mine} and {theirs}: compare runs of one")
+            raise ValueError(f"{both} are of different environments, {mine} and {theirs}: compare runs of the same one")
         if first.pool.objectives != other.pool.objectives:
             raise ValueError(
                 f"{both} have different objectives ({', '.join(first.pool.objectives)}; "
-                f"{', '.join(other.pool.objectives)}): compare runs of one environment"
+                f"{', '.join(other.pool.objectives)}): compare runs of the same environment"
             )
         if not same_prompts(first.pool, other.pool):
             raise ValueError(
-                f"{both} hold answers to different prompts, but a paired comparison needs the same: evaluate them with "
-                "vpo eval with one --split and one --prompts"
+                f"{both} hold answers to different prompts, but a paired comparison needs the same ones: use vpo eval "
+                "with the same --split and --prompts"
             )
         if not np.allclose(first.pool.scalar_weights, other.pool.scalar_weights):
             raise ValueError(f"{both} have different fixed weights, so their scalar rewards are not comparable")

@@ -1,4 +1,4 @@
-"""Sampling the pool that ``vpo eval`` measures, from a checkpoint of a run or from any causal language model."""
+"""Samples the pool that ``vpo eval`` measures, from a checkpoint of a run or from any causal language model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
         ValueError: There is no such checkpoint, or an option does not fit.
     """
     if "env" in given:
-        raise ValueError(f"{str(folder)!r} is a run and knows its environment: leave --env out, or give its checkpoint")
+        raise ValueError(
+            f"{str(folder)!r} is a run, which has its own environment: leave --env out, or give a checkpoint"
+        )
     config = read_run_config(folder)
     model: str | Path = config.model
     step, wanted = 0, given.get("checkpoint")
@@ -61,8 +63,8 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from any causal language model: a bundled one, a folder, or a name on the Hugging Face Hub."""
     if "env" not in given:
-        found = "holds no run and no pool" if Path(model).exists() else "is no run, no pool and no folder here"
-        raise ValueError(f"{model!r} {found}: to sample from it as a model give --env, such as vpo/Maze-v0")
+        found = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"
+        raise ValueError(f"{model!r} {found}: to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
     return _sample(model, given, {}, {"model": model}, dtype="auto", scalar_weights=None)

@@ -65,14 +65,14 @@ def collect(
         max_new_tokens: Longest response, in tokens.
         temperature: Temperature of the sampling.
         seed: Numbers that key the random stream.
-        sample_batch: Most responses in flight at one time, but at least those of one prompt; halved for good where the
-            device's memory does not hold them. Every response has its own random numbers, so how the batch is split
-            does not matter to them; the backend ``continuous`` has one stream for a call, and there it does.
+        sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
+            permanently when they do not fit into the device's memory. Every response has its own random numbers, so
+            the split does not change it; only the backend ``continuous`` has one stream per call, which it does change.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
         scorer: Scores the responses; it must know ``env``. By default they are scored in this process.
 
     Raises:
-        OutOfMemory: The device's memory does not hold the responses to one prompt.
+        OutOfMemory: The responses to one prompt do not fit into the device's memory.
     """
     start = time.perf_counter()
     prompts = make_prompts(env, tasks, stated_weights)
@@ -107,7 +107,7 @@ def _sample_in_parts(
     """Sample the prompts of these lengths, at most ``most`` at a time, and fewer where memory does not hold them.
 
     Returns:
-        The samples in the order of the prompts, and how many prompts at a time memory held.
+        The samples in the order of the prompts, and the number of prompts that fit into memory at a time.
     """
     size = most
     order = list(range(len(lengths)))

@@ -58,7 +58,7 @@ def token_ends(tokenizer: Any, ids: Sequence[int]) -> Callable[[int], int]:
     """Where the text of each mark's chunk begins: one mark earlier, since a token's text depends on those before it."""
     for place in range(CHUNK, len(ids), CHUNK):
         decoded = text(starts[-1], place)
-        # The bytes of one character may be several tokens: between them is no place for a mark.
+        # A character may take several tokens, and a mark must not separate them.
         if not decoded.endswith("\N{REPLACEMENT CHARACTER}"):
             chars.append(chars[-1] + len(decoded) - len(text(starts[-1], marks[-1])))
             starts.append(marks[-1])

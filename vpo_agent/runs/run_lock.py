@@ -35,7 +35,7 @@ class RunLock:
         held = cls._held.get(folder)
         if held is not None:
             return held
-        # Network file systems want a file that is open for writing for an exclusive lock.
+        # Network file systems require the file of an exclusive lock to be open for writing.
         handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

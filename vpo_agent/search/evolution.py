@@ -34,8 +34,8 @@ def evolve(
     """Search for the best scalar reward by varying the answers found so far.
 
     The budget counts answers, those of the start included, so it is equal for policies that write one answer per
-    response and for those that write sets. An instance that has reached its exact optimum samples no more. What an
-    instance finds does not depend on the other instances of the search.
+    response and for those that write sets. An instance that has reached its exact optimum is not sampled further. What
+    an instance finds does not depend on the other instances of the search.
 
     Args:
         env: The environment; its ``num_answers`` says how many answers a response holds.

@@ -35,7 +35,7 @@ class Limits:
     body_seconds: float = 30.0
     """Longest time for a body to arrive."""
     answers: int = 256
-    """Most answers to one request: prompts times ``n``."""
+    """Maximum number of answers to one request: prompts times ``n``."""
     max_tokens: int = 4096
     """Longest answer; the model's context limits it further."""
     rows: int = 64

@@ -16,7 +16,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.text import GrowingText
 
 PREFILL_TOKENS = 16384
-"""Most prompt tokens, including padding, that join the batch at once; a longer prompt joins alone."""
+"""Maximum number of prompt tokens, including padding, that join the batch at once; a longer prompt joins alone."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def event(data: Mapping[str, Any] | str) -> bytes:
 
 
 def choice(chat: bool, index: int, text: str, finish: str | None, *, delta: bool = False, first: bool = False) -> Any:
-    """Return an answer, or with ``delta`` a piece of one in a stream, of which the first one names the role."""
+    """Return an answer or, with ``delta``, a piece of it in a stream; the first piece names the role."""
     fields: dict[str, Any] = {"index": index}
     if not chat:
         fields["text"] = text

@@ -18,7 +18,7 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def choose_engine(engine: Literal["auto", "native", "vllm"], device: str) -> Literal["native", "vllm"]:
-    """Choose what serves on a device; ``"auto"`` is vLLM on a GPU where the command ``vllm`` is installed.
+    """Choose the engine for a device; ``"auto"`` is vLLM on a GPU if the command ``vllm`` is installed.
 
     Raises:
         ValueError: vLLM is asked for without a GPU or without being installed, or the device is unknown.
@@ -28,10 +28,10 @@ def choose_engine(engine: Literal["auto", "native", "vllm"], device: str) -> Lit
     on_gpu = choose_device(device).type == "cuda"
     installed = shutil.which("vllm") is not None
     if engine == "vllm" and not on_gpu:
-        raise ValueError("--engine vllm needs a GPU: take --engine native")
+        raise ValueError("--engine vllm needs a GPU: use --engine native")
     if engine == "vllm" and not installed:
         raise ValueError(
-            "--engine vllm needs the command vllm on the PATH: pip install 'vllm>=0.22', or take --engine native"
+            "--engine vllm needs the command vllm on the PATH: pip install 'vllm>=0.22', or use --engine native"
         )
     return "vllm" if on_gpu and installed else "native"
 

@@ -70,7 +70,7 @@ def test_the_printed_command_trains_on_these_files(tmp_path: Path, capsys: pytes
     [
         (["vpo/Labyrinth-v0"], "unknown environment 'vpo/Labyrinth-v0'"),
         (["vpo/Maze-v0", "--method", "max_at_k"], "max_at_k compares the rollouts of a group"),
-        (["vpo/Maze-v0", "--method", "ppo"], "no estimator is called 'ppo'"),
+        (["vpo/Maze-v0", "--method", "ppo"], "unknown estimator 'ppo'"),
         (["vpo/Maze-v0", "--scalar-weights", "[1, 1, 1]"], "need 4 values"),
         (
             ["vpo/Maze-v0", "--scalar-weights", "1"],

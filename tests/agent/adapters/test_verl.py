@@ -138,7 +138,7 @@ def test_a_failed_scorer_is_no_score() -> None:
     [
         ({"method": "gdpo"}, "gdpo standardises each objective .* one score per rollout: choose one of vpo, "),
         ({"method": "vpo_credit"}, "gives credit to single answers"),
-        ({"method": "ppo"}, "no estimator is called 'ppo'"),
+        ({"method": "ppo"}, "unknown estimator 'ppo'"),
         ({"method": "grpo", "num_answers": 3}, "grpo scores one answer per rollout"),
         ({"scalar_weights": [1.0]}, r"need 2 values, one per objective \(left, right\); got 1"),
         ({"num_weights": 100}, "power of two"),

@@ -535,7 +535,7 @@ def test_a_name_cannot_be_registered_twice() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no estimator is called 'ppo'; known are vpo, vpo_pool"):
+    with pytest.raises(ValueError, match=r"unknown estimator 'ppo': choose one of vpo, vpo_pool"):
         estimator("ppo")
 
 
@@ -609,15 +609,15 @@ def test_wrong_options_of_max_at_k_are_named(options: dict[str, Any], message: s
         (
             "vpo_soft",
             {"beta": "abc"},
-            r"method_options beta='abc' is not possible for vpo_soft: .* \(default 8.0",
+            r"method_options beta='abc' is invalid for vpo_soft: .* \(default 8.0",
         ),
-        ("vpo_soft", {"beta": [1, 2]}, r"beta=\[1, 2\] is not possible for vpo_soft: give a number"),
-        ("vpo_soft", {"beta": True}, "beta=True is not possible for vpo_soft: give a number"),
-        ("vpo_soft", {"beta": None}, "beta=None is not possible for vpo_soft: give a number"),
-        ("vpo_hypervolume", {"reference": "x"}, "reference='x' is not possible for vpo_hypervolume: give a number"),
-        ("vpo", {"augmentation": "x"}, "augmentation='x' is not possible for vpo: give a number"),
-        ("max_at_k", {"k": "x"}, "k='x' is not possible for max_at_k: give a whole number"),
-        ("max_at_k", {"k": 2.5}, "k=2.5 is not possible for max_at_k: give a whole number"),
+        ("vpo_soft", {"beta": [1, 2]}, r"beta=\[1, 2\] is invalid for vpo_soft: give a number"),
+        ("vpo_soft", {"beta": True}, "beta=True is invalid for vpo_soft: give a number"),
+        ("vpo_soft", {"beta": None}, "beta=None is invalid for vpo_soft: give a number"),
+        ("vpo_hypervolume", {"reference": "x"}, "reference='x' is invalid for vpo_hypervolume: give a number"),
+        ("vpo", {"augmentation": "x"}, "augmentation='x' is invalid for vpo: give a number"),
+        ("max_at_k", {"k": "x"}, "k='x' is invalid for max_at_k: give a whole number"),
+        ("max_at_k", {"k": 2.5}, "k=2.5 is invalid for max_at_k: give a whole number"),
     ],
 )
 def test_options_of_a_wrong_type_are_named(method: str, options: dict[str, Any], message: str) -> None:

@@ -187,7 +187,7 @@ def test_the_corners_are_registered() -> None:
         ({"k": 1, "baseline": "subset"}, "k must lie between 2 and 6 .* got 1"),
         ({"baseline": "mean"}, "baseline must be one of group, subset, others; got 'mean'"),
         ({"weighting": "even"}, "weighting must be 'drawn' or 'fixed'; got 'even'"),
-        ({"k": 2.5}, "k=2.5 is not possible for vpo_pool: give a whole number"),
+        ({"k": 2.5}, "k=2.5 is invalid for vpo_pool: give a whole number"),
     ],
 )
 def test_wrong_options_of_the_pool_are_named(options: dict[str, Any], message: str) -> None:

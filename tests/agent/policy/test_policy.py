@@ -163,7 +163,7 @@ def test_entropy_is_that_of_each_distribution() -> None:
 def test_gradient_checkpointing_of_a_model_without_such_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recomputing, "GradientCheckpointingLayer", torch.nn.Conv3d)
     with pytest.raises(
-        ValueError, match="gradient_checkpointing is not possible with a LlamaForCausalLM: leave it out"
+        ValueError, match="LlamaForCausalLM does not support gradient checkpointing: leave gradient_checkpointing out"
     ):
         make_policy("llama", checkpointing=True)
 

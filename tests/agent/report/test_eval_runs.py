@@ -90,7 +90,7 @@ def test_a_model_is_asked_in_the_environment_that_is_named(
     [
         (["--checkpoint", "7"], "has no checkpoint 7: it has 2, 3"),
         (["--checkpoint", "last"], "--checkpoint must be a whole number, got 'last'"),
-        (["--env", "vpo/Maze-v0"], "is a run and knows its environment"),
+        (["--env", "vpo/Maze-v0"], "is a run, which has its own environment"),
         (["--pairs", "left,middle"], "unknown objective 'middle': choose among left, right"),
         (["--num-answers", "500", "--max-new-tokens", "100"], "500 answers do not fit into a response"),
         (["--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
@@ -123,4 +123,4 @@ def test_a_run_without_checkpoints_says_so(
 
 def test_a_name_that_is_nothing_is_refused_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "runs/nothing"]) == 2
-    assert "is no run, no pool and no folder here" in capsys.readouterr().err
+    assert "is not the path of a run or a pool: to evaluate it as a model, add --env" in capsys.readouterr().err

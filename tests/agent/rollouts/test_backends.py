@@ -193,7 +193,7 @@ def test_a_run_trains_on_what_it_samples_and_is_the_same_again(letters_config: M
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed here")
 def test_a_backend_that_is_not_installed_is_named(letters_config: MakeConfig) -> None:
-    with pytest.raises(ValueError, match=r"backend=vllm needs the package vllm.*pip install.*or take backend native"):
+    with pytest.raises(ValueError, match=r"backend=vllm needs the package vllm.*pip install.*or use backend native"):
         Trainer(letters_config(backend="vllm"))
 
 

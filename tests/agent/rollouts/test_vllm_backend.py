@@ -154,7 +154,7 @@ def test_an_engine_that_does_not_start_is_named(vllm: Any, bpe_model: Path, monk
         raise RuntimeError("no device here\nand much more")
 
     monkeypatch.setattr(vllm, "__init__", broken)
-    with pytest.raises(ValueError, match=r"^vLLM does not start \(no device here\): take --backend native$"):
+    with pytest.raises(ValueError, match=r"^vLLM does not start \(no device here\): use --backend native$"):
         sample(make_policy(bpe_model), bpe_model)
 
 

@@ -124,7 +124,7 @@ def test_vllm_that_is_asked_for_in_vain_is_said(tmp_path: Path, capsys: pytest.C
     assert done.returncode == 2
     assert "--engine vllm needs the command vllm on the PATH: pip install" in done.stderr
     assert main(["serve", "tiny-maze", "--engine", "vllm", "--device", "cpu", "--port", "0"]) == 2
-    assert "--engine vllm needs a GPU: take --engine native" in capsys.readouterr().err
+    assert "--engine vllm needs a GPU: use --engine native" in capsys.readouterr().err
 
 
 def test_a_package_that_is_missing_is_named(

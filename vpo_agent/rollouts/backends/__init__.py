@@ -20,12 +20,12 @@ def check_backend(backend: Backend) -> None:
         if not has_continuous_batching():
             raise ValueError(
                 "backend=continuous needs transformers 5.17 or newer: pip install --upgrade transformers, "
-                "or take backend native"
+                "or use backend native"
             )
     if backend == "vllm" and find_spec("vllm") is None:
         raise ValueError(
             "backend=vllm needs the package vllm, which brings its own torch: pip install 'vllm>=0.22' in a separate "
-            "environment, or take backend native"
+            "environment, or use backend native"
         )
 
 

@@ -51,7 +51,7 @@ class ContinuousSampler(EngineSampler):
             top_p=1.0,
             max_new_tokens=request.max_new_tokens,
             num_return_sequences=request.rollouts,
-            # For the engine, -1 is no token.
+            # The engine reads -1 as no token.
             eos_token_id=sorted({*self.policy.ending_ids, *([] if closing is None else [closing])}) or [-1],
             pad_token_id=self.policy.tokenizer.pad_token_id,
         )
@@ -88,7 +88,7 @@ class ContinuousSampler(EngineSampler):
             if reason is not None:
                 if "out of memory" in reason:
                     raise torch.OutOfMemoryError(reason)
-                raise BackendFailed(f"the backend continuous failed ({reason.strip()}): take --backend native")
+                raise BackendFailed(f"the backend continuous failed ({reason.strip()}): use --backend native")
             if output.is_finished():
                 found[output.request_id] = output
         return found

@@ -60,7 +60,7 @@ class VLLMSampler(EngineSampler):
                 self._llm.sleep(level=2)
             except (ImportError, OSError, RuntimeError, ValueError) as error:
                 reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
-                raise ValueError(f"vLLM does not start ({reason[0]}): take --backend native") from error
+                raise ValueError(f"vLLM does not start ({reason[0]}): use --backend native") from error
 
     def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
         from vllm import SamplingParams
@@ -91,7 +91,7 @@ class VLLMSampler(EngineSampler):
             self._llm.sleep(level=2)
         responses = [output.outputs[0] for output in outputs]
         if len(responses) != len(rows) or any(not one.token_ids or one.logprobs is None for one in responses):
-            raise BackendFailed("vLLM gave no tokens or log-probabilities for a prompt: take --backend native")
+            raise BackendFailed("vLLM gave no tokens or log-probabilities for a prompt: use --backend native")
         return [list(one.token_ids) for one in responses], [
             [at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)] for one in responses
         ]
