@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -336,11 +336,16 @@ def read_run_config(folder: Path) -> TrainConfig:
     settings = read_config(path)
     # What the user has imported already, such as by --import, counts: the file may have moved since.
     if settings.get("env") not in gym.registry:
-        try:
-            import_modules(settings.get("imports", []))
-        except ValueError as error:
-            raise ValueError(f"{error}; if the file or module has moved, name it with --import") from None
+        import_saved(settings.get("imports", []))
     return make_config(settings, repr(str(path)))
+
+
+def import_saved(modules: Iterable[str]) -> None:
+    """Import the modules that saved settings name; ValueError, with the way out, if one has moved."""
+    try:
+        import_modules(modules)
+    except ValueError as error:
+        raise ValueError(f"{error}; if the file or module has moved, name it with --import") from None
 
 
 class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types

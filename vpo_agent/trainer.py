@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vpo_agent.config import TrainConfig
+from vpo_agent.config import TrainConfig, import_saved
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
@@ -35,7 +35,6 @@ from vpo_agent.runs.interrupts import Interrupts
 from vpo_agent.runs.progress import progress_bar, show_step
 from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
 from vpo_envs import VectorTextEnv
-from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import Scorer
 
 MAX_BAD_STEPS = 3
@@ -65,7 +64,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"Trainer takes a TrainConfig, got a {type(config).__name__}: use make_config")
-        import_modules(config.imports)
+        import_saved(config.imports)
         check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
         check_backend(config.backend)
         self.config = config

@@ -74,7 +74,11 @@ def parse_job(
     if options_of_method:
         values["method_options"] = {**values.get("method_options", {}), **options_of_method}
     if "imports" in given:
-        values["imports"] = [*in_file.get("imports", []), *given["imports"]]
+        # The file that a saved run names may have moved, and be given anew.
+        kept = [
+            one for one in in_file.get("imports", []) if not one.endswith(".py") or Path(one).expanduser().is_file()
+        ]
+        values["imports"] = [*kept, *given["imports"]]
     # Modules may register an estimator as well, which the settings are checked against.
     import_modules(given.get("imports", []))
     source = "the settings" if config_file is None else f"the settings, with those of {str(config_file)!r}"

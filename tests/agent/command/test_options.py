@@ -166,6 +166,16 @@ def test_resuming_takes_the_settings_of_the_run(tmp_path: Path) -> None:
     assert again.config == first.config.model_copy(update={"steps": 600})
 
 
+def test_a_module_that_has_moved_is_named_anew_on_resume(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    saved = make_config({"name": "mine", "imports": [str(tmp_path / "gone.py"), "json"]})
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(saved.grouped()))
+    new = tmp_path / "moved_here.py"
+    new.write_text("")
+    job = parse("--resume", "--runs-dir", str(tmp_path), "--name", "mine", "--import", str(new))
+    assert job.config.imports == ["json", str(new)]
+
+
 def test_help_shows_the_groups(help_text: str) -> None:
     for group in ("run", "method", "sampling", "optimisation", "evaluation", "hardware"):
         assert f"\n{group}: " in help_text
