@@ -1,0 +1,47 @@
+"""Small versions of the tasks for small models: short prompts, and specialists that a compromise beats under the mean.
+
+Every instance has ``specialists``, each of which earns everything on one objective and nothing on the others, and a
+``compromise`` that earns the same share of every objective, more than a specialist does on average. So whoever sees the
+mean alone keeps the compromise, while a set of specialists is worth more to everyone whose weights are not yet known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vpo_envs.core import Frozen, OutcomeT, TaskT, Unparsable, VectorTextEnv
+from vpo_envs.generation import read_knobs
+
+Words = tuple[str, ...]
+
+
+class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
+    """A text environment whose answers are a few words, and whose best answers are known by construction.
+
+    Args:
+        difficulty: Knobs of the generator by name; see the class's ``knobs``.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`.
+    """
+
+    knobs: ClassVar[Frozen]
+    """The generator's configuration by default."""
+
+    def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.config = read_knobs(self.knobs, difficulty)
+
+    def parse(self, text: str) -> Words:
+        """Return the words of the text."""
+        words = tuple(text.split())
+        if not words:
+            raise Unparsable("the answer has no words")
+        return words
+
+    def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return the best answers in random order, each as likely as the others, again from the start if they end."""
+        answers = [answer for _, answer in self.outcome_front(task)]
+        order = rng.permutation(len(answers))
+        return [answers[order[i % len(order)]] for i in range(num_answers)]
