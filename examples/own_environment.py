@@ -7,7 +7,7 @@ import numpy as np
 
 import vpo_envs as vpo
 from vpo_agent import Trainer, make_config
-from vpo_agent.learning.warm_start import small_policy, warm_start
+from vpo_agent.learning.warm_start import WarmStart, small_policy
 
 
 class Menu(vpo.Task):
@@ -53,7 +53,7 @@ vpo.register_env("own/Menu-v0", f"{__name__}:MenuEnv")
 
 if __name__ == "__main__":
     print(vpo.check_vector_env(env := MenuEnv(num_answers=3)))
-    warm_start(policy := small_policy(env), env, steps=150)
+    WarmStart(policy := small_policy(env), env, steps=150, learning_rate=2e-3).run()
     policy.save("runs/menu-base")
     settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24, "kl_coef": 0}
     Trainer(make_config({**settings, "learning_rate": 1e-4})).train()

@@ -48,6 +48,10 @@ def register_envs() -> None:
     register_env("vpo/MuSiQue-v0", "vpo_envs.tasks.musique.env:MuSiQueEnv")
     register_env("vpo/EUREQA-v0", "vpo_envs.tasks.eureqa.env:EUREQAEnv")
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
+    register_env("vpo/MuSiQueCompact-v0", "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv")
+    register_env("vpo/EUREQACompact-v0", "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv")
+    register_env("vpo/ToolsCompact-v0", "vpo_envs.tasks.tools.compact:ToolsCompactEnv")
+    register_env("vpo/CodeCompact-v0", "vpo_envs.tasks.code.compact:CodeCompactEnv")
 
 
 def env_ids() -> list[str]:

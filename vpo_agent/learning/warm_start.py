@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_envs import VectorTextEnv
@@ -76,47 +77,68 @@ def small_policy(env: Env, *, instances: int = 256, positions: int = 512, seed: 
     return LMPolicy(small_model(tokenizer, positions=positions, seed=seed), tokenizer)
 
 
-def warm_start(
-    policy: LMPolicy,
-    env: Env,
-    *,
-    steps: int,
-    batch: int = 64,
-    answers: Sequence[int] | None = None,
-    learning_rate: float = 2e-3,
-    seed: int = 0,
-    report: Callable[[int, float], None] | None = None,
-) -> None:
-    """Train a policy on demonstrated responses by next-token prediction (AdamW, constant rate after a warm-up).
+class WarmStart:
+    """Next-token prediction on demonstrated responses, step by step.
+
+    The rate of AdamW rises over the first :data:`WARM_UP_STEPS`, and falls to zero over the last fifth of the steps.
+    Each step depends on the weights, the optimizer's state and its number alone, so a run can be continued.
 
     Args:
         policy: The policy; its model is changed in place.
         env: Where tasks and demonstrations come from: its instances from 0 on.
-        steps: Optimizer steps.
+        steps: Optimizer steps in all.
         batch: Responses per step, one for each instance.
         answers: Numbers of answers to draw from for each response; the environment's own number if ``None``.
         learning_rate: The peak rate.
         seed: Seed of the demonstrations.
-        report: Called after each step with its number and its loss, in nats per token.
-
-    Raises:
-        NotImplementedError: The environment has no demonstrations.
-        ValueError: Prompt and response do not fit into the model's context.
     """
-    rng = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(policy.model.parameters(), learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-    for step in range(steps):
-        tasks = map(env.task, range(step * batch, (step + 1) * batch))
-        samples = demonstrated(policy, env, tasks, rng, answers or [env.num_answers])
-        loss = -policy.log_probs(samples)[0].sum() / samples.mask.sum()
-        optimizer.zero_grad()
+
+    def __init__(
+        self,
+        policy: LMPolicy,
+        env: Env,
+        *,
+        steps: int,
+        batch: int = 64,
+        answers: Sequence[int] | None = None,
+        learning_rate: float = 1e-3,
+        seed: int = 0,
+    ) -> None:
+        self.policy, self.env, self.steps, self.batch, self.seed = policy, env, steps, batch, seed
+        self.answers = list(answers or [env.num_answers])
+        self.learning_rate = learning_rate
+        self.optimizer = MasterAdamW(
+            policy.model.named_parameters(), learning_rate=learning_rate, beta2=0.98, weight_decay=0.01
+        )
+        self.done = 0
+        """Steps taken."""
+
+    def step(self) -> float:
+        """Take one step.
+
+        Returns:
+            The loss, in nats per token.
+
+        Raises:
+            NotImplementedError: The environment has no demonstrations.
+            ValueError: Prompt and response do not fit into the model's context.
+        """
+        tasks = map(self.env.task, range(self.done * self.batch, (self.done + 1) * self.batch))
+        rng = np.random.default_rng([self.seed, self.done])
+        samples = demonstrated(self.policy, self.env, tasks, rng, self.answers)
+        self.policy.model.train()
+        loss = -self.policy.log_probs(samples)[0].sum() / samples.mask.sum()
+        self.optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, (step + 1) / WARM_UP_STEPS)
-        optimizer.step()
-        if report is not None:
-            report(step + 1, float(loss.detach()))
+        rise, fall = (self.done + 1) / WARM_UP_STEPS, 5 * (self.steps - self.done) / self.steps
+        self.optimizer.step(self.learning_rate * min(1.0, rise, fall), max_norm=1.0)
+        self.done += 1
+        return float(loss.detach())
+
+    def run(self) -> None:
+        """Take the steps that are left."""
+        while self.done < self.steps:
+            self.step()
 
 
 def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generator, answers: Sequence[int]) -> Samples:

@@ -7,7 +7,8 @@ mean alone keeps the compromise, while a set of specialists is worth more to eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
 
+    names_tags = False
     knobs: ClassVar[Frozen]
     """The generator's configuration by default."""
 
@@ -40,8 +42,12 @@ class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
             raise Unparsable("the answer has no words")
         return words
 
+    @abstractmethod
+    def ways(self, task: TaskT) -> Sequence[Words]:
+        """Return the answers that the instance was built around: the specialists and the compromise."""
+
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the best answers in random order, each as likely as the others, again from the start if they end."""
-        answers = [answer for _, answer in self.outcome_front(task)]
-        order = rng.permutation(len(answers))
-        return [answers[order[i % len(order)]] for i in range(num_answers)]
+        """Return the ways in random order, each as likely as the others, and again from the start where they end."""
+        ways = self.ways(task)
+        order = rng.permutation(len(ways))
+        return [" ".join(ways[order[i % len(order)]]) for i in range(num_answers)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import toys
 
-from vpo_agent.learning.warm_start import demonstrated, small_policy, warm_start
+from vpo_agent.learning.warm_start import WarmStart, demonstrated, small_policy
 from vpo_envs import MazeEnv, Status
 
 
@@ -30,9 +30,8 @@ def test_the_tokenizer_of_a_small_policy_reads_unseen_prompts_and_writes_answers
 
 def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:
     policy = small_policy(env)
-    losses: list[float] = []
-    warm_start(policy, env, steps=30, batch=8, answers=[1, 2], report=lambda step, loss: losses.append(loss))
-    assert len(losses) == 30
+    job = WarmStart(policy, env, steps=100, batch=8, answers=[1, 2], learning_rate=2e-3)
+    losses = [job.step() for _ in range(30)]
     assert losses[0] == pytest.approx(np.log(len(policy.tokenizer)), rel=0.05)
     assert losses[-1] < losses[0] - 0.5
 
@@ -40,7 +39,7 @@ def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:
 def test_the_same_seed_gives_the_same_model(env: MazeEnv) -> None:
     first, second = small_policy(env, seed=3), small_policy(env, seed=3)
     for policy in (first, second):
-        warm_start(policy, env, steps=2, batch=4, seed=3)
+        WarmStart(policy, env, steps=2, batch=4, seed=3).run()
     for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert (one == other).all()
 
@@ -54,4 +53,4 @@ def test_an_environment_without_demonstrations_is_named() -> None:
 def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
     policy = small_policy(env, positions=64)
     with pytest.raises(ValueError, match="do not fit into the 64 positions"):
-        warm_start(policy, env, steps=1, batch=2)
+        WarmStart(policy, env, steps=1, batch=2).step()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task
 from vpo_envs.generation import split_of_content
@@ -22,21 +22,25 @@ class CompactConfig(Frozen):
     """How chains are drawn."""
 
     length: int = Field(5, ge=2, le=8, description="links of a chain")
-    shared: int = Field(6, ge=1, description="vouchings along the compromise, spread over the witnesses")
-    strangers: int = Field(4, ge=0, le=20, description="links that no chain contains")
+    shared: int = Field(6, ge=2, description="vouchings along the compromise, from length to twice that, spread evenly")
+    strangers: int = Field(4, ge=0, le=10, description="links that no chain contains")
+
+    @model_validator(mode="after")
+    def _can_be_spread(self) -> CompactConfig:
+        if not self.length <= self.shared <= 2 * self.length:
+            raise ValueError(f"shared lies from length={self.length} to twice that, got {self.shared}")
+        return self
 
 
 class ChainTask(Task):
     """Links between people, each with the witnesses who vouch for it."""
 
     leaf: str
-    """Where every chain starts."""
-    length: int
-    """Links of a whole chain."""
+    """The person with whom every chain begins."""
     links: tuple[tuple[str, str, str], ...]
-    """Witnesses, the person that a chain has reached, and the next one, in the order of the prompt."""
+    """The witnesses, a person, and the person that this one knows, in the order of the prompt."""
     chains: tuple[tuple[str, ...], ...]
-    """The people of every whole chain, the leaf left out."""
+    """The people of every whole chain, the leaf left out: one for each witness, then the compromise."""
 
 
 class ChainOutcome(NamedTuple):
@@ -57,7 +61,24 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
 
     ## Description
 
-    A line ``a n5 n12`` says that witness a vouches for the step from n5 to n12; ``ab n5 n12`` that a and b do.
+    A line ``a n5 n12`` states that n5 knows n12, and that witness a vouches for it; for ``ab n5 n12`` both a and b do.
+    Four whole chains begin at the person that the last line names. One witness vouches for all of one chain, and
+    another for all of the next; every witness vouches for a part of the fourth.
+
+    ## Action space
+
+    Text: ``num_answers`` answers, each in its tag: the people of a chain in order, the first one left out, such as
+    ``n12 n40 n3 n7 n31``.
+
+    ## Rewards
+
+    ``witness_a`` to ``witness_c``, each in [0, 1]: the share of the chain's links that this witness vouches for. All
+    are 0 for a chain of another length, or with a link that is not stated. ``pareto_front()`` is exact.
+
+    Args:
+        difficulty: Knobs by name: ``length``, ``shared`` and ``strangers``; see
+            ``vpo_envs.tasks.eureqa.compact.CompactConfig``.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
 
     task_type = ChainTask
@@ -69,44 +90,52 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
     )
 
     def generate(self, rng: np.random.Generator) -> ChainTask:
-        source = random.Random(int.from_bytes(rng.bytes(16)))
+        """Draw chains of this split."""
         config: CompactConfig = self.config
+        source = random.Random(int.from_bytes(rng.bytes(16)))
         while True:
-            people = source.sample(range(PEOPLE), 1 + 4 * config.length + 2 * config.strangers)
-            names = [f"n{i}" for i in people]
-            leaf = names.pop()
-            marks = [[name] * config.length for name in WITNESSES]
-            marks.append(self._compromise(source))
+            count = 1 + (len(WITNESSES) + 1) * config.length + 2 * config.strangers
+            leaf, *names = [f"n{i}" for i in source.sample(range(PEOPLE), count)]
+            vouchers = [[witness] * config.length for witness in WITNESSES] + [_compromise(source, config)]
             chains, links = [], []
-            for vouchers in marks:
+            for witnesses in vouchers:
                 chain = [names.pop() for _ in range(config.length)]
+                links += zip(witnesses, [leaf, *chain], chain, strict=False)
                 chains.append(tuple(chain))
-                links += zip(vouchers, [leaf, *chain], chain)
             links += [(source.choice(WITNESSES), names.pop(), names.pop()) for _ in range(config.strangers)]
             source.shuffle(links)
             if split_of_content(f"{leaf} {links}") == self.split:
-                return ChainTask(leaf=leaf, length=config.length, links=tuple(links), chains=tuple(chains))
-
-    def _compromise(self, source):
-        config = self.config
-        order = source.sample(WITNESSES, 3)
-        vouchings = [order[i % 3] for i in range(config.shared)]
-        # the first links are vouched for by two
-        doubles = config.shared - config.length
-        marks = ["".join(sorted(vouchings[2 * i: 2 * i + 2])) for i in range(doubles)]
-        rest = vouchings[2 * doubles:]
-        source.shuffle(rest)
-        return marks + rest
+                return ChainTask(leaf=leaf, links=tuple(links), chains=tuple(chains))
 
     def prompt(self, task: ChainTask, num_answers: int) -> str:
-        return "\n".join([*(" ".join(link) for link in task.links), f"answers {num_answers} length {task.length} {task.leaf}"])
+        """Return the links, the length of a chain and the person it begins with."""
+        asked = f"answers {num_answers} length {len(task.chains[0])} {task.leaf}"
+        return "\n".join([*map(" ".join, task.links), asked])
 
     def evaluate(self, task: ChainTask, answer: Words) -> ChainOutcome:
-        stated = {(one, other): names for names, one, other in task.links}
-        found = [stated.get(pair) for pair in zip((task.leaf, *answer), answer, strict=False)]
-        if len(found) != task.length or None in found:
+        """Look up every link of the chain."""
+        stated = {(one, other): witnesses for witnesses, one, other in task.links}
+        found = [stated.get(link, "") for link in zip((task.leaf, *answer), answer, strict=False)]
+        if len(found) != len(task.chains[0]) or "" in found:
             return ChainOutcome(False, (0.0,) * len(WITNESSES))
-        return ChainOutcome(True, tuple(sum(w in names for names in found) / task.length for w in WITNESSES))
+        shares = [sum(witness in witnesses for witnesses in found) / len(found) for witness in WITNESSES]
+        return ChainOutcome(True, tuple(shares))
 
     def outcome_front(self, task: ChainTask) -> Sequence[tuple[ChainOutcome, str]]:
+        """Return the outcomes of the whole chains."""
         return [(self.evaluate(task, chain), " ".join(chain)) for chain in task.chains]
+
+    def ways(self, task: ChainTask) -> Sequence[Words]:
+        """Return the whole chains."""
+        return task.chains
+
+
+def _compromise(source: random.Random, config: CompactConfig) -> list[str]:
+    """Return the witnesses of each link of the compromise: the first links have two, the others one."""
+    order = source.sample(WITNESSES, len(WITNESSES))
+    vouchings = [order[i % len(order)] for i in range(config.shared)]
+    doubles = config.shared - config.length
+    pairs = ["".join(sorted(vouchings[2 * i : 2 * i + 2])) for i in range(doubles)]
+    singles = vouchings[2 * doubles :]
+    source.shuffle(singles)
+    return pairs + singles

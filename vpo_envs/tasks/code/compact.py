@@ -1,0 +1,229 @@
+"""``vpo/CodeCompact-v0``: short programs over a list, judged by the tests of three customers, for small models."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from vpo_envs.core import Frozen, Objective, Task, Unparsable
+from vpo_envs.generation import split_of_content
+from vpo_envs.tasks.compact import CompactEnv, Words
+
+List = tuple[int, ...]
+
+CUSTOMERS = "abc"
+STEPS: dict[str, Callable[[List], List]] = {
+    "reverse": lambda x: x[::-1],
+    "double": lambda x: tuple(2 * i for i in x),
+    "negate": lambda x: tuple(-i for i in x),
+    "increment": lambda x: tuple(i + 1 for i in x),
+    "rotate": lambda x: x[1:] + x[:1],
+    "sort": lambda x: tuple(sorted(x)),
+    "unique": lambda x: tuple(dict.fromkeys(x)),
+    "head2": lambda x: x[:2],
+    "head3": lambda x: x[:3],
+    "tail2": lambda x: x[-2:],
+    "tail3": lambda x: x[-3:],
+    "positive": lambda x: tuple(i for i in x if i > 0),
+    "even": lambda x: tuple(i for i in x if not i % 2),
+    "small": lambda x: tuple(i for i in x if abs(i) < 5),
+}
+"""The words of the language: a program is a sequence of them."""
+WISHES = {
+    "reverse": "backwards",
+    "double": "twice",
+    "negate": "opposite",
+    "increment": "more",
+    "rotate": "shifted",
+    "sort": "ascending",
+    "unique": "distinct",
+    "head2": "first-two",
+    "head3": "first-three",
+    "tail2": "last-two",
+    "tail3": "last-three",
+    "positive": "above-zero",
+    "even": "no-odd",
+    "small": "below-five",
+}
+"""How the prompt asks for each step."""
+ALWAYS = ("reverse", "double", "negate", "increment", "rotate")
+"""Steps that change nearly every list: what all customers want."""
+SOMETIMES = tuple(step for step in STEPS if step not in ALWAYS)
+"""Steps that leave some lists as they are: what a single customer wants."""
+LONGEST = 3
+"""Longest program, in steps."""
+MAX_INPUT = 6
+TRIES = 400
+
+
+class CompactConfig(Frozen):
+    """How specifications are drawn."""
+
+    common: int = Field(2, ge=1, le=LONGEST - 1, description="steps that all customers want")
+    tests: int = Field(5, ge=1, le=16, description="tests of each customer")
+    shared: int = Field(2, ge=0, description="tests of each customer that the common steps alone pass")
+
+    @model_validator(mode="after")
+    def _shares_some(self) -> CompactConfig:
+        if self.shared > self.tests:
+            raise ValueError(f"shared is at most tests={self.tests}, got {self.shared}")
+        return self
+
+
+class SuiteTask(Task):
+    """What three customers want of a program, and their tests."""
+
+    common: tuple[str, ...]
+    """Steps that all of them want first."""
+    own: tuple[str, ...]
+    """The step that each wants next."""
+    inputs: tuple[tuple[List, ...], ...]
+    """The inputs of each customer's tests; the expected output is that of the common steps and the own one."""
+
+
+class SuiteOutcome(NamedTuple):
+    """The facts about one program."""
+
+    passed: tuple[float, ...]
+    """Share of each customer's tests that it passes."""
+
+
+def _passed(customer: int, outcome: SuiteOutcome) -> float:
+    return outcome.passed[customer]
+
+
+def run(program: Sequence[str], values: List) -> List:
+    """Return what a program makes of a list."""
+    for step in program:
+        values = STEPS[step](values)
+    return values
+
+
+class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
+    """Write a program of a few steps over a list, for three customers who want different things.
+
+    ## Description
+
+    The prompt states what all customers want, such as ``all backwards twice``, and what each wants beyond that, such as
+    ``a ascending``. Each customer tests programs on lists of integers. In some of the tests the own wish makes no
+    difference, so that a program without it passes; in the others no other customer's program does.
+
+    ## Action space
+
+    Text: ``num_answers`` programs, each in its tag: one to three steps from the left to the right, such as
+    ``reverse double sort``. The steps are the keys of ``vpo_envs.tasks.code.compact.STEPS``; anything else is
+    unparsable.
+
+    ## Rewards
+
+    ``suite_a`` to ``suite_c``, each in [0, 1]: the share of this customer's tests that the program passes.
+    ``pareto_front()`` is exact: all programs are tried.
+
+    Args:
+        difficulty: Knobs by name: ``common``, ``tests`` and ``shared``; see
+            ``vpo_envs.tasks.code.compact.CompactConfig``.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`.
+    """
+
+    task_type = SuiteTask
+    namespace = 15
+    knobs = CompactConfig()
+    objectives = tuple(
+        Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(_passed, i))
+        for i, name in enumerate(CUSTOMERS)
+    )
+
+    def generate(self, rng: np.random.Generator) -> SuiteTask:
+        """Draw a specification of this split."""
+        config: CompactConfig = self.config
+        source = random.Random(int.from_bytes(rng.bytes(16)))
+        while True:
+            common, own = tuple(source.sample(ALWAYS, config.common)), tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
+            if split_of_content(f"{common} {own}") != self.split:
+                continue
+            inputs = [_draw_inputs(source, config, common, own, customer) for customer in range(len(CUSTOMERS))]
+            if all(inputs):
+                return SuiteTask(common=common, own=own, inputs=tuple(inputs))
+
+    def prompt(self, task: SuiteTask, num_answers: int) -> str:
+        """Return what all customers want, and what each wants."""
+        wishes = [" ".join(("all", *(WISHES[step] for step in task.common)))]
+        wishes += [f"{name} {WISHES[step]}" for name, step in zip(CUSTOMERS, task.own, strict=True)]
+        return "\n".join([*wishes, f"answers {num_answers}"])
+
+    def parse(self, text: str) -> Words:
+        """Read a program."""
+        words = super().parse(text)
+        unknown = [word for word in words if word not in STEPS]
+        if unknown:
+            raise Unparsable(f"{unknown[0][:20]!r} is not a step: the steps are {', '.join(STEPS)}")
+        if len(words) > LONGEST:
+            raise Unparsable(f"a program has at most {LONGEST} steps, got {len(words)}")
+        return words
+
+    def evaluate(self, task: SuiteTask, answer: Words) -> SuiteOutcome:
+        """Run the program on the tests of every customer."""
+        return SuiteOutcome(
+            tuple(
+                sum(run(answer, one) == run((*task.common, step), one) for one in inputs) / len(inputs)
+                for step, inputs in zip(task.own, task.inputs, strict=True)
+            )
+        )
+
+    def outcome_front(self, task: SuiteTask) -> Sequence[tuple[SuiteOutcome, str]]:
+        """Return the outcomes of all programs of at most :data:`LONGEST` steps."""
+        tests = [(customer, one) for customer, inputs in enumerate(task.inputs) for one in inputs]
+        wanted = [run((*task.common, task.own[customer]), one) for customer, one in tests]
+        programs: dict[tuple[List, ...], Words] = {tuple(one for _, one in tests): ()}
+        best: dict[SuiteOutcome, Words] = {}
+        newest = dict(programs)
+        for _ in range(LONGEST):
+            newest = {
+                tuple(STEPS[step](one) for one in reached): (*program, step)
+                for reached, program in newest.items()
+                for step in STEPS
+            }
+            newest = {reached: program for reached, program in newest.items() if reached not in programs}
+            programs |= newest
+        for reached, program in programs.items():
+            right = [found == output for found, output in zip(reached, wanted, strict=True)]
+            if program and any(right):
+                best.setdefault(self.evaluate(task, program), program)
+        return [(outcome, " ".join(program)) for outcome, program in best.items()]
+
+    def ways(self, task: SuiteTask) -> Sequence[Words]:
+        """Return the program of each customer, and the one that does what all want."""
+        return *((*task.common, step) for step in task.own), task.common
+
+
+def _draw_inputs(
+    source: random.Random, config: CompactConfig, common: Words, own: Words, customer: int
+) -> tuple[List, ...]:
+    """Return inputs that only the customer's program gets right, but for ``shared`` of them, where the common one does.
+
+    Nothing is returned where too few are found.
+    """
+    wanted = (*common, own[customer])
+    rivals = [(*common, *steps) for count in (1, 2) for steps in permutations(own, count)]
+    rivals.remove(wanted)
+    need = {True: config.shared, False: config.tests - config.shared}
+    found: dict[bool, list[List]] = {True: [], False: []}
+    for _ in range(TRIES):
+        values = tuple(source.randint(-9, 9) for _ in range(source.randint(1, MAX_INPUT)))
+        if source.random() < 0.5:
+            values = tuple(source.choice(values) for _ in values)
+        result = run(wanted, values)
+        plain = run(common, values) == result
+        if len(found[plain]) < need[plain] and all(run(rival, values) != result for rival in rivals):
+            found[plain].append(values)
+            if all(len(found[kind]) == need[kind] for kind in need):
+                inputs = found[True] + found[False]
+                source.shuffle(inputs)
+                return tuple(inputs)
+    return ()
