@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +58,7 @@ SOMETIMES = tuple(step for step in STEPS if step not in ALWAYS)
 LONGEST = 3
 """Longest program, in steps."""
 MAX_INPUT = 6
+NUMBERS = range(-9, 10)
 TRIES = 400
 
 
@@ -209,18 +209,23 @@ def _draw_inputs(
 
     Nothing is returned where too few are found.
     """
-    wanted = (*common, own[customer])
-    rivals = [(*common, *steps) for count in (1, 2) for steps in permutations(own, count)]
-    rivals.remove(wanted)
+    step, *others = (STEPS[name] for name in (own[customer], *own[:customer], *own[customer + 1 :]))
     need = {True: config.shared, False: config.tests - config.shared}
     found: dict[bool, list[List]] = {True: [], False: []}
     for _ in range(TRIES):
-        values = tuple(source.randint(-9, 9) for _ in range(source.randint(1, MAX_INPUT)))
+        values = tuple(source.choices(NUMBERS, k=source.randint(1, MAX_INPUT)))
         if source.random() < 0.5:
-            values = tuple(source.choice(values) for _ in values)
-        result = run(wanted, values)
-        plain = run(common, values) == result
-        if len(found[plain]) < need[plain] and all(run(rival, values) != result for rival in rivals):
+            values = tuple(source.choices(values, k=len(values)))
+        start = run(common, values)
+        result = step(start)
+        plain = start == result
+        if len(found[plain]) == need[plain]:
+            continue
+        # No program for another customer, or for two of them, may be right as well.
+        changed = [other(start) for other in others]
+        rivals = changed + [other(result) for other in others] + [step(one) for one in changed]
+        rivals += [other(one) for other, one in zip(others, reversed(changed), strict=True)]
+        if result not in rivals:
             found[plain].append(values)
             if all(len(found[kind]) == need[kind] for kind in need):
                 inputs = found[True] + found[False]
