@@ -25,13 +25,13 @@ STEPS: dict[str, Callable[[List], List]] = {
     "rotate": lambda x: x[1:] + x[:1],
     "sort": lambda x: tuple(sorted(x)),
     "unique": lambda x: tuple(dict.fromkeys(x)),
-    "head2": lambda x: x[:2],
-    "head3": lambda x: x[:3],
-    "tail2": lambda x: x[-2:],
-    "tail3": lambda x: x[-3:],
+    "head": lambda x: x[:3],
     "positive": lambda x: tuple(i for i in x if i > 0),
-    "even": lambda x: tuple(i for i in x if not i % 2),
+    "negative": lambda x: tuple(i for i in x if i < 0),
+    "even": lambda x: tuple(i for i in x if i % 2 == 0),
+    "odd": lambda x: tuple(i for i in x if i % 2 == 1),
     "small": lambda x: tuple(i for i in x if abs(i) < 5),
+    "large": lambda x: tuple(i for i in x if abs(i) >= 5),
 }
 """The words of the language: a program is a sequence of them."""
 WISHES = {
@@ -42,13 +42,13 @@ WISHES = {
     "rotate": "shifted",
     "sort": "ascending",
     "unique": "distinct",
-    "head2": "first-two",
-    "head3": "first-three",
-    "tail2": "last-two",
-    "tail3": "last-three",
+    "head": "first-three",
     "positive": "above-zero",
+    "negative": "below-zero",
     "even": "no-odd",
+    "odd": "no-even",
     "small": "below-five",
+    "large": "from-five",
 }
 """How the prompt asks for each step."""
 ALWAYS = ("reverse", "double", "negate", "increment", "rotate")
@@ -59,7 +59,7 @@ LONGEST = 3
 """Longest program, in steps."""
 MAX_INPUT = 6
 NUMBERS = range(-9, 10)
-TRIES = 400
+TRIES = 120
 
 
 class CompactConfig(Frozen):
