@@ -1,0 +1,222 @@
+"""The compact tasks: fronts by brute force, scores by hand, and what answers earn that do not read the task."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vpo_envs  # noqa: F401 - registers the environments
+from vpo_envs.core import Status, VectorTextEnv
+from vpo_envs.tasks.code.compact import LONGEST, STEPS, CodeCompactEnv, SuiteTask
+from vpo_envs.tasks.eureqa.compact import ChainTask, EUREQACompactEnv
+from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv, ReadingsTask
+from vpo_envs.tasks.tools.compact import RequestTask, ToolsCompactEnv
+from vpo_envs.text import format_answers
+
+Env = VectorTextEnv[Any, Any, Any]
+NAMES = ("EUREQA", "MuSiQue", "Tools", "Code")
+ALL = pytest.mark.parametrize("name", NAMES)
+HARDER = {
+    "EUREQA": {"length": 3, "shared": 5, "strangers": 2},
+    "MuSiQue": {"hops": [1, 3], "broad": 0.45},
+    "Tools": {"arguments": 1, "others": 1, "rough": 0.5},
+    "Code": {"common": 1, "tests": 4, "shared": 2},
+}
+
+
+def made(name: str, **options: Any) -> Env:
+    env = gym.make(f"vpo/{name}Compact-v0", **options).unwrapped
+    assert isinstance(env, VectorTextEnv)
+    return env
+
+
+def vectors(env: Env, task: Any, answers: list[str]) -> list[tuple[float, ...]]:
+    batch = env.score_batch([task] * len(answers), [format_answers([answer]) for answer in answers], 1)
+    return [tuple(vector) for vector in batch.rewards[:, 0].round(6).tolist()]
+
+
+def best(points: set[tuple[float, ...]]) -> set[tuple[float, ...]]:
+    """Return the points that no other point matches or beats in every objective."""
+    beaten = {p for p in points for q in points if p != q and all(b >= a for a, b in zip(p, q, strict=True))}
+    return points - beaten
+
+
+def every_answer(env: Env, task: Any) -> Iterator[str]:
+    """Write every answer that can matter, from the words of the prompt alone."""
+    *lines, last = [line.split() for line in env.prompt(task, 1).splitlines()]
+    if isinstance(task, ChainTask):
+        chains = [(last[-1],)]
+        for _ in range(len(task.chains[0]) + 1):
+            chains = [(*chain, other) for chain in chains for _, one, other in lines if one == chain[-1]]
+            yield from (" ".join(chain[1:]) for chain in chains)
+    elif isinstance(task, ReadingsTask):
+        words = sorted({word for line in lines for word in line})
+        numbers = [word for word in words if word[0] == "p"]
+        for cited in itertools.chain.from_iterable(itertools.combinations(numbers, count) for count in range(4)):
+            yield from (" ".join((*cited, final)) for final in words if final[0] != "p")
+    elif isinstance(task, RequestTask):
+        wants = [line[1:] for line in lines if line[0] == "want"]
+        stated = [f"{line[i]} {line[i + 1]}" for line in wants for i in range(0, len(line), 2)]
+        for tool, count in itertools.product([line[0] for line in lines], range(4)):
+            yield from (" ".join((tool, *given)) for given in itertools.combinations(stated, count))
+    else:
+        assert isinstance(task, SuiteTask)
+        for count in range(1, LONGEST + 1):
+            yield from map(" ".join, itertools.product(STEPS, repeat=count))
+
+
+@ALL
+@pytest.mark.parametrize("harder", [False, True])
+def test_the_front_is_that_of_all_answers(name: str, harder: bool) -> None:
+    env = made(name, difficulty=HARDER[name] if harder else None)
+    for index in range(1 if name == "Code" else 4):
+        task = env.task(index)
+        reached = set(vectors(env, task, list(every_answer(env, task))))
+        front = {tuple(np.float32(point.vector).round(6).tolist()) for point in env.front(task)}
+        assert front == best(reached)
+
+
+@ALL
+def test_a_compromise_beats_the_specialists_under_the_mean_and_loses_to_their_set(name: str) -> None:
+    env = made(name)
+    for index in range(100):
+        task = env.task(index)
+        scores = np.array(vectors(env, task, [" ".join(way) for way in env.ways(task)]))  # type: ignore[attr-defined]
+        specialists = scores[(scores == 1).any(axis=1)]
+        (compromise,) = scores[(scores < 1).all(axis=1)]
+        assert sorted(map(tuple, specialists)) == sorted(map(tuple, np.eye(env.reward_dim)))
+        assert compromise == pytest.approx([0.4] * env.reward_dim)
+    # A program may do better than the one it was built around; in the other tasks no answer does.
+    fronts = [env.front(env.task(index)) for index in range(40)]
+    means = [max(np.mean(point.vector) for point in front) for front in fronts]
+    assert means == pytest.approx([0.4] * 40) if name != "Code" else np.mean(means) < 0.42
+
+
+@ALL
+def test_demonstrations_are_the_ways_and_each_is_as_likely(name: str) -> None:
+    env, rng = made(name), np.random.default_rng(0)
+    firsts = []
+    for index in range(400):
+        task = env.task(index)
+        ways = [" ".join(way) for way in env.ways(task)]  # type: ignore[attr-defined]
+        given = env.demonstrations(task, rng, 5)
+        assert sorted(given[:4]) == sorted(ways)
+        assert given[4] == given[0]
+        firsts.append(ways.index(given[0]))
+    assert np.bincount(firsts, minlength=4) == pytest.approx([100] * 4, abs=40)
+
+
+# --- scores by hand ---
+
+CHAIN = ChainTask(
+    leaf="n1",
+    links=(("a", "n1", "n2"), ("a", "n2", "n3"), ("bc", "n1", "n4"), ("a", "n4", "n5"), ("b", "n3", "n6")),
+    chains=(("n2", "n3"), ("n4", "n5")),
+)
+READINGS = ReadingsTask(
+    about="n1",
+    paragraphs=(("n1", "p1", "n2"), ("n2", "p2", "n3"), ("n1", "p3", "n4"), ("n1", "p4", "z1"), ("n1", "p5", "n5")),
+    readings=(("p1", "n2", "p2", "n3"), ("p3", "n4"), ("p5", "n5")),
+    overview=("p4", "z1"),
+    broad=0.4,
+)
+REQUEST = RequestTask(
+    needs=((("k1", "v1"), ("k2", "v2")), (("k3", "v3"), ("k4", "v4")), (("k5", "v5"), ("k6", "v6"))),
+    tools=(("t1", ("k1", "k2")), ("t2", ("k1", "k3", "k5")), ("t3", ("k8", "k9"))),
+    rough=0.4,
+)
+SUITES = SuiteTask(
+    common=("reverse",), own=("sort", "head", "even"), inputs=(((3, 1), (1, 3)), ((1, 2, 3, 4),), ((1, 2),))
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "task", "answer", "vector"),
+    [
+        (EUREQACompactEnv(), CHAIN, "n2 n3", (1, 0, 0)),
+        (EUREQACompactEnv(), CHAIN, " n4\nn5 ", (0.5, 0.5, 0.5)),
+        (EUREQACompactEnv(), CHAIN, "n2 n3 n6", (0, 0, 0)),
+        (EUREQACompactEnv(), CHAIN, "n2", (0, 0, 0)),
+        (EUREQACompactEnv(), CHAIN, "n2 n5", (0, 0, 0)),
+        (MuSiQueCompactEnv(), READINGS, "p1 n2 p2 n3", (1, 0, 0)),
+        (MuSiQueCompactEnv(), READINGS, "n3", (0.5, 0, 0)),
+        (MuSiQueCompactEnv(), READINGS, "p2 n3", (0.75, 0, 0)),
+        (MuSiQueCompactEnv(), READINGS, "p3 p5 p1 p2 n3", (0.5, 0, 0)),
+        (MuSiQueCompactEnv(), READINGS, "p4 z1", (0.4, 0.4, 0.4)),
+        (MuSiQueCompactEnv(), READINGS, "z1", (0.2, 0.2, 0.2)),
+        (MuSiQueCompactEnv(), READINGS, "z1 n5 p3", (0, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t1 k2 v2 k1 v1", (1, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t1 k1 v1", (0, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t1 k1 v1 k2 v1", (0, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t1 k1 v1 k2 v2 k2 v2", (0, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t2 k1 v1 k3 v3 k5 v5", (0.4, 0.4, 0.4)),
+        (ToolsCompactEnv(), REQUEST, "t3 k8 v1 k9 v1", (0, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t1", (0, 0, 0)),
+        (CodeCompactEnv(), SUITES, "sort", (1, 0, 0)),
+        (CodeCompactEnv(), SUITES, "reverse", (0.5, 0, 0)),
+        (CodeCompactEnv(), SUITES, "reverse head", (0.5, 1, 0)),
+        (CodeCompactEnv(), SUITES, "even reverse", (0, 0, 1)),
+    ],
+)
+def test_scores(env: Env, task: Any, answer: str, vector: tuple[float, ...]) -> None:
+    assert vectors(env, task, [answer]) == [pytest.approx(vector)]
+
+
+def test_programs_of_unknown_steps_or_too_many_are_unparsable() -> None:
+    for answer in ("", "reverse jump", "sort sort sort sort"):
+        batch = CodeCompactEnv().score_batch([SUITES], [format_answers([answer])])
+        assert batch.status.tolist() == [[Status.UNPARSABLE]]
+
+
+# --- what cheating earns ---
+
+
+@ALL
+def test_answers_that_do_not_read_the_task_earn_little(name: str) -> None:
+    env = made(name, split="validation")
+    source = random.Random(0)
+    others = [made(name).task(i) for i in range(50)]
+    for cheat in ("another task's answer", "the prompt", "all its words", "random words"):
+        earned = []
+        for index in range(100):
+            task = env.task(index)
+            words = env.prompt(task, 1).split()
+            answer = {
+                "another task's answer": env.demonstrations(others[index % 50], np.random.default_rng(index), 1)[0],
+                "the prompt": env.prompt(task, 1),
+                "all its words": " ".join(dict.fromkeys(words)),
+                "random words": " ".join(source.choices(list(STEPS) if name == "Code" else words, k=3)),
+            }[cheat]
+            earned.append(max(vectors(env, task, [answer])[0]))
+        assert np.mean(earned) < 0.1, cheat
+
+
+@ALL
+@given(st.text(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_any_text_is_scored_within_bounds(name: str, text: str) -> None:
+    env = made(name)
+    batch = env.score_batch([env.task(0)], [format_answers([text])])
+    assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "message"),
+    [
+        ("EUREQA", {"shared": 11}, "shared lies from length=5 to twice that, got 11"),
+        ("MuSiQue", {"hops": [2, 9]}, "hops"),
+        ("Tools", {"rough": 2}, "rough"),
+        ("Code", {"shared": 6}, "shared is at most tests=5, got 6"),
+    ],
+)
+def test_bad_knobs_are_named(name: str, knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(name, difficulty=knobs)
