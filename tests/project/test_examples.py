@@ -173,16 +173,6 @@ def test_custom_rewards_trains_on_five_objectives(tmp_path: Path) -> None:
     assert "| brevity" in again.stdout
 
 
-def test_the_tiny_model_can_be_made_again(tmp_path: Path) -> None:
-    done = run_example("warm_start_maze.py", "--out", "tiny", "--steps", "2", "--batch", "4", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "tiny" / "recipe.json").read_text())["steps"] == 2
-    done = run_example(
-        "train_maze.py", "--model", "tiny", "--steps", "1", "--eval-prompts", "2", "--eval-every", "0", cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_show_routes_draws_the_answers_of_a_run(tmp_path: Path) -> None:
     short = ["--steps", "1", "--prompts-per-step", "2", "--eval-prompts", "2", "--eval-every", "0", "--name", "run"]
     assert run_example("train_maze.py", *short, cwd=tmp_path).returncode == 0

@@ -76,20 +76,16 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_envs.registration import import_modules, make_text_env
 
     out: Path = arguments.out
+    found, _ = newest_whole(out / CHECKPOINTS)
+    if arguments.resume and found is None:
+        raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
+    if found is not None and not arguments.resume:
+        raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
+    check_folder(out, RECIPE)
     recipe = _recipe(arguments)
     import_modules(recipe["imports"])
-    most = max(recipe["answers"])
     stream = {"data_seed": APART + recipe["seed"], **recipe["env_kwargs"]}
-    env = make_text_env(recipe["env"], **stream, num_answers=most)
-    found = None
-    if arguments.resume:
-        found, _ = newest_whole(out / CHECKPOINTS)
-        if found is None:
-            raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
-    else:
-        check_folder(out, RECIPE)
-        if (out / CHECKPOINTS).exists():
-            raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
+    env = make_text_env(recipe["env"], **stream, num_answers=max(recipe["answers"]))
     if found is None and recipe["model"] == FRESH:
         policy = small_policy(env, instances=1024, positions=recipe["positions"], seed=recipe["seed"])
     else:
