@@ -1,17 +1,17 @@
 """Train a language model with Vector Policy Optimization on programs, where each test of a problem is one objective.
 
+With no options this trains a bundled small model on a compact version of the task, on a CPU in minutes:
+
+    python examples/train_code.py
+
 In the paper's setting, on a GPU, with rows of DeepCoder or of LiveCodeBench's code_generation_lite; {split} stands for
 train, validation and test:
 
-    python examples/train_code.py --env-kwargs '{"source": "deepcoder_{split}.jsonl"}'
+    python examples/train_code.py --preset paper --env-kwargs '{"source": "deepcoder_{split}.jsonl"}'
 
 On the project's own few problems, with nothing downloaded but the model:
 
     python examples/train_code.py --preset builtin
-
-A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes, so it learns nothing here:
-
-    python examples/train_code.py --preset smoke
 
 Programs run in the sandbox that SECURITY.md describes.
 """

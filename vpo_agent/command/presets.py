@@ -19,31 +19,35 @@ _PAPER = {
     "eval_every": 25,
     "microbatch_prompts": 2,
 }
-_SMOKE = {
-    "model": "tiny-maze",
-    "steps": 2,
-    "prompts_per_step": 2,
-    "rollouts_per_prompt": 2,
-    "max_new_tokens": 16,
-    "eval_prompts": 2,
+_EMBEDDED = {
+    "steps": 200,
+    "prompts_per_step": 16,
+    "rollouts_per_prompt": 8,
+    "learning_rate": 1e-4,
+    "warmup_steps": 10,
+    "kl_coef": 0.0,
+    "eval_every": 50,
+    "eval_prompts": 200,
 }
+"""With a bundled model, for a CPU."""
 _SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16, "eval_temperature": 0.7, "eval_every": 25}
 _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 
 MAZE: Presets = {
     "embedded": {
+        **_EMBEDDED,
+        "env": "vpo/Maze-v0",
+        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "model": "tiny-maze",
+        "max_new_tokens": 60,
+    },
+    "embedded-easy": {
+        **_EMBEDDED,
         "env": "vpo/Maze-v0",
         "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
-        "model": "tiny-maze",
+        "model": "tiny-maze-easy",
         "steps": 300,
-        "prompts_per_step": 16,
-        "rollouts_per_prompt": 8,
         "max_new_tokens": 100,
-        "learning_rate": 1e-4,
-        "warmup_steps": 10,
-        "kl_coef": 0.0,
-        "eval_every": 50,
-        "eval_prompts": 200,
     },
     "conflict": {
         "env": "vpo/Maze-v0",
@@ -63,30 +67,33 @@ _CODE = {
     "microbatch_prompts": 1,
 }
 CODE: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/CodeCompact-v0", "model": "tiny-code", "max_new_tokens": 20},
     "paper": _CODE,
     "builtin": {**_CODE, **_SMALLER, "max_new_tokens": 2048},
     "conflict": {**_CODE, **_CONFLICT, "prompts_per_step": 16, "minibatch_prompts": 8},
-    "smoke": {**_SMOKE, "env": "vpo/Code-v0", "env_kwargs": {"difficulty": "easy"}},
 }
 
 _EUREQA = {**_PAPER, "env": "vpo/EUREQA-v0", "model": "Qwen/Qwen3-8B", "max_new_tokens": 2048}
-_EASY_EUREQA = {"dead_ends": 0, "misfits": 0, "strangers": 0}
 EUREQA: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/EUREQACompact-v0", "model": "tiny-eureqa", "max_new_tokens": 28},
     "paper": _EUREQA,
     "conflict": {**_EUREQA, **_CONFLICT},
-    "smoke": {**_SMOKE, "env": "vpo/EUREQA-v0", "env_kwargs": {"difficulty": _EASY_EUREQA}},
 }
 
 _MUSIQUE = {**_PAPER, "env": "vpo/MuSiQue-v0", "model": "Qwen/Qwen3-1.7B", "max_new_tokens": 1024}
-_EASY_MUSIQUE = {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}
 MUSIQUE: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/MuSiQueCompact-v0", "model": "tiny-musique", "max_new_tokens": 24},
     "paper": _MUSIQUE,
     "conflict": {**_MUSIQUE, **_CONFLICT},
-    "smoke": {**_SMOKE, "env": "vpo/MuSiQue-v0", "env_kwargs": {"difficulty": _EASY_MUSIQUE}},
 }
 
 _TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}
-TOOLS: Presets = {"builtin": _TOOLS, "conflict": {**_TOOLS, **_CONFLICT}, "paper": {**_TOOLS, **_PAPER}}
+TOOLS: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/ToolsCompact-v0", "model": "tiny-tools", "max_new_tokens": 32},
+    "builtin": _TOOLS,
+    "conflict": {**_TOOLS, **_CONFLICT},
+    "paper": {**_TOOLS, **_PAPER},
+}
 
 _TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
