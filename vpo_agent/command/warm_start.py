@@ -101,6 +101,8 @@ def run(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
     _train(job, recipe, out)
+    if recipe["model"] == FRESH:
+        policy.model.half()  # Half the size, and rounding that no answer notices.
     policy.save(out)
     print(f"saved to {out}; train it with: vpo train --env {recipe['env']} --model {out}")
 
