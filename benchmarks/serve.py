@@ -46,7 +46,7 @@ def measure(server: RunningServer, bodies: list[str], clients: int) -> tuple[lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--target", default="tiny-maze", help="what is served, default tiny-maze")
+    parser.add_argument("--target", default="tiny-maze-easy", help="what is served, default tiny-maze-easy")
     parser.add_argument("--clients", type=int, default=32, help="default 32")
     parser.add_argument("--requests", type=int, default=64, help="default 64")
     parser.add_argument("--max-tokens", type=int, default=112, help="default 112")

@@ -278,7 +278,7 @@ def save_qwen_shape(folder: Path) -> int:
 
     from envs_data import bundled_model_path
 
-    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze"))
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze-easy"))
     shape = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
     shape |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960}
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
@@ -291,7 +291,7 @@ def save_qwen_shape(folder: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-maze", help="default tiny-maze")
+    parser.add_argument("--model", default="tiny-maze-easy", help="default tiny-maze-easy")
     parser.add_argument("--steps", type=int, default=7, help="measured steps, default 7")
     parser.add_argument("--prompts", type=int, default=16, help="prompts in a step, default 16")
     parser.add_argument("--rollouts", type=int, default=8, help="rollouts of a prompt, default 8")

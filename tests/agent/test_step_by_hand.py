@@ -115,7 +115,7 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
 
 def gradient_by_hand(rollouts: Rollouts, scores: Scores) -> dict[str, Tensor]:
     """Of minus the sum over tokens of advantage times log-probability, over the number of tokens."""
-    model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"))
+    model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze-easy"))
     samples = rollouts.samples
     kept = (rollouts.status != Status.INVALID).all(-1)
     tokens = int(samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
@@ -274,7 +274,7 @@ def test_the_logged_kl_is_the_one_to_the_initial_model(changes: dict[str, Any], 
     assert trainer.train_step()["kl"] == pytest.approx(0, abs=1e-6)
     trainer.train_step()
     samples = rollouts_of_next_step(trainer).samples
-    initial = LMPolicy.from_pretrained(bundled_model_path("tiny-maze"), device="cpu")
+    initial = LMPolicy.from_pretrained(bundled_model_path("tiny-maze-easy"), device="cpu")
     with torch.no_grad():
         gap = (initial.log_probs(samples)[0] - samples.log_probs)[samples.mask].double()
     expected = float((gap.exp() - 1 - gap).mean())

@@ -86,7 +86,7 @@ def test_a_transformers_that_is_too_old_is_one_sentence(script: str, tmp_path: P
 
 
 TWO_STEPS = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--rollouts-per-prompt", "2"]
-TINY = ["--model", "tiny-maze", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
+TINY = ["--model", "tiny-maze-easy", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import time
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.command.presets import MAZE
+from vpo_agent.command.presets import BUNDLED
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
@@ -82,9 +82,12 @@ def _warnings(trainer: Trainer) -> list[str]:
     first_prompt = trainer.policy.encode_prompts([trainer.env.prompt(trainer.env.task(0), m)])[0][0].tolist()
     unknown = first_prompt.count(tokenizer.unk_token_id) / len(first_prompt)
     if unknown > 0.1:
-        maze = f"; tiny-maze reads mazes with --env-kwargs '{json.dumps(MAZE['embedded']['env_kwargs'])}'"
-        way_out = "choose a model whose tokenizer knows them" + (maze if trainer.config.model == "tiny-maze" else "")
-        lines.append(f"{unknown:.0%} of the first prompt's tokens are unknown to the model: {way_out}")
+        lines.append(
+            f"{unknown:.0%} of the first prompt's tokens are unknown to the model: choose one whose tokenizer knows them"
+        )
+        if home := BUNDLED.get(trainer.config.model):
+            kwargs = json.dumps(home.get("env_kwargs", {}))
+            lines[-1] += f"; {trainer.config.model} is made for --env {home['env']} --env-kwargs '{kwargs}'"
     tags = len(tokenizer(format_answers([""] * m, m), add_special_tokens=False)["input_ids"])
     if tags >= limit:
         lines.append(

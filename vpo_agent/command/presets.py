@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from envs_data import BUNDLED_MODELS
+
 Presets = dict[str, dict[str, Any]]
 """Settings by the name of the preset; the first is the default."""
 
@@ -97,3 +99,5 @@ TOOLS: Presets = {
 
 _TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
+BUNDLED: Presets = {preset["model"]: preset for preset in ALL.values() if preset["model"] in BUNDLED_MODELS}
+"""The settings that each bundled model was made for, by its name."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.command.presets import MAZE
+from vpo_agent.command.presets import BUNDLED
 from vpo_envs.command.parser import Commands, add_env_options, at_least
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 OF_THE_JOB = ("method", "split", "iterations", "seed", "temperature", "variation", "start", "offspring")
 """Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve")
-_TINY = {name: MAZE["embedded"][name] for name in ("env", "env_kwargs", "max_new_tokens")}
+_DEFAULTS: dict[str, Any] = {"env": None, "env_kwargs": {}, "max_new_tokens": 1024}
 
 
 def add_parser(commands: Commands) -> None:
@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
         "a scalar reward within 0.02 of the optimum on its exact front. An interrupted search in --out is continued.",
     )
     add = parser.add_argument
-    add("targets", nargs="+", metavar="TARGET", help="run folders, models' folders or names, tiny-maze")
+    add("targets", nargs="+", metavar="TARGET", help="run folders, models' folders or names, bundled models")
     add("--method", default="evolve", choices=METHODS, help="default evolve")
     add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
     add("--indices", metavar="I,J,...", help="search these instances instead")
@@ -103,10 +103,10 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
         config = read_run_config(folder)
         settings = config.model_dump(include={"env", "env_kwargs", "max_new_tokens"})
         return {**settings, "num_answers": config.answers_per_rollout}
-    tiny = target == "tiny-maze" and chosen.env is None
-    if chosen.env is None and not tiny:
+    home = BUNDLED.get(target, {}) if chosen.env is None else {"env": chosen.env}
+    if not home:
         raise ValueError(f"{target!r} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")
-    settings = _TINY if tiny else {"env": chosen.env, "env_kwargs": {}, "max_new_tokens": 1024}
+    settings = {name: home.get(name, value) for name, value in _DEFAULTS.items()}
     env_kwargs = settings["env_kwargs"] if chosen.env_kwargs is None else chosen.env_kwargs
     return {**settings, "env_kwargs": env_kwargs, "num_answers": chosen.num_answers or 1}
 

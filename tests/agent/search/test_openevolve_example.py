@@ -134,7 +134,7 @@ def test_the_tiny_models_routes_are_evolved_through_vpo_serve(tmp_path: Path) ->
     from vpo_agent.serve import serve_in_background
 
     maze = {"preset": "embedded-easy", "prompt_style": "compact"}
-    with serve_in_background(load_policy("tiny-maze", device="cpu")) as server:
+    with serve_in_background(load_policy("tiny-maze-easy", device="cpu")) as server:
         done = evolve(server.base_url, tmp_path / "out", "--num-answers", "3", "--env-kwargs", json.dumps(maze))
     score, best = done.stdout.split("best scalar reward ")[1].split(", optimum", 1)
     env: Any = vpo_envs.MazeEnv(**maze, split="test")

@@ -57,11 +57,11 @@ def test_a_port_in_use_is_said(bpe_model: Path, capsys: pytest.CaptureFixture[st
     ("argv", "message"),
     [
         (["runs/nowhere"], "there is no run or model in 'runs/nowhere': give a run folder"),
-        (["tiny-maze", "--checkpoint", "3"], "'tiny-maze' is not the folder of a run"),
-        (["tiny-maze", "--port", "70000"], "--port must be from 0 to 65535, got 70000"),
-        (["tiny-maze", "--rows", "0"], "--rows must be from 1 to 4096, got 0"),
-        (["tiny-maze", "--device", "abacus"], "unknown device 'abacus'"),
-        (["tiny-maze", "--host", "no such host", "--device", "cpu"], "cannot listen on 'no such host'"),
+        (["tiny-maze-easy", "--checkpoint", "3"], "'tiny-maze-easy' is not the folder of a run"),
+        (["tiny-maze-easy", "--port", "70000"], "--port must be from 0 to 65535, got 70000"),
+        (["tiny-maze-easy", "--rows", "0"], "--rows must be from 1 to 4096, got 0"),
+        (["tiny-maze-easy", "--device", "abacus"], "unknown device 'abacus'"),
+        (["tiny-maze-easy", "--host", "no such host", "--device", "cpu"], "cannot listen on 'no such host'"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
@@ -120,10 +120,10 @@ def test_vllm_serves_adapters_over_their_base(bpe_model: Path, tmp_path: Path) -
 
 
 def test_vllm_that_is_asked_for_in_vain_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = serve_on_a_gpu(tmp_path, "tiny-maze", "--engine", "vllm", "--port", "0", installed=False)
+    done = serve_on_a_gpu(tmp_path, "tiny-maze-easy", "--engine", "vllm", "--port", "0", installed=False)
     assert done.returncode == 2
     assert "--engine vllm needs the command vllm on the PATH: pip install" in done.stderr
-    assert main(["serve", "tiny-maze", "--engine", "vllm", "--device", "cpu", "--port", "0"]) == 2
+    assert main(["serve", "tiny-maze-easy", "--engine", "vllm", "--device", "cpu", "--port", "0"]) == 2
     assert "--engine vllm needs a GPU: use --engine native" in capsys.readouterr().err
 
 
@@ -133,7 +133,7 @@ def test_a_package_that_is_missing_is_named(
     for module in [name for name in sys.modules if name.startswith("vpo_agent.serve")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert main(["serve", "tiny-maze"]) == 2
+    assert main(["serve", "tiny-maze-easy"]) == 2
     assert "serving a policy needs the package uvicorn: pip install 'vpo-gym[serve]'" in capsys.readouterr().err
 
 

@@ -822,6 +822,6 @@ def test_the_training_script_runs_two_steps_with_the_tiny_model(tmp_path: Path) 
     sizes = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--max-new-tokens", "8"]
     sizes += ["--eval-prompts", "2", "--eval-answers", "3", "--eval-every", "0"]
     script = str(ROOT / "examples" / "train_tools.py")
-    done = run_python([script, "--model", "tiny-maze", "--name", "short", *sizes], cwd=tmp_path)
+    done = run_python([script, "--model", "tiny-maze-easy", "--name", "short", *sizes], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "| arg_value ↑ |" in done.stdout
