@@ -83,7 +83,8 @@ def _warnings(trainer: Trainer) -> list[str]:
     unknown = first_prompt.count(tokenizer.unk_token_id) / len(first_prompt)
     if unknown > 0.1:
         lines.append(
-            f"{unknown:.0%} of the first prompt's tokens are unknown to the model: choose one whose tokenizer knows them"
+            f"{unknown:.0%} of the first prompt's tokens are unknown to the model: "
+            "choose one whose tokenizer knows them"
         )
         if home := BUNDLED.get(trainer.config.model):
             kwargs = json.dumps(home.get("env_kwargs", {}))

@@ -33,7 +33,7 @@ class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
 
     def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.config = read_knobs(self.knobs, difficulty)
+        self.config: Any = read_knobs(self.knobs, difficulty)
 
     def parse(self, text: str) -> Words:
         """Return the words of the text."""

@@ -8,7 +8,6 @@ import random
 import re
 import time
 from itertools import combinations, permutations
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -16,8 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from paths import ROOT
-from processes import run_python
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
 from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, text_match, value_match
@@ -816,12 +813,3 @@ def test_a_task_of_the_other_mode_is_refused() -> None:
         ToolsEnv().reset(options={"task": ToolsEnv(mode="conflict").task(0)})
     with pytest.raises(ValueError, match="make the environment with mode='paper'"):
         ToolsEnv(mode="conflict").score_batch([call_task(BOOK)], [f"<answer>{write_attempt([BOOK])}</answer>"])
-
-
-def test_the_training_script_runs_two_steps_with_the_tiny_model(tmp_path: Path) -> None:
-    sizes = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--max-new-tokens", "8"]
-    sizes += ["--eval-prompts", "2", "--eval-answers", "3", "--eval-every", "0"]
-    script = str(ROOT / "examples" / "train_tools.py")
-    done = run_python([script, "--model", "tiny-maze-easy", "--name", "short", *sizes], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "| arg_value ↑ |" in done.stdout

@@ -97,7 +97,8 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
             count = 1 + (len(WITNESSES) + 1) * config.length + 2 * config.strangers
             leaf, *names = [f"n{i}" for i in source.sample(range(PEOPLE), count)]
             vouchers = [[witness] * config.length for witness in WITNESSES] + [_compromise(source, config)]
-            chains, links = [], []
+            chains: list[Words] = []
+            links: list[tuple[str, str, str]] = []
             for witnesses in vouchers:
                 chain = [names.pop() for _ in range(config.length)]
                 links += zip(witnesses, [leaf, *chain], chain, strict=False)

@@ -102,7 +102,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
             overview = (numbers.pop(), region)
             paragraphs, readings = [(about, *overview)], []
             for count in hops:
-                here, reading = about, []
+                here, reading = about, list[str]()
                 for _ in range(count):
                     paragraphs.append((here, numbers.pop(), names.pop()))
                     here = paragraphs[-1][2]
