@@ -22,6 +22,7 @@ def add_parser(commands: Commands) -> None:
     add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
     add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
     add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
+    add("--tasks", nargs="+", metavar="LABEL", help="tasks to run, instead of all")
     add(
         "--processes",
         type=at_least(1),
@@ -39,22 +40,29 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
 
     study = read_study(arguments.file)
-    runs = runs_of(study, arguments.runs_dir, seeds=arguments.seeds, labels=arguments.arms, imports=arguments.imports)
+    chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}
+    runs = runs_of(study, arguments.runs_dir, **chosen, imports=arguments.imports)
     check_finished(runs)
     failed = [] if arguments.report_only else run_study(runs, processes=arguments.processes)
-    folders, labels = to_compare(runs)
-    if not folders:
+    finished = {
+        task: to_compare([run for run in runs if run.task == task]) for task in dict.fromkeys(run.task for run in runs)
+    }
+    if not any(folders for folders, _ in finished.values()):
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
     from vpo_agent.report.compare import compare_runs
+    from vpo_agent.report.suite import write_suite
 
-    report = arguments.runs_dir / study.name / "report"
-    compare_runs(
-        folders,
-        labels=labels,
-        out=report,
-        baseline=study.baseline if study.baseline in labels else labels[0],
-    )
-    print(f"{sum(map(len, folders))} of {len(runs)} runs compared: {report / 'report.html'}")
+    place = arguments.runs_dir / study.name
+    tables = {}
+    for task, (folders, labels) in finished.items():
+        if folders:
+            report = place / (task or "") / "report"
+            baseline = study.baseline if study.baseline in labels else labels[0]
+            tables[task] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
+            of_task = [run for run in runs if run.task == task]
+            print(f"{sum(map(len, folders))} of {len(of_task)} runs compared: {report / 'report.html'}")
+    if study.tasks:
+        print(write_suite({task: one for task, one in tables.items() if task}, study.baseline, place / "suite.md"))
     if failed:
-        names = ", ".join(one.folder.name for one in failed)
+        names = ", ".join(f"{one.title}, seed {one.seed}" for one in failed)
         raise ValueError(f"{len(failed)} of {len(runs)} runs failed ({names}): see their .log files")

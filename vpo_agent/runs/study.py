@@ -36,6 +36,13 @@ class Arm(BaseModel, frozen=True, extra="forbid"):
     )
 
 
+class StudyTask(BaseModel, frozen=True, extra="forbid"):
+    """One of the tasks that every arm is trained on."""
+
+    label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of the task's folder")
+    settings: dict[str, Any] = Field(description="settings over the shared ones, such as env and model")
+
+
 class Study(BaseModel, frozen=True, extra="forbid"):
     """The contents of a study file."""
 
@@ -43,6 +50,7 @@ class Study(BaseModel, frozen=True, extra="forbid"):
     seeds: list[int] = Field(min_length=1, description="seeds of every arm")
     baseline: str = Field(description="label of the arm to compare the others with")
     settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all arms")
+    tasks: list[StudyTask] = Field(default_factory=list, description="tasks to train every arm on, if several")
     arms: list[Arm] = Field(min_length=1)
 
 
@@ -55,11 +63,14 @@ class StudyRun:
     config: TrainConfig
     part: int | None = None
     """Which of the arm's parts it is, from 1."""
+    task: str | None = None
+    """Label of its task, if the study has several."""
 
     @property
     def title(self) -> str:
-        """The arm, and the part of it if there are several."""
-        return self.label if self.part is None else f"{self.label}-part{self.part}"
+        """The task if there are several, the arm, and the part of it if there are several."""
+        label = self.label if self.part is None else f"{self.label}-part{self.part}"
+        return label if self.task is None else f"{self.task}, {label}"
 
     @property
     def folder(self) -> Path:
@@ -82,9 +93,10 @@ def read_study(path: Path) -> Study:
         place = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"the study {str(path)!r}: {place}: {first['msg'].lower()}") from None
     labels = [arm.label for arm in study.arms]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ValueError(f"the study {str(path)!r} has two arms called {label!r}: give each a label of its own")
+    for kind, known in (("arms", labels), ("tasks", [task.label for task in study.tasks])):
+        for label in known:
+            if known.count(label) > 1:
+                raise ValueError(f"the study {str(path)!r} has two {kind} called {label!r}: rename one of them")
     if study.baseline not in labels:
         raise ValueError(f"the baseline {study.baseline!r} is none of the study's arms: {', '.join(labels)}")
     return study
@@ -96,32 +108,38 @@ def runs_of(
     *,
     seeds: Sequence[int] | None = None,
     labels: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
     imports: Sequence[str] = (),
 ) -> list[StudyRun]:
     """Return the runs of a study, ordered by seed, so that an interrupted study has all arms for its first seeds.
 
-    ``seeds`` of every arm and ``labels`` of the arms to run are those of the file where ``None``. ``imports`` are
-    modules that register environments, over those of the settings. An unknown label or a bad setting is a ValueError.
+    ``seeds`` of every arm, ``labels`` of the arms and ``tasks`` to run are those of the file where ``None``.
+    ``imports`` are modules that register environments, over those of the settings. An unknown label or a bad setting
+    is a ValueError.
     """
-    known = [arm.label for arm in study.arms]
-    for label in labels or ():
-        if label not in known:
-            raise ValueError(f"the study {study.name!r} has no arm {label!r}: it has {', '.join(known)}")
+    in_file = {"arm": [arm.label for arm in study.arms], "task": [task.label for task in study.tasks]}
+    for kind, wanted in (("arm", labels), ("task", tasks)):
+        for label in wanted or ():
+            if label not in in_file[kind]:
+                known = ", ".join(in_file[kind]) or "none"
+                raise ValueError(f"the study {study.name!r} has no {kind} {label!r}: it has {known}")
     found = []
-    for arm in study.arms:
-        if labels and arm.label not in labels:
+    for task, arm in product(study.tasks or [None], study.arms):
+        if (labels and arm.label not in labels) or (tasks and task and task.label not in tasks):
             continue
         of_seeds = seeds or arm.seeds or study.seeds
+        of_task = flat_settings(task.settings) if task else {}
+        folder = runs_dir / study.name / (task.label if task else "")
         for seed, (part, own) in product(of_seeds, enumerate(arm.parts, 1) if arm.parts else [(None, {})]):
-            settings = {**flat_settings(study.settings), **flat_settings(arm.settings), **flat_settings(own)}
+            settings = {**flat_settings(study.settings), **of_task, **flat_settings(arm.settings), **flat_settings(own)}
             for name in DECIDED_BY_THE_STUDY:
                 if name in settings:
                     raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
             label = arm.label if part is None else f"{arm.label}-part{part}"
-            decided = {"seed": seed, "name": f"{label}-seed{seed}", "runs_dir": runs_dir / study.name}
+            decided = {"seed": seed, "name": f"{label}-seed{seed}", "runs_dir": folder}
             decided["imports"] = [*settings.get("imports", []), *imports]
             config = make_config({**settings, **decided}, f"arm {arm.label!r}")
-            found.append(StudyRun(arm.label, seed, config, part))
+            found.append(StudyRun(arm.label, seed, config, part, task.label if task else None))
     return sorted(found, key=lambda run: run.seed)
 
 

@@ -22,6 +22,7 @@ seeds = [0, 1]
 baseline = "vpo"
 [settings]
 env_kwargs = { preset = "embedded-easy", prompt_style = "compact" }
+model = "tiny-maze-easy"
 steps = 1
 prompts_per_step = 2
 rollouts_per_prompt = 2
@@ -133,7 +134,7 @@ def test_a_number_of_threads_that_the_user_sets_wins(
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, TINY.replace("steps = 1\n", 'steps = 1\nmodel = "no/such/model"\n'))
+    path = write(tmp_path, TINY.replace('"tiny-maze-easy"', '"no/such/model"'))
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
     told = capsys.readouterr()
     assert "FAILED: grpo, seed 0" in told.out
@@ -182,3 +183,41 @@ def test_a_study_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captu
 def test_an_unknown_arm_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", str(write(tmp_path)), "--arms", "ppo", "--runs-dir", str(tmp_path)]) == 2
     assert "has no arm 'ppo': it has vpo, grpo" in capsys.readouterr().err
+
+
+TASKS = """
+[[tasks]]
+label = "small"
+settings = { steps = 2 }
+[[tasks]]
+label = "smaller"
+settings = { steps = 1 }
+"""
+
+
+def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, TINY.replace("[[arms]]", TASKS + "[[arms]]", 1))
+    runs = runs_of(read_study(path), tmp_path)
+    assert [(run.task, run.label, run.seed, run.config.steps) for run in runs] == [
+        ("small", "vpo", 0, 2),
+        ("small", "grpo", 0, 2),
+        ("smaller", "vpo", 0, 1),
+        ("smaller", "grpo", 0, 1),
+        ("small", "vpo", 1, 2),
+        ("smaller", "vpo", 1, 1),
+    ]
+    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "smaller", "--seeds", "0"]) == 0
+    assert (tmp_path / "tiny" / "smaller" / "report" / "report.html").is_file()
+    assert not (tmp_path / "tiny" / "small").exists()
+    table = (tmp_path / "tiny" / "suite.md").read_text()
+    assert table.strip() in capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert [row[:3] for row in rows[2:]] == [
+        ["smaller", "exact front", ""],
+        ["smaller", "vpo", "1"],
+        ["smaller", "grpo", "1"],
+    ]
+    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "large"]) == 2
+    assert "has no task 'large': it has small, smaller" in capsys.readouterr().err
