@@ -22,10 +22,10 @@ _PAPER = {
     "microbatch_prompts": 2,
 }
 _EMBEDDED = {
-    "steps": 200,
+    "steps": 150,
     "prompts_per_step": 16,
     "rollouts_per_prompt": 8,
-    "learning_rate": 1e-4,
+    "learning_rate": 2e-4,
     "warmup_steps": 10,
     "kl_coef": 0.0,
     "eval_every": 50,
@@ -49,6 +49,7 @@ MAZE: Presets = {
         "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "model": "tiny-maze-easy",
         "steps": 300,
+        "learning_rate": 1e-4,
         "max_new_tokens": 100,
     },
     "conflict": {
