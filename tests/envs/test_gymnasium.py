@@ -21,13 +21,15 @@ from mo_gymnasium.wrappers import (  # type: ignore[attr-defined]  # it states n
 from mo_gymnasium.wrappers.vector import MOSyncVectorEnv  # type: ignore[attr-defined]  # it states no exports
 
 from vpo_envs import MazeEnv, VectorTextEnv
+from vpo_envs.data_env import DataTextEnv
 from vpo_envs.registration import env_type, text_env_ids
 from vpo_envs.tasks.maze.task import MOVES
 from vpo_envs.text import format_answers
 
 ENV_IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/"))
 MAZE_IDS = [env_id for env_id in ENV_IDS if "Maze" in env_id]
-TEXT_IDS = [env_id for env_id in ENV_IDS if env_id not in MAZE_IDS]
+
+DATA_IDS = [env_id for env_id in ENV_IDS if issubclass(env_type(env_id), DataTextEnv)]
 
 
 def good_actions(env: gym.Env[Any, Any]) -> list[Any]:
@@ -191,7 +193,7 @@ def test_stepping_needs_a_running_episode(env_id: str) -> None:
         env.step(env.action_space.sample())
 
 
-@pytest.mark.parametrize("env_id", TEXT_IDS)
+@pytest.mark.parametrize("env_id", DATA_IDS)
 @pytest.mark.parametrize("mode", ["paper", "conflict"])
 def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) -> None:
     env = gym.make(env_id, mode=mode, split="test", num_answers=2, data_seed=3)
@@ -200,7 +202,7 @@ def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) ->
     assert data_equivalence(episode(env, seed=1), episode(again, seed=1), exact=True)
 
 
-@pytest.mark.parametrize("env_id", TEXT_IDS)
+@pytest.mark.parametrize("env_id", DATA_IDS)
 @pytest.mark.parametrize(
     ("argument", "value", "way_out"),
     [
