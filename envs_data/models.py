@@ -7,9 +7,6 @@ from pathlib import Path
 BUNDLED_MODELS = {
     "tiny-maze": "tiny_maze",
     "tiny-maze-easy": "tiny_maze_easy",
-    "tiny-musique": "tiny_musique",
-    "tiny-eureqa": "tiny_eureqa",
-    "tiny-tools": "tiny_tools",
     "tiny-code": "tiny_code",
 }
 """Folder of each bundled model, by its name in settings."""

@@ -27,7 +27,9 @@ METHODS = ("best-of-n", "evolve")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="*", default=["tiny-maze-easy"], metavar="TARGET", help="policies, default tiny-maze-easy")
+    parser.add_argument(
+        "targets", nargs="*", default=["tiny-maze-easy"], metavar="TARGET", help="policies, default tiny-maze-easy"
+    )
     parser.add_argument("--instances", type=int, default=16, help="held-out mazes, default 16")
     parser.add_argument("--answers", type=int, default=150, help="routes sampled for each, default 150")
     parser.add_argument("--seed", type=int, default=0)

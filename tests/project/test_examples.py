@@ -85,28 +85,33 @@ def test_a_transformers_that_is_too_old_is_one_sentence(script: str, tmp_path: P
     assert not (tmp_path / "runs").exists()
 
 
-SHORT = ["--steps", "2", "--prompts-per-step", "4", "--rollouts-per-prompt", "4", "--eval-every", "0", "--name", "two"]
+SHORT = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--rollouts-per-prompt", "2"]
+TINY = ["--model", "tiny-code", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
+ALONE = ["--eval-every", "0", "--name", "two"]
 
 
 @pytest.mark.parametrize(
-    ("task", "env"),
+    ("script", "env", "options"),
     [
-        ("musique", "vpo/MuSiQueCompact-v0"),
-        ("eureqa", "vpo/EUREQACompact-v0"),
-        ("tools", "vpo/ToolsCompact-v0"),
-        ("code", "vpo/CodeCompact-v0"),
+        ("train_musique.py", "vpo/MuSiQue-v0", ["--preset", "smoke", *TINY]),
+        ("train_eureqa.py", "vpo/EUREQA-v0", ["--preset", "smoke", *TINY]),
+        ("train_tools.py", "vpo/Tools-v0", [*SHORT, *TINY]),
+        ("train_code.py", "vpo/CodeCompact-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_maze.py", "vpo/Maze-v0", [*SHORT, "--eval-prompts", "20"]),
     ],
 )
-def test_every_task_trains_from_a_competent_diverse_base(task: str, env: str, tmp_path: Path) -> None:
-    done = run_example(f"train_{task}.py", *SHORT, "--eval-prompts", "20", cwd=tmp_path)
+def test_every_task_trains_for_two_steps(script: str, env: str, options: list[str], tmp_path: Path) -> None:
+    done = run_example(script, *options, *ALONE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "two"
     assert json.loads((folder / "config.json").read_text())["run"]["env"] == env
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
-    base = {row["measure"]: row["before"] for row in json.loads((folder / "results.json").read_text())["measures"]}
-    assert base["answers unreadable"] <= 0.05
-    assert base["pool utility"] >= 0.85 * (base["pool utility"] + base["pool regret"])
+    assert "| best@1 ↑ |" in done.stdout
+    if "tiny-code" not in options:  # The bundled models of these tasks are competent and diverse.
+        base = {row["measure"]: row["before"] for row in json.loads((folder / "results.json").read_text())["measures"]}
+        assert base["answers unreadable"] <= 0.05
+        assert base["pool utility"] >= 0.95 * (base["pool utility"] + base["pool regret"])
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))

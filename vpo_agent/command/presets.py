@@ -32,6 +32,15 @@ _EMBEDDED = {
     "eval_prompts": 200,
 }
 """With a bundled model, for a CPU."""
+_SMOKE = {
+    "model": "tiny-code",
+    "steps": 2,
+    "prompts_per_step": 2,
+    "rollouts_per_prompt": 2,
+    "max_new_tokens": 16,
+    "eval_prompts": 2,
+}
+"""Two steps of a model that knows another task, to check that everything runs."""
 _SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16, "eval_temperature": 0.7, "eval_every": 25}
 _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 
@@ -76,27 +85,24 @@ CODE: Presets = {
     "conflict": {**_CODE, **_CONFLICT, "prompts_per_step": 16, "minibatch_prompts": 8},
 }
 
+_EASY_EUREQA = {"decoys": 0, "dead_ends": 0, "misfits": 0, "strangers": 0}
 _EUREQA = {**_PAPER, "env": "vpo/EUREQA-v0", "model": "Qwen/Qwen3-8B", "max_new_tokens": 2048}
 EUREQA: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/EUREQACompact-v0", "model": "tiny-eureqa", "max_new_tokens": 28},
     "paper": _EUREQA,
     "conflict": {**_EUREQA, **_CONFLICT},
+    "smoke": {**_SMOKE, "env": "vpo/EUREQA-v0", "env_kwargs": {"difficulty": _EASY_EUREQA}},
 }
 
+_EASY_MUSIQUE = {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}
 _MUSIQUE = {**_PAPER, "env": "vpo/MuSiQue-v0", "model": "Qwen/Qwen3-1.7B", "max_new_tokens": 1024}
 MUSIQUE: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/MuSiQueCompact-v0", "model": "tiny-musique", "max_new_tokens": 24},
     "paper": _MUSIQUE,
     "conflict": {**_MUSIQUE, **_CONFLICT},
+    "smoke": {**_SMOKE, "env": "vpo/MuSiQue-v0", "env_kwargs": {"difficulty": _EASY_MUSIQUE}},
 }
 
 _TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}
-TOOLS: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/ToolsCompact-v0", "model": "tiny-tools", "max_new_tokens": 32},
-    "builtin": _TOOLS,
-    "conflict": {**_TOOLS, **_CONFLICT},
-    "paper": {**_TOOLS, **_PAPER},
-}
+TOOLS: Presets = {"builtin": _TOOLS, "conflict": {**_TOOLS, **_CONFLICT}, "paper": {**_TOOLS, **_PAPER}}
 
 _TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
