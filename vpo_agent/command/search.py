@@ -105,7 +105,7 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
         return {**settings, "num_answers": config.answers_per_rollout}
     home = BUNDLED.get(target, {}) if chosen.env is None else {"env": chosen.env}
     if not home:
-        raise ValueError(f"{target!r} does not say which environment it is for: give --env, such as --env vpo/Maze-v0")
+        raise ValueError(f"{target!r} has no environment of its own: give one, such as --env vpo/Maze-v0")
     settings = {name: home.get(name, value) for name, value in _DEFAULTS.items()}
     env_kwargs = settings["env_kwargs"] if chosen.env_kwargs is None else chosen.env_kwargs
     return {**settings, "env_kwargs": env_kwargs, "num_answers": chosen.num_answers or 1}

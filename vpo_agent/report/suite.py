@@ -35,8 +35,12 @@ def write_suite(tables: Mapping[str, Mapping[str, Any]], baseline: str, path: Pa
         for method in [one["method"] for one in table["methods"]]:
             row = [task, method, str(len(seeds["diversity", method]))]
             row += [number(np.mean(seeds[name, method])) if (name, method) in seeds else "" for name in SHOWN]
-            pairs = [(seeds.get((name, baseline)), seeds.get((name, method))) for name in COMPARED]
-            row += [_ratio(*pair) if all(pair) and method != baseline else "" for pair in pairs]
+            row += [
+                _ratio(seeds[name, baseline], seeds[name, method])
+                if method != baseline and {(name, baseline), (name, method)} <= seeds.keys()
+                else ""
+                for name in COMPARED
+            ]
             rows.append(row)
     over = [f"{name} over {baseline}" for name in COMPARED]
     text = markdown_table(["task", "method", "seeds", *SHOWN, *over], rows, "llr" + "r" * (len(SHOWN) + len(COMPARED)))

@@ -124,7 +124,8 @@ def runs_of(
                 known = ", ".join(in_file[kind]) or "none"
                 raise ValueError(f"the study {study.name!r} has no {kind} {label!r}: it has {known}")
     found = []
-    for task, arm in product(study.tasks or [None], study.arms):
+    of_study: list[StudyTask | None] = [*study.tasks] or [None]
+    for task, arm in product(of_study, study.arms):
         if (labels and arm.label not in labels) or (tasks and task and task.label not in tasks):
             continue
         of_seeds = seeds or arm.seeds or study.seeds
