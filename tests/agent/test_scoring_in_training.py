@@ -35,6 +35,7 @@ def config_of(runs: Path, **changes: Any) -> TrainConfig:
     settings = {
         "env": SIGNING_ID,
         "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
+        "model": "tiny-maze-easy",
         "steps": 3,
         "prompts_per_step": 3,
         "rollouts_per_prompt": 4,

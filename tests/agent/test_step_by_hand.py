@@ -55,6 +55,7 @@ for own in (BrittleMaze, TiltedMaze):
 def config(folder: Path, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {
         "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
+        "model": "tiny-maze-easy",
         "prompts_per_step": P,
         "rollouts_per_prompt": G,
         "max_new_tokens": 60,

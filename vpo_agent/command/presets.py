@@ -33,7 +33,7 @@ _EMBEDDED = {
 }
 """With a bundled model, for a CPU."""
 _SMOKE = {
-    "model": "tiny-code",
+    "model": "tiny-maze-easy",
     "steps": 2,
     "prompts_per_step": 2,
     "rollouts_per_prompt": 2,
