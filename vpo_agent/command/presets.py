@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from envs_data import BUNDLED_MODELS
-
 Presets = dict[str, dict[str, Any]]
 """Settings by the name of the preset; the first is the default."""
 
@@ -106,6 +104,5 @@ TOOLS: Presets = {"builtin": _TOOLS, "conflict": {**_TOOLS, **_CONFLICT}, "paper
 
 _TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
-# Of several presets with one model the first counts: a smoke test borrows the model of another task.
-BUNDLED: Presets = {preset["model"]: preset for preset in reversed(ALL.values()) if preset["model"] in BUNDLED_MODELS}
+BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if "-embedded" in name}
 """The settings that each bundled model was made for, by its name."""

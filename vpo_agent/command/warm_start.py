@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_agent.learning.warm_start import WarmStart, small_policy
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.report.folder import check_folder
-    from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole
+    from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, write_text_atomically
     from vpo_envs.registration import import_modules, make_text_env
 
     out: Path = arguments.out
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
             raise ValueError(f"the warm start in {str(out)!r} has another {changed[0]}: leave --{changed[0]} out")
         job.done = int(state["step"])
     out.mkdir(parents=True, exist_ok=True)
-    (out / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+    write_text_atomically(out / RECIPE, json.dumps(recipe, indent=2) + "\n")
     _train(job, recipe, out)
     if recipe["model"] == FRESH:
         policy.model.half()  # Half the size, and rounding that no answer notices.

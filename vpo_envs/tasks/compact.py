@@ -7,6 +7,7 @@ mean alone keeps the compromise, while a set of specialists is worth more to eve
 
 from __future__ import annotations
 
+import random
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,9 +15,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vpo_envs.core import Frozen, OutcomeT, TaskT, Unparsable, VectorTextEnv
-from vpo_envs.generation import read_knobs
+from vpo_envs.generation import read_knobs, split_of_content
 
 Words = tuple[str, ...]
+
+
+def entry(field: str, position: int, outcome: Any) -> float:
+    """Return one number of a tuple that an outcome holds; a partial of it is an objective's score."""
+    value: float = getattr(outcome, field)[position]
+    return value
 
 
 class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
@@ -34,6 +41,21 @@ class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
     def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.config: Any = read_knobs(self.knobs, difficulty)
+
+    @abstractmethod
+    def draw(self, source: random.Random) -> TaskT | None:
+        """Draw an instance; ``None`` if it is not :meth:`in_split` or cannot be completed, and another is drawn."""
+
+    def in_split(self, content: str) -> bool:
+        """Return whether an instance with this content belongs to the environment's split."""
+        return split_of_content(content) == self.split
+
+    def generate(self, rng: np.random.Generator) -> TaskT:
+        """Draw instances until one of this split is complete."""
+        source = random.Random(int.from_bytes(rng.bytes(16)))
+        while (task := self.draw(source)) is None:
+            pass
+        return task
 
     def parse(self, text: str) -> Words:
         """Return the words of the text."""

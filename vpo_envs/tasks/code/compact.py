@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
-from vpo_envs.generation import split_of_content
-from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 List = tuple[int, ...]
 
@@ -86,16 +84,21 @@ class SuiteTask(Task):
     inputs: tuple[tuple[List, ...], ...]
     """The inputs of each customer's tests; the expected output is that of the common steps and the own one."""
 
+    @cached_property
+    def tests(self) -> tuple[tuple[int, List, List], ...]:
+        """Customer, input and expected output of each test, customer by customer."""
+        return tuple(
+            (customer, one, run((*self.common, self.own[customer]), one))
+            for customer, inputs in enumerate(self.inputs)
+            for one in inputs
+        )
+
 
 class SuiteOutcome(NamedTuple):
     """The facts about one program."""
 
     passed: tuple[float, ...]
     """Share of each customer's tests that it passes."""
-
-
-def _passed(customer: int, outcome: SuiteOutcome) -> float:
-    return outcome.passed[customer]
 
 
 def run(program: Sequence[str], values: List) -> List:
@@ -135,21 +138,18 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
     namespace = 15
     knobs = CompactConfig()
     objectives = tuple(
-        Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(_passed, i))
+        Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(entry, "passed", i))
         for i, name in enumerate(CUSTOMERS)
     )
 
-    def generate(self, rng: np.random.Generator) -> SuiteTask:
-        """Draw a specification of this split."""
+    def draw(self, source: random.Random) -> SuiteTask | None:
+        """Draw a specification, and the tests."""
         config: CompactConfig = self.config
-        source = random.Random(int.from_bytes(rng.bytes(16)))
-        while True:
-            common, own = tuple(source.sample(ALWAYS, config.common)), tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
-            if split_of_content(f"{common} {own}") != self.split:
-                continue
-            inputs = [_draw_inputs(source, config, common, own, customer) for customer in range(len(CUSTOMERS))]
-            if all(inputs):
-                return SuiteTask(common=common, own=own, inputs=tuple(inputs))
+        common, own = tuple(source.sample(ALWAYS, config.common)), tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
+        if not self.in_split(f"{common} {own}"):
+            return None
+        inputs = [_draw_inputs(source, config, common, own, customer) for customer in range(len(CUSTOMERS))]
+        return SuiteTask(common=common, own=own, inputs=tuple(inputs)) if all(inputs) else None
 
     def prompt(self, task: SuiteTask, num_answers: int) -> str:
         """Return what all customers want, and what each wants."""
@@ -169,37 +169,39 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     def evaluate(self, task: SuiteTask, answer: Words) -> SuiteOutcome:
         """Run the program on the tests of every customer."""
-        return SuiteOutcome(
-            tuple(
-                sum(run(answer, one) == run((*task.common, step), one) for one in inputs) / len(inputs)
-                for step, inputs in zip(task.own, task.inputs, strict=True)
-            )
-        )
+        return _outcome(task, [run(answer, one) for _, one, _ in task.tests])
 
     def outcome_front(self, task: SuiteTask) -> Sequence[tuple[SuiteOutcome, str]]:
         """Return the outcomes of all programs of at most :data:`LONGEST` steps."""
-        tests = [(customer, one) for customer, inputs in enumerate(task.inputs) for one in inputs]
-        wanted = [run((*task.common, task.own[customer]), one) for customer, one in tests]
-        programs: dict[tuple[List, ...], Words] = {tuple(one for _, one in tests): ()}
-        best: dict[SuiteOutcome, Words] = {}
-        newest = dict(programs)
+        newest: dict[tuple[List, ...], Words] = {tuple(one for _, one, _ in task.tests): ()}
+        # Of programs with the same outputs the first is kept.
+        programs = dict(newest)
         for _ in range(LONGEST):
-            newest = {
+            longer = {
                 tuple(STEPS[step](one) for one in reached): (*program, step)
                 for reached, program in newest.items()
                 for step in STEPS
             }
-            newest = {reached: program for reached, program in newest.items() if reached not in programs}
+            newest = {reached: program for reached, program in longer.items() if reached not in programs}
             programs |= newest
+        best: dict[SuiteOutcome, Words] = {}
         for reached, program in programs.items():
-            right = [found == output for found, output in zip(reached, wanted, strict=True)]
-            if program and any(right):
-                best.setdefault(self.evaluate(task, program), program)
+            outcome = _outcome(task, reached)
+            if program and any(outcome.passed):
+                best.setdefault(outcome, program)
         return [(outcome, " ".join(program)) for outcome, program in best.items()]
 
     def ways(self, task: SuiteTask) -> Sequence[Words]:
         """Return the program of each customer, and the one that does what all want."""
         return *((*task.common, step) for step in task.own), task.common
+
+
+def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
+    """Return the outcome of a program with these outputs in the task's tests."""
+    passed = [0] * len(task.inputs)
+    for (customer, _, expected), output in zip(task.tests, outputs, strict=True):
+        passed[customer] += output == expected
+    return SuiteOutcome(tuple(count / len(inputs) for count, inputs in zip(passed, task.inputs, strict=True)))
 
 
 def _draw_inputs(

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.generation import split_of_content
-from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 WITNESSES = "abc"
 PEOPLE = 64
@@ -52,10 +50,6 @@ class ChainOutcome(NamedTuple):
     """Share of the links that each witness vouches for."""
 
 
-def _vouched(witness: int, outcome: ChainOutcome) -> float:
-    return outcome.vouched[witness]
-
-
 class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
     """Follow a chain of people that as many witnesses as possible vouch for.
 
@@ -85,28 +79,29 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
     namespace = 13
     knobs = CompactConfig()
     objectives = tuple(
-        Objective(f"witness_{name}", f"Share of the links that witness {name} vouches for", partial(_vouched, i))
+        Objective(
+            f"witness_{name}", f"Share of the links that witness {name} vouches for", partial(entry, "vouched", i)
+        )
         for i, name in enumerate(WITNESSES)
     )
 
-    def generate(self, rng: np.random.Generator) -> ChainTask:
-        """Draw chains of this split."""
+    def draw(self, source: random.Random) -> ChainTask | None:
+        """Draw chains, and who vouches for their links."""
         config: CompactConfig = self.config
-        source = random.Random(int.from_bytes(rng.bytes(16)))
-        while True:
-            count = 1 + (len(WITNESSES) + 1) * config.length + 2 * config.strangers
-            leaf, *names = [f"n{i}" for i in source.sample(range(PEOPLE), count)]
-            vouchers = [[witness] * config.length for witness in WITNESSES] + [_compromise(source, config)]
-            chains: list[Words] = []
-            links: list[tuple[str, str, str]] = []
-            for witnesses in vouchers:
-                chain = [names.pop() for _ in range(config.length)]
-                links += zip(witnesses, [leaf, *chain], chain, strict=False)
-                chains.append(tuple(chain))
-            links += [(source.choice(WITNESSES), names.pop(), names.pop()) for _ in range(config.strangers)]
-            source.shuffle(links)
-            if split_of_content(f"{leaf} {links}") == self.split:
-                return ChainTask(leaf=leaf, links=tuple(links), chains=tuple(chains))
+        count = 1 + (len(WITNESSES) + 1) * config.length + 2 * config.strangers
+        leaf, *names = [f"n{i}" for i in source.sample(range(PEOPLE), count)]
+        vouchers = [[witness] * config.length for witness in WITNESSES] + [_compromise(source, config)]
+        chains: list[Words] = []
+        links: list[tuple[str, str, str]] = []
+        for witnesses in vouchers:
+            chain = [names.pop() for _ in range(config.length)]
+            links += zip(witnesses, [leaf, *chain], chain, strict=False)
+            chains.append(tuple(chain))
+        links += [(source.choice(WITNESSES), names.pop(), names.pop()) for _ in range(config.strangers)]
+        source.shuffle(links)
+        if not self.in_split(f"{leaf} {links}"):
+            return None
+        return ChainTask(leaf=leaf, links=tuple(links), chains=tuple(chains))
 
     def prompt(self, task: ChainTask, num_answers: int) -> str:
         """Return the links, the length of a chain and the person it begins with."""

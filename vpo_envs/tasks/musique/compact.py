@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.generation import ascending, split_of_content
+from vpo_envs.generation import ascending
 from vpo_envs.tasks.compact import CompactEnv, Words
 
 READINGS = 3
@@ -90,34 +89,33 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
         for i in range(READINGS)
     )
 
-    def generate(self, rng: np.random.Generator) -> ReadingsTask:
-        """Draw a question of this split."""
+    def draw(self, source: random.Random) -> ReadingsTask | None:
+        """Draw paragraphs, and the paths through them."""
         config: CompactConfig = self.config
-        source = random.Random(int.from_bytes(rng.bytes(16)))
-        while True:
-            hops = [source.randint(*config.hops) for _ in range(READINGS)]
-            names = [f"n{i}" for i in source.sample(range(NAMES), 1 + sum(hops) + 2 * config.asides)]
-            numbers = [f"p{i}" for i in source.sample(range(NUMBERS), 1 + sum(hops) + config.asides)]
-            about, region = names.pop(), f"{BROAD}{source.randrange(10)}"
-            overview = (numbers.pop(), region)
-            paragraphs, readings = [(about, *overview)], []
-            for count in hops:
-                here, reading = about, list[str]()
-                for _ in range(count):
-                    paragraphs.append((here, numbers.pop(), names.pop()))
-                    here = paragraphs[-1][2]
-                    reading += paragraphs[-1][1:]
-                readings.append(tuple(reading))
-            paragraphs += [(names.pop(), numbers.pop(), names.pop()) for _ in range(config.asides)]
-            source.shuffle(paragraphs)
-            if split_of_content(f"{about} {paragraphs}") == self.split:
-                return ReadingsTask(
-                    about=about,
-                    paragraphs=tuple(paragraphs),
-                    readings=tuple(readings),
-                    overview=overview,
-                    broad=config.broad,
-                )
+        hops = [source.randint(*config.hops) for _ in range(READINGS)]
+        names = [f"n{i}" for i in source.sample(range(NAMES), 1 + sum(hops) + 2 * config.asides)]
+        numbers = [f"p{i}" for i in source.sample(range(NUMBERS), 1 + sum(hops) + config.asides)]
+        about, region = names.pop(), f"{BROAD}{source.randrange(10)}"
+        overview = (numbers.pop(), region)
+        paragraphs, readings = [(about, *overview)], []
+        for count in hops:
+            here, reading = about, list[str]()
+            for _ in range(count):
+                paragraphs.append((here, numbers.pop(), names.pop()))
+                here = paragraphs[-1][2]
+                reading += paragraphs[-1][1:]
+            readings.append(tuple(reading))
+        paragraphs += [(names.pop(), numbers.pop(), names.pop()) for _ in range(config.asides)]
+        source.shuffle(paragraphs)
+        if not self.in_split(f"{about} {paragraphs}"):
+            return None
+        return ReadingsTask(
+            about=about,
+            paragraphs=tuple(paragraphs),
+            readings=tuple(readings),
+            overview=overview,
+            broad=config.broad,
+        )
 
     def prompt(self, task: ReadingsTask, num_answers: int) -> str:
         """Return the paragraphs and the question."""

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.generation import split_of_content
-from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 NEEDS = 3
 PARAMETERS = 24
@@ -46,10 +44,6 @@ class CallOutcome(NamedTuple):
     """Accuracy of the called tool for each need; 0 where it does not serve it or an argument is wrong."""
 
 
-def _served(need: int, outcome: CallOutcome) -> float:
-    return outcome.served[need]
-
-
 class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
     """Serve a request of three needs with a single call.
 
@@ -79,28 +73,27 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
     namespace = 14
     knobs = CompactConfig()
     objectives = tuple(
-        Objective(f"need_{i + 1}", f"Accuracy of the tool that serves need {i + 1}", partial(_served, i))
+        Objective(f"need_{i + 1}", f"Accuracy of the tool that serves need {i + 1}", partial(entry, "served", i))
         for i in range(NEEDS)
     )
 
-    def generate(self, rng: np.random.Generator) -> RequestTask:
-        """Draw a request of this split."""
+    def draw(self, source: random.Random) -> RequestTask | None:
+        """Draw a request, and the tools at hand."""
         config: CompactConfig = self.config
-        source = random.Random(int.from_bytes(rng.bytes(16)))
-        while True:
-            parameters = [f"k{i}" for i in source.sample(range(PARAMETERS), NEEDS * config.arguments)]
-            values = [f"v{i}" for i in source.sample(range(VALUES), len(parameters))]
-            names = [f"t{i}" for i in source.sample(range(TOOLS), NEEDS + 1 + config.others)]
-            stated = list(zip(parameters, values, strict=True))
-            needs = tuple(tuple(stated[i::NEEDS]) for i in range(NEEDS))
-            unused = [f"k{i}" for i in range(PARAMETERS) if f"k{i}" not in parameters]
-            takes = [tuple(name for name, _ in need) for need in needs]
-            takes.append(tuple(need[0][0] for need in needs))
-            takes += [tuple(source.sample(unused, config.arguments)) for _ in range(config.others)]
-            tools = list(zip(names, takes, strict=True))
-            source.shuffle(tools)
-            if split_of_content(f"{needs} {tools}") == self.split:
-                return RequestTask(needs=needs, tools=tuple(tools), rough=config.rough)
+        parameters = [f"k{i}" for i in source.sample(range(PARAMETERS), NEEDS * config.arguments)]
+        values = [f"v{i}" for i in source.sample(range(VALUES), len(parameters))]
+        names = [f"t{i}" for i in source.sample(range(TOOLS), NEEDS + 1 + config.others)]
+        stated = list(zip(parameters, values, strict=True))
+        needs = tuple(tuple(stated[i::NEEDS]) for i in range(NEEDS))
+        unused = [f"k{i}" for i in range(PARAMETERS) if f"k{i}" not in parameters]
+        takes = [tuple(name for name, _ in need) for need in needs]
+        takes.append(tuple(need[0][0] for need in needs))
+        takes += [tuple(source.sample(unused, config.arguments)) for _ in range(config.others)]
+        tools = list(zip(names, takes, strict=True))
+        source.shuffle(tools)
+        if not self.in_split(f"{needs} {tools}"):
+            return None
+        return RequestTask(needs=needs, tools=tuple(tools), rough=config.rough)
 
     def prompt(self, task: RequestTask, num_answers: int) -> str:
         """Return the tools and the request."""
