@@ -32,7 +32,9 @@ from vpo_envs.core import ScorerFailure
 
 UNLIKE_GRPO = {
     "gdpo": "standardises each objective within the group",
-    **dict.fromkeys(("vpo_pool", "set_rl", "max_at_k", "darling", "pareto_rank"), "compares the rollouts of a group"),
+    **dict.fromkeys(
+        ("vpo_pool", "vpo_lexicase", "set_rl", "max_at_k", "darling", "pareto_rank"), "compares the rollouts of a group"
+    ),
     **dict.fromkeys(("maxrl", "rs_grpo"), "divides by the mean of the group"),
     "vpo_credit": "gives credit to single answers",
 }

@@ -16,7 +16,7 @@ from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
-SETTINGS = ("num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
+SETTINGS = ("num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")
 """Fields of a `BoundEstimator` that are settings of a run by the same name."""
 
 
@@ -30,7 +30,8 @@ class BoundEstimator:
         options: Options of the estimator.
         num_weights: K, for methods that draw weights.
         alpha: Dirichlet concentration of the weights.
-        weight_sampler: "sobol" or "iid".
+        sigma: Spread of the weights of "dalex".
+        weight_sampler: "sobol", "iid" or "dalex".
         scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
         seed: Keys the weights.
 
@@ -43,6 +44,7 @@ class BoundEstimator:
     options: Mapping[str, Any] = field(default_factory=dict)
     num_weights: int = 128
     alpha: float = 1.0
+    sigma: float = 3.0
     weight_sampler: WeightSampler = "sobol"
     scalar_weights: Sequence[float] | None = None
     seed: int = 0
@@ -121,6 +123,7 @@ class BoundEstimator:
             num_objectives=self.env.reward_dim,
             num_weights=self.num_weights,
             alpha=self.alpha,
+            sigma=self.sigma,
             sampler=self.weight_sampler,
             seed=self.seed,
             step=step,
