@@ -53,7 +53,7 @@ vpo.register_env("own/Menu-v0", f"{__name__}:MenuEnv")
 
 if __name__ == "__main__":
     print(vpo.check_vector_env(env := MenuEnv(num_answers=3)))
-    WarmStart(policy := small_policy(env), env, steps=150, learning_rate=2e-3).run()
+    WarmStart(policy := small_policy(env), env, steps=150, batch=64, learning_rate=2e-3).run()
     policy.save("runs/menu-base")
     settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24, "kl_coef": 0}
     Trainer(make_config({**settings, "learning_rate": 1e-4})).train()

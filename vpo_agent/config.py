@@ -31,6 +31,7 @@ RETIRED = ("cuda_graphs",)
 """Settings of earlier versions; files that hold them are still read."""
 
 T = TypeVar("T")
+Checked = TypeVar("Checked", bound=BaseModel)
 Incidental = Annotated[T, "incidental"]
 """A setting that cannot change results: a resumed run may change it, and comparisons ignore it."""
 Resumable = Annotated[T, "resumable"]
@@ -286,10 +287,15 @@ def make_config(settings: Mapping[str, Any], source: str = "the settings") -> Tr
     Raises:
         ValueError: An unknown name or a bad value, in one sentence.
     """
+    return check_settings(TrainConfig, settings, source)
+
+
+def check_settings(kind: type[Checked], settings: Mapping[str, Any], source: str) -> Checked:
+    """Return settings of a ``kind``, like :func:`make_config`."""
     try:
-        return TrainConfig.model_validate(settings)
+        return kind.model_validate(settings)
     except ValidationError as error:
-        raise ValueError(f"{source}: {_first_reason(error)}") from None
+        raise ValueError(f"{source}: {_first_reason(error, kind)}") from None
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -318,7 +324,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         # Whether settings fit together depends on the others, which a preset or the command line may give.
         if error.errors()[0]["loc"]:
-            raise ValueError(f"{str(path)!r}: {_first_reason(error)}") from None
+            raise ValueError(f"{str(path)!r}: {_first_reason(error, TrainConfig)}") from None
     return settings
 
 
@@ -406,11 +412,11 @@ def _tell_once(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _first_reason(error: ValidationError) -> str:
+def _first_reason(error: ValidationError, kind: type[BaseModel]) -> str:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return _unknown(name)
+        return _unknown(name, kind)
     message = first["msg"].removeprefix("Value error, ")
     if not name:
         return message
@@ -420,9 +426,10 @@ def _first_reason(error: ValidationError) -> str:
     return f"{name}={first['input']!r} is invalid: {message[0].lower()}{message[1:]}"
 
 
-def _unknown(name: str) -> str:
-    if name in GROUPS:
+def _unknown(name: str, kind: type[BaseModel] = TrainConfig) -> str:
+    groups = GROUPS if kind is TrainConfig else {}
+    if name in groups:
         return f"{name!r} is a group of settings: give the settings in it by name"
-    near = difflib.get_close_matches(str(name), [*TrainConfig.model_fields, *GROUPS], n=1)
+    near = difflib.get_close_matches(str(name), [*kind.model_fields, *groups], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "see --help for all of them"
     return f"unknown setting {name!r}: {hint}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_agent.errors import RunStopped
@@ -60,7 +60,7 @@ def parse_job(
         raise ValueError("--resume and --overwrite are mutually exclusive: give only one")
     if preset is not None and preset not in presets:
         raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(presets)}")
-    given = {name: _typed(name, value) for name, value in given.items()}
+    given = {name: typed(TrainConfig, name, value) for name, value in given.items()}
     if resume and preset is None and config_file is None and given.get("name") is not None:
         config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE
         if not config_file.is_file():
@@ -142,12 +142,10 @@ def _list_or_none(text: str) -> Any:
     return text if text.lower() == "none" else json_list(text)
 
 
-def _typed(name: str, value: Any) -> Any:
-    """Return the value of a setting that the command line gives as text; the text if it is no value of that type."""
-    annotation: Any = TrainConfig.model_fields[name].annotation
-    if not isinstance(value, str):
-        return value
-    if value.lower() == "none" and "None" in str(annotation):
+def typed(kind: type[BaseModel], name: str, value: Any) -> Any:
+    """Return the value of a setting of ``kind``, given as text; the text itself if it is no value of that type."""
+    annotation: Any = kind.model_fields[name].annotation
+    if isinstance(value, str) and value.lower() == "none" and "None" in str(annotation):
         return None
     try:
         return TypeAdapter(annotation).validate_python(value)

@@ -8,30 +8,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_envs.command.parser import Commands, add_env_options, at_least
+from vpo_agent.learning.recipe import FRESH, Recipe
+from vpo_envs.command.parser import Commands, add_env_options
 
 if TYPE_CHECKING:
     from vpo_agent.learning.warm_start import WarmStart
 
-FRESH = "small"
 RECIPE = "recipe.json"
 CHECKPOINTS = "checkpoints"
-DEFAULTS: dict[str, Any] = {
-    "env_kwargs": {},
-    "imports": [],
-    "model": FRESH,
-    "steps": 1000,
-    "batch": 64,
-    "answers": [1, 3],
-    "learning_rate": 1e-3,
-    "positions": 256,
-    "seed": 0,
-    "max_new_tokens": 64,
-    "eval_every": 100,
-    "eval_prompts": 50,
-    "eval_answers": 30,
-}
-"""The settings of a recipe but ``env``, which has no default."""
 APART = 1_000_000
 """The warm start draws its instances from this stream (plus the seed), so that RL starts from instances not seen."""
 
@@ -47,21 +31,14 @@ def add_parser(commands: Commands) -> None:
     )
     add = parser.add_argument
     add("--recipe", type=Path, metavar="FILE", help="settings as TOML, YAML or JSON, such as a model's recipe.json")
-    add("--env", metavar="ID", help="environment with demonstrations: an id, or MODULE:ID")
     add_env_options(parser)
-    add("--model", help=f"model to start from (default: {FRESH}, a million fresh weights and the task's own words)")
+    for name, field in Recipe.model_fields.items():
+        if name not in ("env_kwargs", "imports"):
+            default = str(field.default).strip("[]").replace(",", "")
+            note = "" if field.is_required() else f" (default: {default})"
+            many: dict[str, Any] = {"nargs": "+", "type": int} if name == "answers" else {}
+            add(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{field.description}{note}", **many)
     add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the model")
-    whole = {"steps": "optimizer steps", "batch": "responses per step", "seed": "seed of weights and data"}
-    whole |= {"positions": f"most tokens of prompt and response, for --model {FRESH}"}
-    whole |= {"max_new_tokens": "longest response in evaluations", "eval_every": "steps between evaluations"}
-    whole |= {"eval_prompts": "validation tasks of an evaluation", "eval_answers": "answers to each"}
-    for name, text in whole.items():
-        least = 0 if name == "seed" else 1
-        option = f"--{name.replace('_', '-')}"
-        add(option, type=at_least(least), metavar="N", help=f"{text} (default: {DEFAULTS[name]})")
-    text = "numbers of answers, drawn from for each response (default: 1 3)"
-    add("--answers", type=at_least(1), nargs="+", metavar="M", help=text)
-    add("--learning-rate", type=float, metavar="RATE", help=f"peak rate (default: {DEFAULTS['learning_rate']})")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
     add("--resume", action="store_true", help="continue from the folder's last checkpoint")
     parser.set_defaults(run=run)
@@ -83,84 +60,80 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
     check_folder(out, RECIPE)
     recipe = _recipe(arguments)
-    import_modules(recipe["imports"])
-    stream = {"data_seed": APART + recipe["seed"], **recipe["env_kwargs"]}
-    env = make_text_env(recipe["env"], **stream, num_answers=max(recipe["answers"]))
-    if found is None and recipe["model"] == FRESH:
-        policy = small_policy(env, instances=1024, positions=recipe["positions"], seed=recipe["seed"])
+    import_modules(recipe.imports)
+    stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
+    env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
+    if found is None and recipe.model == FRESH:
+        policy = small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
     else:
-        policy = LMPolicy.from_pretrained(found or recipe["model"], device=arguments.device)
-    settings = {name: recipe[name] for name in ("steps", "batch", "answers", "learning_rate", "seed")}
-    job = WarmStart(policy, env, **settings)
+        policy = LMPolicy.from_pretrained(found or recipe.model, device=arguments.device)
+    settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
+    job = WarmStart(policy, env, **recipe.model_dump(include=settings))
     if found is not None:
         state = load_checkpoint(found, job.optimizer)
-        if state["recipe"] != recipe:
-            changed = sorted(name for name in recipe if state["recipe"].get(name) != recipe[name])
-            raise ValueError(f"the warm start in {str(out)!r} has another {changed[0]}: leave --{changed[0]} out")
+        before = Recipe.model_validate(state["recipe"])
+        if changed := [name for name, value in recipe if getattr(before, name) != value]:
+            option = f"--{changed[0].replace('_', '-')}"
+            raise ValueError(f"the warm start in {str(out)!r} has another {changed[0]}: leave {option} out")
         job.done = int(state["step"])
     out.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(out / RECIPE, json.dumps(recipe, indent=2) + "\n")
+    write_text_atomically(out / RECIPE, recipe.model_dump_json(indent=2) + "\n")
     _train(job, recipe, out)
-    if recipe["model"] == FRESH:
+    if recipe.model == FRESH:
         policy.model.half()  # Half the size, and rounding that no answer notices.
     policy.save(out)
-    print(f"saved to {out}; train it with: vpo train --env {recipe['env']} --model {out}")
+    print(f"saved to {out}; train it with: vpo train --env {recipe.env} --model {out}")
 
 
-def _recipe(arguments: argparse.Namespace) -> dict[str, Any]:
+def _recipe(arguments: argparse.Namespace) -> Recipe:
     """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
-    from vpo_agent.config import read_values
+    from vpo_agent.command.options import typed
+    from vpo_agent.config import check_settings, read_values
 
     file = arguments.recipe or (arguments.out / RECIPE if arguments.resume else None)
-    stated = read_values(file) if file else {}
-    if unknown := sorted(stated.keys() - DEFAULTS.keys() - {"env"}):
-        raise ValueError(f"{str(file)!r}: unknown setting {unknown[0]!r}; the settings are env, {', '.join(DEFAULTS)}")
-    given = {
-        name: value for name, value in vars(arguments).items() if name in ("env", *DEFAULTS) and value not in (None, [])
-    }
-    recipe = {**DEFAULTS, **stated, **given}
-    if "env" not in recipe:
+    given = {name: typed(Recipe, name, getattr(arguments, name)) for name in Recipe.model_fields}
+    settings = read_values(file) if file else {}
+    settings |= {name: value for name, value in given.items() if value not in (None, [])}
+    if "env" not in settings:
         raise ValueError("a warm start needs an environment: give --env ID or --recipe FILE")
-    if not 0 < recipe["learning_rate"] < 1:
-        raise ValueError(f"--learning-rate must lie between 0 and 1, got {recipe['learning_rate']}")
-    return recipe
+    return check_settings(Recipe, settings, f"the settings, with those of {str(file)!r}" if file else "the settings")
 
 
-def _train(job: WarmStart, recipe: dict[str, Any], out: Path) -> None:
+def _train(job: WarmStart, recipe: Recipe, out: Path) -> None:
     """Take the steps that are left, with an evaluation and a checkpoint every few of them."""
     from vpo_agent.runs.checkpoints import save_checkpoint
 
     started, losses = time.perf_counter(), []
     while job.done < job.steps:
         losses.append(job.step())
-        if job.done % recipe["eval_every"] and job.done < job.steps:
+        if job.done % recipe.eval_every and job.done < job.steps:
             continue
         row = {"step": job.done, "loss": sum(losses) / len(losses)}
         losses = []
-        for m in sorted(set(recipe["answers"])):
+        for m in sorted(set(recipe.answers)):
             row |= {f"{name} (m={m})": value for name, value in _evaluate(job, recipe, m).items()}
         row["minutes"] = (time.perf_counter() - started) / 60
         with (out / "metrics.jsonl").open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
         print("  ".join(f"{name} {round(value, 3)}" for name, value in row.items()), flush=True)
-        save_checkpoint(out / CHECKPOINTS, job.done, job.policy, job.optimizer, {"recipe": recipe}, keep=1)
+        save_checkpoint(out / CHECKPOINTS, job.done, job.policy, job.optimizer, {"recipe": recipe.model_dump()}, keep=1)
 
 
-def _evaluate(job: WarmStart, recipe: dict[str, Any], m: int) -> dict[str, float]:
+def _evaluate(job: WarmStart, recipe: Recipe, m: int) -> dict[str, float]:
     """Return what validation answers in sets of ``m`` are worth: averages over tasks."""
     from vpo_agent.pareto.measures import measures
     from vpo_agent.pareto.sampling import sample_pool
     from vpo_envs.registration import make_text_env
 
-    env = make_text_env(recipe["env"], **recipe["env_kwargs"], num_answers=m, split="validation")
+    env = make_text_env(recipe.env, **recipe.env_kwargs, num_answers=m, split="validation")
     pool = sample_pool(
         env,
         job.policy,
-        range(recipe["eval_prompts"]),
-        rollouts=-(-recipe["eval_answers"] // m),
-        max_new_tokens=recipe["max_new_tokens"],
+        range(recipe.eval_prompts),
+        rollouts=-(-recipe.eval_answers // m),
+        max_new_tokens=recipe.max_new_tokens,
         temperature=1.0,
-        seed=[recipe["seed"], m],
+        seed=[recipe.seed, m],
     )
     found = {one.name: float(one.values.mean()) for one in measures(pool)}
     shown = {"readable": 1 - found["answers unreadable"], "worth zero": found["answers worth zero"]}

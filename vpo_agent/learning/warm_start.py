@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,9 +87,10 @@ class WarmStart:
         policy: The policy; its model is changed in place.
         env: Where tasks and demonstrations come from: its instances from 0 on.
         steps: Optimizer steps in all.
-        batch: Responses per step, one for each instance.
-        answers: Numbers of answers to draw from for each response; the environment's own number if ``None``.
+        batch: Responses per step.
         learning_rate: The peak rate.
+        responses: Responses to each instance, which share its prompt; a divisor of ``batch``.
+        answers: Numbers of answers to draw from for each instance; the environment's own number if ``None``.
         seed: Seed of the demonstrations.
     """
 
@@ -99,12 +100,14 @@ class WarmStart:
         env: Env,
         *,
         steps: int,
-        batch: int = 64,
+        batch: int,
+        learning_rate: float,
+        responses: int = 1,
         answers: Sequence[int] | None = None,
-        learning_rate: float = 1e-3,
         seed: int = 0,
     ) -> None:
-        self.policy, self.env, self.steps, self.batch, self.seed = policy, env, steps, batch, seed
+        self.policy, self.env, self.steps, self.seed = policy, env, steps, seed
+        self.instances, self.responses = batch // responses, responses
         self.answers = list(answers or [env.num_answers])
         self.learning_rate = learning_rate
         self.optimizer = MasterAdamW(
@@ -123,9 +126,9 @@ class WarmStart:
             NotImplementedError: The environment has no demonstrations.
             ValueError: Prompt and response do not fit into the model's context.
         """
-        tasks = map(self.env.task, range(self.done * self.batch, (self.done + 1) * self.batch))
+        tasks = map(self.env.task, range(self.done * self.instances, (self.done + 1) * self.instances))
         rng = np.random.default_rng([self.seed, self.done])
-        samples = demonstrated(self.policy, self.env, tasks, rng, self.answers)
+        samples = demonstrated(self.policy, self.env, tasks, rng, self.answers, self.responses)
         self.policy.model.train()
         loss = -self.policy.log_probs(samples)[0].sum() / samples.mask.sum()
         self.optimizer.zero_grad()
@@ -141,13 +144,20 @@ class WarmStart:
             self.step()
 
 
-def demonstrated(policy: LMPolicy, env: Env, tasks: Any, rng: np.random.Generator, answers: Sequence[int]) -> Samples:
-    """Return one demonstrated response to each task, in the form of samples; each ends with end of sequence."""
+def demonstrated(
+    policy: LMPolicy,
+    env: Env,
+    tasks: Iterable[Any],
+    rng: np.random.Generator,
+    answers: Sequence[int],
+    each: int = 1,
+) -> Samples:
+    """Return ``each`` demonstrated responses to each task, as samples that end with the end of sequence."""
     prompts, texts = [], []
     for task in tasks:
         m = int(rng.choice(list(answers)))
         prompts.append(env.prompt(task, m))
-        texts.append(format_answers(env.demonstrations(task, rng, m), m))
+        texts += [format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = [[*row, policy.tokenizer.eos_token_id] for row in tokens]

@@ -9,7 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import envs_data
 from vpo_agent.command import main
+from vpo_agent.config import check_settings, read_values
+from vpo_agent.learning.recipe import Recipe
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_envs.tasks.code.compact import CodeCompactEnv
@@ -69,20 +72,53 @@ def test_a_stopped_warm_start_continues_to_the_same_weights(
         (["--out", "{made}", "--resume", "--batch", "5"], "has another batch"),
         (["--out", "{new}", "--resume", "--env", "vpo/CodeCompact-v0"], "no checkpoint to resume from"),
         (["--out", "{new}"], "needs an environment"),
-        (["--out", "{new}", "--env", "vpo/CodeCompact-v0", "--learning-rate", "3"], "--learning-rate must lie"),
-        (["--out", "{new}", "--recipe", "{odd}"], "unknown setting 'rate'"),
+        (
+            ["--out", "{new}", "--env", "vpo/CodeCompact-v0", "--learning-rate", "3"],
+            "learning_rate=3.0 is invalid: it must be below 1",
+        ),
+        (["--out", "{new}", "--env", "vpo/CodeCompact-v0", "--answers", "1", "0"], "answers.1=0 is invalid"),
     ],
 )
 def test_what_it_refuses(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    odd = tmp_path / "odd.toml"
-    odd.write_text("env = 'vpo/CodeCompact-v0'\nrate = 1\n")
-    places = {"made": made, "new": tmp_path / "new", "odd": odd}
+    places = {"made": made, "new": tmp_path / "new"}
     assert main(["warm-start", *(one.format(**places) for one in arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("steps = 'many'", "steps='many' is invalid: input should be a valid integer"),
+        ("steps = true", "steps=True is invalid"),
+        ("batch = 0", "batch=0 is invalid: it must be at least 1"),
+        ("answers = []", "answers=[] is invalid"),
+        ("answers = [1, 0]", "answers.1=0 is invalid: it must be at least 1"),
+        ("env_kwargs = 'paper'", "env_kwargs='paper' is invalid"),
+        ("responses = 3", "batch=64 does not hold whole groups of responses=3"),
+        ("learn_rate = 0.1", "unknown setting 'learn_rate': did you mean 'learning_rate'?"),
+    ],
+)
+def test_a_bad_recipe_is_refused_in_one_sentence_that_names_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
+) -> None:
+    file, out = tmp_path / "odd.toml", tmp_path / "new"
+    file.write_text(f"env = 'vpo/CodeCompact-v0'\n{setting}\n")
+    assert main(["warm-start", "--recipe", str(file), "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert repr(str(file)) in line
+    assert message in line
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("path", sorted(Path(envs_data.__file__).parent.glob("*/recipe.json")), ids=str)
+def test_the_recipes_of_bundled_models_can_be_read(path: Path) -> None:
+    stated = read_values(path)
+    recipe = check_settings(Recipe, {"env": "before recipes named it", **stated}, str(path))
+    assert stated.items() <= recipe.model_dump().items()
 
 
 def assert_same_weights(first: Path, second: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:
 def test_the_same_seed_gives_the_same_model(env: MazeEnv) -> None:
     first, second = small_policy(env, seed=3), small_policy(env, seed=3)
     for policy in (first, second):
-        WarmStart(policy, env, steps=2, batch=4, seed=3).run()
+        WarmStart(policy, env, steps=2, batch=4, learning_rate=1e-3, seed=3).run()
     for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert (one == other).all()
 
@@ -53,4 +53,26 @@ def test_an_environment_without_demonstrations_is_named() -> None:
 def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
     policy = small_policy(env, positions=64)
     with pytest.raises(ValueError, match="do not fit into the 64 positions"):
-        WarmStart(policy, env, steps=1, batch=2).step()
+        WarmStart(policy, env, steps=1, batch=2, learning_rate=1e-3).step()
+
+
+def test_responses_to_one_instance_share_its_prompt(env: MazeEnv) -> None:
+    policy, tasks = small_policy(env), [env.task(index) for index in range(3)]
+    samples = demonstrated(policy, env, tasks, np.random.default_rng(0), [1, 2], each=4)
+    assert len(samples.prompt_ids) == 3
+    assert samples.rollouts_per_prompt == 4
+    for row, task in enumerate(tasks):
+        texts = samples.texts[4 * row : 4 * row + 4]
+        (m,) = {1 + ("<answer_2>" in text) for text in texts}
+        single = MazeEnv(preset="embedded-easy", prompt_style="compact", num_answers=m)
+        assert (single.score_batch([task] * 4, texts).status == Status.OK).all()
+        (prompt,), _ = policy.encode_prompts([env.prompt(task, m)])
+        assert samples.prompt_ids[row][samples.prompt_mask[row]].tolist() == prompt.tolist()
+
+
+def test_a_batch_of_several_responses_each_has_fewer_instances(env: MazeEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, asked = small_policy(env), []
+    task = env.task
+    monkeypatch.setattr(env, "task", lambda index: asked.append(index) or task(index))
+    WarmStart(policy, env, steps=2, batch=6, learning_rate=1e-3, responses=2).run()
+    assert asked == [0, 1, 2, 3, 4, 5]
