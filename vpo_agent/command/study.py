@@ -51,18 +51,23 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.suite import write_suite
+    from vpo_agent.report.suite_runs import read_task
 
     place = arguments.runs_dir / study.name
-    tables = {}
     for task, (folders, labels) in finished.items():
         if folders:
             report = place / (task or "") / "report"
             baseline = study.baseline if study.baseline in labels else labels[0]
-            tables[task] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
+            compare_runs(folders, labels=labels, out=report, baseline=baseline)
             of_task = [run for run in runs if run.task == task]
             print(f"{sum(map(len, folders))} of {len(of_task)} runs compared: {report / 'report.html'}")
     if study.tasks:
-        print(write_suite({task: one for task, one in tables.items() if task}, study.baseline, place / "suite.md"))
+        found = [
+            read_task(one.label, *finished[one.label], family=one.family, level=one.level)
+            for one in study.tasks
+            if one.label in finished and finished[one.label][0]
+        ]
+        print(write_suite(found, study.baseline, place))
     if failed:
         names = ", ".join(f"{one.title}, seed {one.seed}" for one in failed)
         raise ValueError(f"{len(failed)} of {len(runs)} runs failed ({names}): see their .log files")

@@ -38,6 +38,18 @@ def best_at_k(scores: ArrayLike, k: int) -> Floats:
     return np.asarray(np.sort(values, axis=-1)[..., drawn - 1 :] @ (drawn / size * falling)[::-1])
 
 
+def best_at_k_whole(answers: ArrayLike, rollouts: ArrayLike, k: int) -> Floats:
+    """Return best@k with rollouts of m answers drawn whole where m divides ``k``, else with answers drawn singly.
+
+    Args:
+        answers: Scores of all answers, (..., R·m).
+        rollouts: Best score of each rollout, (..., R).
+        k: Number of answers, 1 to R·m.
+    """
+    m = np.shape(answers)[-1] // np.shape(rollouts)[-1]
+    return best_at_k(answers, k) if k % m else best_at_k(rollouts, k // m)
+
+
 def mean_ranked(scores: ArrayLike) -> Floats:
     """Return the mean over K weightings of the ascending scores of n answers: shape (..., K, n) gives (..., n).
 

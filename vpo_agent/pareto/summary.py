@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.measures import SOLVED_WITHIN, Measure, check_k, measures, passes, rank
-from vpo_agent.pareto.metrics import best_at_k
+from vpo_agent.pareto.measures import SOLVED_WITHIN, Measure, Ranked, check_k, measures, passes, rank
+from vpo_agent.pareto.metrics import best_at_k, best_at_k_whole
 from vpo_agent.pareto.pool import Floats, Pool
 
 CURVE_POINTS = 24
@@ -44,6 +44,15 @@ class Summary:
     """The expected utility of the exact front, the highest that utility@k can reach, (N,)."""
     threshold: str
     """In words, what passes; empty if nothing is asked."""
+    ranked: Ranked
+    """The expected utilities from which utility@k follows."""
+
+    def at_k(self, kind: Literal["utility", "best"], k: int) -> Floats:
+        """Return utility@k or best@k with rollouts drawn whole where m divides ``k``, else answers singly, (N,)."""
+        if kind == "utility":
+            return best_at_k_whole(self.ranked.answers, self.ranked.rollouts, k)
+        scalar = self.pool.scalar()
+        return best_at_k_whole(scalar.reshape(len(scalar), -1), scalar.max(axis=2), k)
 
     def ceilings(self) -> dict[str, float | None]:
         """Return the mean over prompts of what the exact fronts allow, or ``None`` for both if they are unknown."""
@@ -91,4 +100,5 @@ def summarise(
         optimum=optimum,
         front_utility=ranked.fronts,
         threshold=words,
+        ranked=ranked,
     )

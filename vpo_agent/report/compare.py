@@ -18,7 +18,7 @@ from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, units
 from vpo_agent.report.origin import environment_of, same_instances
-from vpo_agent.report.runs import check_comparable, differing_settings, group, merge_runs, read_run
+from vpo_agent.report.runs import check_comparable, differing_settings, group, read_runs
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
@@ -66,9 +66,7 @@ def compare_runs(
         if earlier.resolve() == path.resolve():
             raise ValueError(f"{str(path)!r} is given twice: give each run once")
     check_folder(out, MARK)
-    parts = [[read_run(path) for path in members] for members in groups]
-    weights = next((members[0].pool.scalar_weights for members in parts if len(members) == 1), None)
-    runs = [members[0] if len(members) == 1 else merge_runs(members, weights) for members in parts]
+    runs = read_runs(groups)
     notes = check_comparable(runs)
     for run in runs:
         environment_of(run.pool, run.name)

@@ -90,7 +90,7 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
     """Draw means over seeds, in bands from the lowest to the highest seed; return ``None`` without any rows."""
     panels = []
     for title, kind, key in PANELS_OF_METHODS:
-        lines = [(number, *_over_steps(method, kind, key)) for number, method in enumerate(methods)]
+        lines = [(number, *over_steps(method, kind, key)) for number, method in enumerate(methods)]
         if found := [line for line in lines if len(line[1])]:
             panels.append((title, kind, found))
     if not panels:
@@ -121,7 +121,7 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
     return style.save(figure, path, legend, columns=6)
 
 
-def _over_steps(method: Method, kind: str, key: str) -> tuple[Floats, Floats]:
+def over_steps(method: Method, kind: str, key: str) -> tuple[Floats, Floats]:
     """Return the steps that all seeds have, (t,), and the values there, (seeds, t)."""
     lines = [line for line in (_series(rows, kind, key) for rows in method.rows) if len(line[0])]
     if not lines:

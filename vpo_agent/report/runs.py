@@ -72,6 +72,13 @@ def read_run(path: Path) -> Run:
     return Run(str(path), pool, _resolved(settings, pool), _rows(path / "metrics.jsonl"))
 
 
+def read_runs(groups: Sequence[Sequence[Path]]) -> list[Run]:
+    """Read one run for each group of paths; several of a group are policies that answer together."""
+    parts = [[read_run(path) for path in members] for members in groups]
+    weights = next((members[0].pool.scalar_weights for members in parts if len(members) == 1), None)
+    return [members[0] if len(members) == 1 else merge_runs(members, weights) for members in parts]
+
+
 def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
     """Return the settings of a run or pool, with one value for each way to write the same setting."""
     from vpo_agent.estimators import available_estimators, estimator  # loads torch, as above

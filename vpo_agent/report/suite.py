@@ -1,60 +1,88 @@
-"""A study of several tasks on one page: what each method reaches on each task, and its ratio to the baseline."""
+"""A study of several tasks on one page: what each arm reaches on each task, and what explains it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from vpo_agent.pareto.intervals import difference_over_seeds
-from vpo_agent.report.page import markdown_table
-from vpo_agent.report.tables import number
+from vpo_agent.report.page import Page, markdown_table
+from vpo_agent.report.suite_figures import draw_diversity, draw_worths
+from vpo_agent.report.suite_runs import TaskRuns
+from vpo_agent.report.suite_tables import (
+    Table,
+    diversity_table,
+    levels_table,
+    preferences_table,
+    questions_table,
+    search_table,
+    steps_table,
+    worth_of_tasks,
+    worth_table,
+)
 from vpo_agent.runs.checkpoints import write_text_atomically
 
-SHOWN = ("utility@1", "utility@3 by rollouts", "utility@30", "best@30", "diversity")
-COMPARED = ("utility@3 by rollouts", "utility@30")
-"""Measures whose ratio to the baseline is shown as well."""
 
-
-def write_suite(tables: Mapping[str, Mapping[str, Any]], baseline: str, path: Path) -> str:
-    """Write a Markdown table with a row for each task and method, and return it.
+def write_suite(tasks: Sequence[TaskRuns], baseline: str, folder: Path) -> str:
+    """Write ``suite.md`` and its figures into the folder of a study, and return the table of utility@k in Markdown.
 
     Args:
-        tables: What :func:`vpo_agent.report.compare.compare_runs` returned for each task.
-        baseline: The method by whose values those of the others are divided, where a task has it.
-        path: The file to write.
+        tasks: The finished runs of each task. A table leaves out what no run can fill.
+        baseline: The arm by whose values those of the others are divided, where a task has it.
+        folder: The folder of the study.
     """
-    rows = []
-    for task, table in tables.items():
-        seeds = {(row["measure"], row["method"]): row["each_seed"] for row in table["measures"]}
-        if table["front_utility"] is not None:
-            rows.append([task, "exact front", "", "", *[""] * (len(SHOWN) - 1), *[""] * len(COMPARED)])
-            rows[-1][3 + SHOWN.index("utility@30")] = number(table["front_utility"])
-        for method in [one["method"] for one in table["methods"]]:
-            row = [task, method, str(len(seeds["diversity", method]))]
-            row += [number(np.mean(seeds[name, method])) if (name, method) in seeds else "" for name in SHOWN]
-            row += [
-                _ratio(seeds[name, baseline], seeds[name, method])
-                if method != baseline and {(name, baseline), (name, method)} <= seeds.keys()
-                else ""
-                for name in COMPARED
-            ]
-            rows.append(row)
-    over = [f"{name} over {baseline}" for name in COMPARED]
-    text = markdown_table(["task", "method", "seeds", *SHOWN, *over], rows, "llr" + "r" * (len(SHOWN) + len(COMPARED)))
-    write_text_atomically(path, text + "\n")
-    return text
+    page = Page("The arms on every task")
+    page.paragraph(
+        "Test instances; means with 95 % intervals over seeds. Where k is a multiple of the answers in a rollout, "
+        "rollouts are drawn whole. A row of several tasks has means over families of tasks, geometric ones of ratios."
+    )
+    utility, worths = search_table(tasks, "utility", baseline), worth_of_tasks(tasks)
 
+    def add(heading: str, about: str, table: Table, figure: Path | None = None) -> None:
+        if table[1]:
+            page.heading(heading)
+            page.paragraph(about)
+            page.table(*table)
+            if figure is not None:
+                page.figure(figure, heading)
 
-def _ratio(baseline: Sequence[float], other: Sequence[float]) -> str:
-    """Return the ratio of two means, with the 95 % interval of Welch's t over seeds on the logarithms.
-
-    There is no ratio to nothing, and no interval for a single seed.
-    """
-    if min(*baseline, *other) <= 0:
-        return ""
-    value = f"{np.mean(other) / np.mean(baseline):.2f}"
-    band = difference_over_seeds(np.log(baseline), np.log(other))
-    return value if band is None else f"{value} [{np.exp(band.low):.2f}, {np.exp(band.high):.2f}]"
+    add("utility@k", "Expected utility of the best of k answers for a weighting that is unknown.", utility)
+    best = "Expected best scalar reward of k answers."
+    add("best@k", best, search_table(tasks, "best", baseline))
+    add(
+        "Diversity through training",
+        "Mean L1 distance between the reward vectors of all answers to a validation prompt.",
+        diversity_table(tasks),
+        draw_diversity(tasks, folder / "suite_diversity.png"),
+    )
+    add(
+        "What the vector, the chain and credit add",
+        "Differences of utility, paired by seed: at equal answers; at the tokens of one rollout of the arm that writes "
+        "more; and at those of the pool that holds fewer.",
+        questions_table(tasks),
+    )
+    add(
+        "Levels of difficulty",
+        "The last row of a family is the factor by which the ratio changes from one level to the next, fitted for each "
+        "seed.",
+        levels_table(tasks, baseline),
+    )
+    add(
+        "Preferences chosen after training",
+        "Expected reward of the best of some answers where one objective alone counts (corner), two alike (edge), all "
+        "alike (centre), and under the weighting that is served worst.",
+        preferences_table(tasks),
+    )
+    add(
+        "Steps to VPO's final utility",
+        "When the utility of a rollout on validation prompts, linear between evaluations, reaches what VPO's runs have "
+        "on average after their last step.",
+        steps_table(tasks),
+    )
+    add(
+        "Gain over alpha = 1000 and the worth of the vector",
+        "Worths of a set and of the vector, and what drawn weightings gain over nearly equal ones.",
+        worth_table(worths),
+        draw_worths(worths, folder / "suite_worths.png"),
+    )
+    write_text_atomically(folder / "suite.md", page.markdown())
+    return markdown_table(*utility)

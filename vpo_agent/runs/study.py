@@ -41,6 +41,8 @@ class StudyTask(BaseModel, frozen=True, extra="forbid"):
 
     label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of the task's folder")
     settings: dict[str, Any] = Field(description="settings over the shared ones, such as env and model")
+    family: str | None = Field(None, description="what tasks of several levels of difficulty are levels of")
+    level: float | None = Field(None, description="level of difficulty within the family")
 
 
 class Study(BaseModel, frozen=True, extra="forbid"):

@@ -211,11 +211,14 @@ def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "smaller", "--seeds", "0"]) == 0
     assert (tmp_path / "tiny" / "smaller" / "report" / "report.html").is_file()
     assert not (tmp_path / "tiny" / "small").exists()
-    table = (tmp_path / "tiny" / "suite.md").read_text()
-    assert table.strip() in capsys.readouterr().out
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    page = (tmp_path / "tiny" / "suite.md").read_text()
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert "\n".join(table) in page
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
     assert [row[:3] for row in rows[2:]] == [
         ["smaller", "exact front", ""],
+        ["smaller", "base, 1 answer a rollout", "1"],
+        ["smaller", "base, 3 answers a rollout", "1"],
         ["smaller", "vpo", "1"],
         ["smaller", "grpo", "1"],
     ]

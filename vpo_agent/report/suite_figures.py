@@ -1,0 +1,78 @@
+"""Figures of a study of several tasks: diversity through training, and what VPO gains against the vector's worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.patches import Patch
+
+from vpo_agent.report import figure_style as style
+from vpo_agent.report.learning_curves import over_steps
+from vpo_agent.report.suite_runs import TaskRuns
+from vpo_agent.report.suite_tables import FEW, MANY, NO_VECTOR, VPO, Worth
+
+
+def draw_diversity(tasks: Sequence[TaskRuns], path: Path) -> Path | None:
+    """Draw a panel for each task: means over seeds, in bands from the lowest to the highest; ``None`` without any."""
+    labels = list(dict.fromkeys(label for task in tasks for label in task.arms))
+    lines = {
+        task.label: [(label, *over_steps(method, "eval", "diversity")) for label, method in task.arms.items()]
+        for task in tasks
+    }
+    lines = {task: kept for task, found in lines.items() if (kept := [line for line in found if len(line[1])])}
+    if not lines:
+        return None
+    columns = min(3, len(lines))
+    rows = -(-len(lines) // columns)
+    figure = style.new_figure(height=2.8 * rows + 0.6, width=4.0 * columns)
+    legend: dict[str, Artist] = {}
+    for place, (task, found) in enumerate(lines.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        style.dress(axes, task)
+        for label, steps, values in found:
+            number = labels.index(label)
+            shade = style.colour(number)
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(steps, low, high, color=shade, alpha=style.BAND_ALPHA, lw=0)
+            mean = values.mean(axis=0)
+            line = axes.plot(steps, mean, color=shade, marker=style.marker(number), mec=style.PAPER, ms=5, lw=1.8)
+            legend[label] = line[0]
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
+        axes.yaxis.set_major_locator(style.round_ticks(5))
+    figure.supxlabel("training step", color=style.FAINT_INK, fontsize=11)
+    figure.supylabel("diversity, validation prompts", color=style.FAINT_INK, fontsize=11)
+    legend["band: lowest to highest seed"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
+    return style.save(figure, path, legend)
+
+
+def draw_worths(worths: Sequence[Worth], path: Path) -> Path | None:
+    """Draw a point for each task whose exact fronts are known, with its interval over seeds; ``None`` without any."""
+    known = [(one, one.fronts.vector_worth) for one in worths if one.fronts is not None]
+    if not known:
+        return None
+    figure = style.new_figure(height=4.4, width=11.0)
+    legend: dict[str, Artist] = {}
+    for panel, k in enumerate((FEW, MANY)):
+        axes = figure.add_subplot(1, 2, panel + 1)
+        style.dress(
+            axes, f"utility@{k}", x="worth of the vector, exact fronts", y=f"{VPO} over {NO_VECTOR}" * (not panel)
+        )
+        for one, worth in known:
+            gain = one.gains[panel]
+            if gain is None:
+                continue
+            reach = np.nan_to_num([[gain.mean - gain.low], [gain.high - gain.mean]])
+            axes.errorbar(
+                worth, gain.mean, yerr=reach, fmt="o", color=style.colour(0), mec=style.PAPER, ms=7, capsize=3
+            )
+            axes.annotate(one.task, (worth, gain.mean), (6, 5), textcoords="offset points", color=style.INK, fontsize=9)
+        ends = [1.0, max(worth for _, worth in known) * 1.05]
+        legend["all that the vector is worth"] = axes.plot(ends, ends, color=style.FAINT_INK, lw=1.2, ls=":")[0]
+        legend["no gain"] = axes.axhline(1, color=style.INK, lw=1.2, ls=(0, (5, 3)))
+        axes.xaxis.set_major_locator(style.round_ticks(6))
+        axes.yaxis.set_major_locator(style.round_ticks(6))
+    return style.save(figure, path, legend)
