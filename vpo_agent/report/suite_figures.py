@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -37,8 +38,10 @@ def draw_diversity(tasks: Sequence[TaskRuns], path: Path) -> Path | None:
             shade = style.colour(number)
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(steps, low, high, color=shade, alpha=style.BAND_ALPHA, lw=0)
-            mean = values.mean(axis=0)
-            line = axes.plot(steps, mean, color=shade, marker=style.marker(number), mec=style.PAPER, ms=5, lw=1.8)
+            # Beyond six arms colours repeat.
+            look: dict[str, Any] = {"marker": style.marker(number), "mec": style.PAPER, "ms": 5, "lw": 1.8}
+            look["ls"] = "-" if number < len(style.PALETTE) - 1 else "--"
+            line = axes.plot(steps, values.mean(axis=0), color=shade, **look)
             legend[label] = line[0]
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
