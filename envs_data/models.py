@@ -8,6 +8,7 @@ BUNDLED_MODELS = {
     "tiny-maze": "tiny_maze",
     "tiny-maze-easy": "tiny_maze_easy",
     "tiny-code": "tiny_code",
+    "tiny-eureqa": "tiny_eureqa",
 }
 """Folder of each bundled model, by its name in settings."""
 

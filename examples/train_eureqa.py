@@ -1,16 +1,16 @@
 """Train a language model with Vector Policy Optimization on chains of masked entities.
 
-In the paper's setting, on a GPU, with generated narratives:
+With no options this trains a bundled small model on a compact version of the task, on a CPU in minutes:
 
     python examples/train_eureqa.py
 
+In the paper's setting, on a GPU, with generated narratives:
+
+    python examples/train_eureqa.py --preset paper
+
 On EUREQA itself (CC BY-NC 4.0, available from its authors), with {split} standing for train, validation and test:
 
-    python examples/train_eureqa.py --env-kwargs '{"source": "eureqa_{split}.jsonl"}'
-
-A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes, so it learns nothing here:
-
-    python examples/train_eureqa.py --preset smoke
+    python examples/train_eureqa.py --preset paper --env-kwargs '{"source": "eureqa_{split}.jsonl"}'
 """
 
 from vpo_agent.command.presets import EUREQA as PRESETS

@@ -83,12 +83,11 @@ CODE: Presets = {
     "conflict": {**_CODE, **_CONFLICT, "prompts_per_step": 16, "minibatch_prompts": 8},
 }
 
-_EASY_EUREQA = {"decoys": 0, "dead_ends": 0, "misfits": 0, "strangers": 0}
 _EUREQA = {**_PAPER, "env": "vpo/EUREQA-v0", "model": "Qwen/Qwen3-8B", "max_new_tokens": 2048}
 EUREQA: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/EUREQACompact-v0", "model": "tiny-eureqa", "max_new_tokens": 24},
     "paper": _EUREQA,
     "conflict": {**_EUREQA, **_CONFLICT},
-    "smoke": {**_SMOKE, "env": "vpo/EUREQA-v0", "env_kwargs": {"difficulty": _EASY_EUREQA}},
 }
 
 _EASY_MUSIQUE = {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}

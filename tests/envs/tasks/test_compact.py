@@ -25,7 +25,7 @@ Env = VectorTextEnv[Any, Any, Any]
 NAMES = ("EUREQA", "MuSiQue", "Tools", "Code")
 ALL = pytest.mark.parametrize("name", NAMES)
 HARDER = {
-    "EUREQA": {"length": 3, "shared": 5, "strangers": 2},
+    "EUREQA": {"length": 5, "shared": 6, "strangers": 4},
     "MuSiQue": {"hops": [1, 3], "broad": 0.45},
     "Tools": {"arguments": 1, "others": 1, "rough": 0.5},
     "Code": {"common": 1, "tests": 4, "shared": 2},
@@ -87,17 +87,19 @@ def test_the_front_is_that_of_all_answers(name: str, harder: bool) -> None:
 @ALL
 def test_a_compromise_beats_the_specialists_under_the_mean_and_loses_to_their_set(name: str) -> None:
     env = made(name)
+    compromises = {"EUREQA": [1 / 3, 1 / 3, 2 / 3]}
     for index in range(100):
         task = env.task(index)
         scores = np.array(vectors(env, task, [" ".join(way) for way in env.ways(task)]))  # type: ignore[attr-defined]
         specialists = scores[(scores == 1).any(axis=1)]
         (compromise,) = scores[(scores < 1).all(axis=1)]
         assert sorted(map(tuple, specialists)) == sorted(map(tuple, np.eye(env.reward_dim)))
-        assert compromise == pytest.approx([0.4] * env.reward_dim)
+        assert sorted(compromise) == pytest.approx(compromises.get(name, [0.4] * env.reward_dim), abs=1e-6)
     # A program may do better than the one it was built around; in the other tasks no answer does.
     fronts = [env.front(env.task(index)) for index in range(40)]
     means = [max(np.mean(point.vector) for point in front) for front in fronts]
-    assert means == pytest.approx([0.4] * 40) if name != "Code" else np.mean(means) < 0.42
+    expected = np.mean(compromises.get(name, 0.4))
+    assert means == pytest.approx([expected] * 40) if name != "Code" else np.mean(means) < 0.42
 
 
 @ALL
@@ -211,7 +213,7 @@ def test_any_text_is_scored_within_bounds(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "knobs", "message"),
     [
-        ("EUREQA", {"shared": 11}, "shared lies from length=5 to twice that, got 11"),
+        ("EUREQA", {"shared": 7}, "shared lies from length=3 to twice that, got 7"),
         ("MuSiQue", {"hops": [2, 9]}, "hops"),
         ("Tools", {"rough": 2}, "rough"),
         ("Code", {"shared": 6}, "shared is at most tests=5, got 6"),

@@ -19,9 +19,9 @@ PEOPLE = 64
 class CompactConfig(Frozen):
     """How chains are drawn."""
 
-    length: int = Field(5, ge=2, le=8, description="links of a chain")
-    shared: int = Field(6, ge=2, description="vouchings along the compromise, from length to twice that, spread evenly")
-    strangers: int = Field(4, ge=0, le=10, description="links that no chain contains")
+    length: int = Field(3, ge=2, le=8, description="links of a chain")
+    shared: int = Field(4, ge=2, description="vouchings along the compromise, from length to twice that, spread evenly")
+    strangers: int = Field(2, ge=0, le=10, description="links that no chain contains")
 
     @model_validator(mode="after")
     def _can_be_spread(self) -> CompactConfig:
@@ -62,7 +62,7 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
     ## Action space
 
     Text: ``num_answers`` answers, each in its tag: the people of a chain in order, the first one left out, such as
-    ``n12 n40 n3 n7 n31``.
+    ``n12 n40 n3``.
 
     ## Rewards
 
