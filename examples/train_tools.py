@@ -1,12 +1,12 @@
 """Train a language model with Vector Policy Optimization on tool calls, and show what it learned.
 
-On a GPU, with generated requests and nothing downloaded but the model:
+With no options this trains a bundled small model on a compact version of the task, on a CPU in minutes:
 
     python examples/train_tools.py
 
-Two steps on a CPU, to check that everything runs (the tiny model knows only mazes, so it learns nothing here):
+On a GPU, with generated requests and nothing downloaded but the model:
 
-    python examples/train_tools.py --model tiny-maze --steps 2
+    python examples/train_tools.py --preset builtin
 
 On ToolRL's rlla rows:
 

@@ -99,7 +99,12 @@ MUSIQUE: Presets = {
 }
 
 _TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}
-TOOLS: Presets = {"builtin": _TOOLS, "conflict": {**_TOOLS, **_CONFLICT}, "paper": {**_TOOLS, **_PAPER}}
+TOOLS: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/ToolsCompact-v0", "model": "tiny-tools", "max_new_tokens": 32},
+    "builtin": _TOOLS,
+    "conflict": {**_TOOLS, **_CONFLICT},
+    "paper": {**_TOOLS, **_PAPER},
+}
 
 _TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
