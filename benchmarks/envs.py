@@ -33,7 +33,12 @@ MAZES = {
     "conflict": ("", "", ""),
 }
 """Presets of the maze with the targets for mazes generated, answers scored and the exact front."""
-OTHERS = {"vpo/MuSiQue-v0": ">= 20,000 /s", "vpo/EUREQA-v0": ">= 20,000 /s", "vpo/Tools-v0": ">= 20,000 /s"}
+OTHERS = {
+    "vpo/MuSiQue-v0": ">= 20,000 /s",
+    "vpo/EUREQA-v0": ">= 20,000 /s",
+    "vpo/Tools-v0": ">= 20,000 /s",
+    "vpo/Personas-v0": ">= 50,000 /s",
+}
 """The other generated tasks with the target for answers scored per second."""
 
 

@@ -36,6 +36,10 @@ from .tasks.musique import MuSiQueConfig as MuSiQueConfig
 from .tasks.musique import MuSiQueEnv as MuSiQueEnv
 from .tasks.musique import MuSiQueOutcome as MuSiQueOutcome
 from .tasks.musique import MuSiQueTask as MuSiQueTask
+from .tasks.personas import PersonasConfig as PersonasConfig
+from .tasks.personas import PersonasEnv as PersonasEnv
+from .tasks.personas import PersonasOutcome as PersonasOutcome
+from .tasks.personas import PersonasTask as PersonasTask
 from .tasks.tools import ToolCall as ToolCall
 from .tasks.tools import ToolsConfig as ToolsConfig
 from .tasks.tools import ToolsEnv as ToolsEnv

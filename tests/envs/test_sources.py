@@ -31,6 +31,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "entities": ["Frida_Kahlo", "Diego_Rivera", "Coyoacán", "The_Two_Fridas", "Mexico_City", "Leon_Trotsky"],
     },
     "vpo/Tools-v0": {"instruction": "Name: ring", "input": "Ring three times.", "output": CALL},
+    "vpo/Personas-v0": {
+        "key": 1001,
+        "prompt": "Write about tea without commas, in fewer than 50 words.",
+        "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
+        "kwargs": [{}, {"relation": "less than", "num_words": 50}],
+    },
     "vpo/Code-v0": {
         "text": "Write a function to add two numbers.",
         "code": "def add(a, b):\n    return a + b",
@@ -41,6 +47,7 @@ NEEDED: dict[str, str] = {
     "vpo/MuSiQue-v0": "answer",
     "vpo/EUREQA-v0": "entities",
     "vpo/Tools-v0": "input",
+    "vpo/Personas-v0": "prompt",
     "vpo/Code-v0": "text",
 }
 """A field of each schema that no row can do without."""

@@ -106,7 +106,10 @@ TOOLS: Presets = {
     "paper": {**_TOOLS, **_PAPER},
 }
 
-_TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS}
+_PERSONAS = {"env": "vpo/Personas-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
+PERSONAS: Presets = {"conflict": {**_PERSONAS, **_CONFLICT}, "paper": _PERSONAS}
+
+_TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS, "personas": PERSONAS}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
 BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if "-embedded" in name}
 """The settings that each bundled model was made for, by its name."""

@@ -35,6 +35,8 @@ SUITE: list[tuple[str, dict[str, Any]]] = [
     ("vpo/MuSiQue-v0", {"mode": "conflict", "num_answers": 3}),
     ("vpo/EUREQA-v0", {}),
     ("vpo/EUREQA-v0", {"mode": "conflict", "num_answers": 3}),
+    ("vpo/Personas-v0", {"num_answers": 2}),
+    ("vpo/Personas-v0", {"mode": "conflict", "num_answers": 3}),
     *((f"vpo/{task}Compact-v0", {"num_answers": 3}) for task in ("MuSiQue", "EUREQA", "Tools", "Code")),
 ]
 

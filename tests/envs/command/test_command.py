@@ -59,12 +59,12 @@ def test_each_environment_is_listed_on_a_line_with_its_objectives(capsys: pytest
     assert lines["vpo/MazeSteps-v0"] == "completion, gold, diamond, avoid_lava (one action a step, not text)"
 
 
-@pytest.mark.parametrize("env_id", ["vpo/Maze-v0", "vpo/MuSiQue-v0", "vpo/EUREQA-v0", "vpo/Tools-v0"])
+@pytest.mark.parametrize("task", ["Maze", "MuSiQue", "EUREQA", "Tools", "Personas"])
 @pytest.mark.parametrize("index", [0, 7])
 def test_the_good_answer_earns_more_than_the_poor_one(
-    env_id: str, index: int, capsys: pytest.CaptureFixture[str]
+    task: str, index: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["envs", env_id, "--index", str(index)]) == 0
+    assert main(["envs", f"vpo/{task}-v0", "--index", str(index)]) == 0
     (good_status, good), (_, poor) = VECTOR.findall(capsys.readouterr().out)
     assert good_status == "ok"
     values = [[float(entry.split()[-1]) for entry in vector.split(", ")] for vector in (good, poor)]

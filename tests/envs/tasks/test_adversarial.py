@@ -1,4 +1,4 @@
-"""Ten thousand random and adversarial responses for the maze, and for tools in conflict mode."""
+"""Ten thousand random and adversarial responses for the maze, and for tools and personas in conflict mode."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from vpo_envs.core import Status
 ENVS = {
     "vpo/Maze-v0": gym.make("vpo/Maze-v0").unwrapped,
     "vpo/Tools-v0": gym.make("vpo/Tools-v0", mode="conflict").unwrapped,
+    "vpo/Personas-v0": gym.make("vpo/Personas-v0", mode="conflict").unwrapped,
 }
 TASKS = {env_id: [env.task(i) for i in range(20)] for env_id, env in ENVS.items()}  # type: ignore[attr-defined]
 PIECES = [

@@ -18,7 +18,7 @@ SAMPLING = 0.01
 
 
 @pytest.mark.parametrize("mode", ["paper", "conflict"])
-@pytest.mark.parametrize("env_id", ["vpo/MuSiQue-v0", "vpo/EUREQA-v0", "vpo/Tools-v0"])
+@pytest.mark.parametrize("env_id", ["vpo/MuSiQue-v0", "vpo/EUREQA-v0", "vpo/Tools-v0", "vpo/Personas-v0"])
 def test_every_instance_is_certified(env_id: str, mode: str) -> None:
     env = gym.make(env_id, mode=mode).unwrapped
     source = np.random.default_rng(0)

@@ -1,0 +1,20 @@
+"""Train a language model with Vector Policy Optimization to write for several personas, and show what it learned.
+
+On a GPU, with generated personas who contradict each other and nothing downloaded but the model:
+
+    python examples/train_personas.py
+
+Two steps on a CPU, to check that everything runs (the tiny model knows only mazes, so it learns nothing here):
+
+    python examples/train_personas.py --model tiny-maze --steps 2
+
+On rows of IFEval, where every instruction is an objective:
+
+    python examples/train_personas.py --preset paper --env-kwargs '{"source": "ifeval.jsonl", "on_bad_row": "skip"}'
+"""
+
+from vpo_agent.command.presets import PERSONAS as PRESETS
+from vpo_agent.command.train import train_script
+
+if __name__ == "__main__":
+    train_script(__doc__, PRESETS)

@@ -1,0 +1,398 @@
+"""Texts for several personas: checks by hand, fronts by enumeration, rows of IFEval, and what cheating earns."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import vpo_envs  # noqa: F401 - registers the environments
+from vpo_envs.core import Objective, Status, UnknownFront
+from vpo_envs.tasks.personas.checks import Check, Family, describe, exclude, holds, read_text
+from vpo_envs.tasks.personas.env import PersonasEnv
+from vpo_envs.tasks.personas.front import contradictions, maximal_sets
+from vpo_envs.tasks.personas.rows import READERS, read_ifeval_row
+from vpo_envs.tasks.personas.task import PersonasTask
+from vpo_envs.tasks.personas.witness import witness
+from vpo_envs.text import format_answers
+
+MODES = pytest.mark.parametrize("mode", ["paper", "conflict"])
+
+
+def made(**options: Any) -> PersonasEnv:
+    env = gym.make("vpo/Personas-v0", **options).unwrapped
+    assert isinstance(env, PersonasEnv)
+    return env
+
+
+def vectors(env: PersonasEnv, task: PersonasTask, answers: list[str]) -> list[tuple[float, ...]]:
+    batch = env.score_batch([task] * len(answers), [format_answers([answer]) for answer in answers], 1)
+    return [tuple(vector) for vector in batch.rewards[:, 0].tolist()]
+
+
+def all_checks(task: PersonasTask) -> list[Check]:
+    return [check for own in task.personas for check in own]
+
+
+# --- checks ---
+
+
+@pytest.mark.parametrize(
+    ("family", "value", "text", "count"),
+    [
+        ("words", "", "It's a well-known co_op, isn't it? Déjà vu!", 11),
+        ("sentences", "", "One. Two!? Three... v1.5 is not. An end without a mark", 4),
+        ("paragraphs", "", "one\n\ntwo\n***\nthree\n\n\n", 3),
+        ("bullets", "", "* one\n- two\n-three\na * b\n*four*", 2),
+        ("mark", ",", "a, b,, c", 3),
+        ("digits", "", "In 1999, 3 of 4", 6),
+        ("letter", "e", "Even the eel", 5),
+        ("capitals", "", "NATO and Ann", 5),
+        ("capitals", "", "Été À", 2),
+        ("lowercase", "", "ABc d", 2),
+        ("capital_words", "", "NATO and ANN, A. Bb", 3),
+        ("longest", "", "a bee, harvests", 8),
+        ("keyword", "tea", "Tea, teapot, tea-time; iced tea.", 3),
+        ("keyword", "iced tea", "iced tea iced tea, ICED TEA", 3),
+        ("opens", "dear ann,", "Dear Ann, hello", 1),
+        ("opens", "dear", "Dearest", 0),
+        ("closes", "bye ann.", "So: bye Ann.", 1),
+        ("closes", "bye", "goodbye", 0),
+        ("choice", "my answer is yes.\nmy answer is no.", "Well: My answer is no.", 1),
+        ("title", "", "<<A title>> and <<>>", 1),
+        ("quoted", "", '"Yes."', 1),
+        ("quoted", "", '"', 0),
+        ("postscript", "p.s.", "Bye.\nP.S. And more", 1),
+        ("postscript", "p.s.", "No P.S. here", 0),
+        ("placeholders", "", "[name] of [the town]", 2),
+        ("highlights", "", "*one* and *two words*", 2),
+        ("sections", "section", "Section 1\na\nSECTION 2\nb, my section", 2),
+        ("json", "", '```json\n{"a": [1]}\n```', 1),
+        ("json", "", "{a: 1}", 0),
+    ],
+)
+def test_what_each_family_counts(family: Family, value: str, text: str, count: int) -> None:
+    for least in (count, count + 1):
+        check = Check(family=family, value=value, least=least, most=least)
+        assert holds(check, read_text(text)) is (least == count)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "excluded"),
+    [
+        ({"family": "words", "most": 40}, {"family": "words", "least": 80}, True),
+        ({"family": "words", "most": 80}, {"family": "words", "least": 80}, False),
+        ({"family": "keyword", "value": "tea", "least": 1}, {"family": "keyword", "value": "tea", "most": 0}, True),
+        ({"family": "keyword", "value": "tea", "least": 1}, {"family": "keyword", "value": "ale", "most": 0}, False),
+        ({"family": "keyword", "value": "tea", "least": 1}, {"family": "letter", "value": "t", "most": 0}, True),
+        ({"family": "opens", "value": "hi, ann.", "least": 1}, {"family": "mark", "value": ",", "most": 0}, True),
+        ({"family": "opens", "value": "hi, ann.", "least": 1}, {"family": "mark", "value": ",", "most": 1}, False),
+        ({"family": "opens", "value": "hi", "least": 1}, {"family": "opens", "value": "hi ann", "least": 1}, False),
+        ({"family": "opens", "value": "hi", "least": 1}, {"family": "opens", "value": "ho", "least": 1}, True),
+        (
+            {"family": "closes", "value": "ann.", "least": 1},
+            {"family": "closes", "value": "o ann.", "least": 1},
+            False,
+        ),
+        ({"family": "closes", "value": "ann.", "least": 1}, {"family": "closes", "value": "bob.", "least": 1}, True),
+        ({"family": "closes", "value": "9 lives!", "least": 1}, {"family": "digits", "most": 0}, True),
+        ({"family": "opens", "value": "colleagues!", "least": 1}, {"family": "longest", "most": 9}, True),
+    ],
+)
+def test_which_checks_contradict_each_other(first: dict[str, Any], second: dict[str, Any], excluded: bool) -> None:
+    one, other = Check(**first), Check(**second)
+    assert exclude(one, other) is exclude(other, one) is excluded
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (Check(family="words", least=26, most=34), "has 26 to 34 words"),
+        (Check(family="words", most=20), "has at most 20 words"),
+        (Check(family="bullets", least=2, most=2), 'has exactly 2 lines that begin with "* "'),
+        (Check(family="capital_words", least=1), "has at least 1 word in capitals"),
+        (Check(family="mark", value=",", most=0), "has no comma"),
+        (Check(family="letter", value="k", most=0), 'has no letter "k"'),
+        (Check(family="keyword", value="tea", least=1), 'uses the word "tea"'),
+        (Check(family="keyword", value="tea", most=0), 'does not use the word "tea"'),
+        (Check(family="opens", value="hi!", least=1), 'begins with "hi!"'),
+        (Check(family="longest", most=7), "has no word of more than 7 letters"),
+    ],
+)
+def test_checks_in_words(check: Check, words: str) -> None:
+    assert describe(check) == words
+
+
+def test_a_check_without_its_value_or_with_an_empty_band_is_refused() -> None:
+    with pytest.raises(ValueError, match="of family 'mark' has a value, got ''"):
+        Check(family="mark", most=0)
+    with pytest.raises(ValueError, match="in lower case, got 'Tea'"):
+        Check(family="keyword", value="Tea", least=1)
+    with pytest.raises(ValueError, match="least <= most, got 3 and 2"):
+        Check(family="words", least=3, most=2)
+
+
+# --- fronts ---
+
+
+@MODES
+def test_maximal_sets_are_those_found_by_trying_every_set_of_checks(mode: str) -> None:
+    env = made(mode=mode)
+    for index in range(4):
+        checks = all_checks(env.task(index))
+        at_odds = [(i, j) for i, j in itertools.combinations(range(len(checks)), 2) if exclude(checks[i], checks[j])]
+        clash = np.zeros(2 ** len(checks), dtype=bool)
+        numbers = np.arange(len(clash))
+        for i, j in at_odds:
+            clash |= (numbers >> i & 1 & numbers >> j).astype(bool)
+        grows = np.zeros_like(clash)
+        for i in range(len(checks)):
+            grows |= ((numbers >> i & 1) == 0) & ~clash[numbers | 1 << i]
+        expected = {frozenset(i for i in range(len(checks)) if n >> i & 1) for n in numbers[~clash & ~grows].tolist()}
+        assert set(maximal_sets(contradictions(checks))) == expected
+
+
+@MODES
+def test_the_front_is_that_of_all_sets_of_checks_and_its_texts_reach_it(mode: str) -> None:
+    env = made(mode=mode, split="validation")
+    for index in range(10):
+        task = env.task(index)
+        checks = all_checks(task)
+        points = set()
+        for chosen in maximal_sets(contradictions(checks)):
+            text = witness([checks[i] for i in sorted(chosen)], task.topic, 5)
+            assert text is not None
+            held = [holds(check, read_text(text)) for check in checks]
+            assert {i for i, passed in enumerate(held) if passed} == chosen
+            sizes = np.cumsum([0, *map(len, task.personas)])
+            shares = [np.mean(held[start:end]) for start, end in itertools.pairwise(sizes)]
+            assert vectors(env, task, [text]) == [pytest.approx(shares)]
+            points.add(tuple(np.round(shares, 9)))
+        beaten = {p for p in points for q in points if p != q and all(np.array(q) >= p)}
+        assert {tuple(np.round(point.vector, 9)) for point in env.front(task)} == points - beaten
+
+
+def test_no_text_passes_two_checks_that_contradict_each_other() -> None:
+    env = made(mode="conflict")
+    source = random.Random(0)
+    tasks = [env.task(index) for index in range(12)]
+    known = [env.demonstrations(task, np.random.default_rng(0), 8) for task in tasks]
+    for task, texts in zip(tasks, known, strict=True):
+        checks = all_checks(task)
+        phrases = [check.value for check in checks if check.family in ("opens", "closes")]
+        tried = [*texts, *phrases, *(f"{a} {b} {c}" for a in phrases for b in texts for c in phrases)]
+        tried += [text[: source.randint(0, 99)] + other[source.randint(0, 99) :] for text in texts for other in texts]
+        for text in map(read_text, tried):
+            passed = [check for check in checks if holds(check, text)]
+            assert not any(exclude(one, other) for one, other in itertools.combinations(passed, 2))
+
+
+def test_every_conflict_instance_is_certified() -> None:
+    env = made(mode="conflict", split="test")
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), 4000)
+    for index in range(40):
+        points = np.array([point.vector for point in env.front(env.task(index))])
+        utilities = weights @ points.T
+        alike = points.mean(axis=1) >= points.mean(axis=1).max() - 0.02 - 1e-9
+
+        def best(columns: np.ndarray, size: int, utilities: np.ndarray = utilities) -> float:
+            sets = itertools.combinations(columns, min(size, len(columns)))
+            return max(utilities[:, list(chosen)].max(axis=1).mean() for chosen in sets)
+
+        everything = np.arange(len(points))
+        three = best(everything, 3)
+        assert three >= (1.3 - 0.02) * best(everything, 1)
+        assert three >= (1.15 - 0.02) * best(np.flatnonzero(alike), 3)
+
+
+@pytest.mark.parametrize("knobs", [{"personas": 2}, {"personas": 4}, {"exclusive": [3, 3], "checks": [4, 5]}])
+def test_knobs_set_personas_and_checks(knobs: dict[str, Any]) -> None:
+    env = made(mode="conflict", difficulty=knobs)
+    task = env.task(0)
+    assert len(task.personas) == env.reward_dim == knobs.get("personas", 3)
+    assert len(env.objective_names) == env.reward_dim
+    for own, other in itertools.permutations(task.personas, 2):
+        at_odds = [check for check in own if any(exclude(check, theirs) for theirs in other)]
+        assert len(at_odds) >= knobs.get("exclusive", [2])[0]
+
+
+def test_bad_knobs_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match="exclusive is 0 to 0, or from 2 to below the most checks=5, got"):
+        made(mode="conflict", difficulty={"exclusive": [1, 2]})
+    with pytest.raises(ValueError, match="mode='paper' has exclusive of"):
+        made(difficulty={"exclusive": [2, 2]})
+    impossible = made(mode="conflict", difficulty={"personas": 2, "checks": [3, 3], "exclusive": [2, 2]})
+    with pytest.raises(ValueError, match=r"reached min_set_worth=1.3 .* lower them, or allow more checks"):
+        impossible.task(0)
+
+
+def test_a_front_of_other_objectives_is_exact_only_if_they_rise_with_every_check() -> None:
+    class Strict(PersonasEnv):
+        objectives = (
+            Objective("first", "All checks of persona 1", lambda outcome: float(all(outcome.held[0]))),
+            Objective("others", "A check of persona 2", lambda outcome: float(any(outcome.held[1]))),
+            Objective("third", "Persona 3", lambda outcome: sum(outcome.held[2]) / len(outcome.held[2])),
+        )
+
+    class Contrary(Strict):
+        objectives = (*Strict.objectives[:2], Objective("not", "No", lambda outcome: 1.0 - all(outcome.held[2])))
+
+    task = made(mode="conflict").task(0)
+    assert len(Strict(mode="conflict").front(task)) >= 2
+    with pytest.raises(UnknownFront, match="'not' of Contrary falls where an outcome gets better"):
+        Contrary(mode="conflict").front(task)
+
+
+# --- what cheating earns ---
+
+CHEATS: dict[str, float] = {
+    "nothing": 0.0,
+    "the prompt": 0.0,
+    "the checks, pasted": 0.0,
+    "a persona's checks, pasted": 0.0,
+    "the topic, again and again": 0.0,
+    "a good text, padded": 0.0,
+    "a good text, twice": 0.0,
+    "a good text for another topic": 0.0,
+    "all phrases one after another": 0.15,
+    "another task's good text on this topic": 0.3,
+}
+"""The highest mean over tasks of the mean objective."""
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_what_cheating_earns(cheat: str) -> None:
+    env = made(mode="conflict", split="validation")
+    others = made(mode="conflict")
+    earned = []
+    for index in range(60):
+        task, other = env.task(index), others.task(index)
+        good = env.demonstrations(task, np.random.default_rng(index), 1)[0]
+        strange = others.demonstrations(other, np.random.default_rng(index), 1)[0]
+        prompt = env.prompt(task, 1)
+        checks = prompt.split("Rules:")[0]
+        phrases = [check.value for check in all_checks(task) if check.family in ("opens", "closes")]
+        text = {
+            "nothing": " ",
+            "the prompt": prompt,
+            "the checks, pasted": checks,
+            "a persona's checks, pasted": f"{task.topic} {checks.split('Persona')[1]}",
+            "the topic, again and again": f"{task.topic} " * 30,
+            "a good text, padded": f"{good} {'and so on ' * 20}",
+            "a good text, twice": f"{good}\n{good}",
+            "a good text for another topic": strange if other.topic != task.topic else "",
+            "all phrases one after another": f"{' '.join(phrases)} {task.topic}",
+            "another task's good text on this topic": strange.replace(other.topic, task.topic),
+        }[cheat]
+        earned.append(np.mean(vectors(env, task, [text])))
+    assert np.mean(earned) <= CHEATS[cheat]
+
+
+def test_the_same_text_in_other_blanks_is_a_duplicate() -> None:
+    env = made(mode="conflict", num_answers=2)
+    task = env.task(0)
+    text = env.demonstrations(task, np.random.default_rng(0), 1)[0]
+    spaced = text.replace(" ", " \t ").replace("\n", " \r\n")
+    status = env.score_batch([task], [format_answers([text, f"\n{spaced} "])]).status
+    assert status.tolist() == [[Status.OK, Status.DUPLICATE]]
+
+
+# --- rows of IFEval ---
+
+ROW: dict[str, Any] = {
+    "key": 1,
+    "prompt": "Write a short hymn to tea. Use the words cup and leaf, no commas, and at least 2 lines in bullets.",
+    "instruction_id_list": ["keywords:existence", "punctuation:no_comma", "detectable_format:number_bullet_lists"],
+    "kwargs": [{"keywords": ["Cup", "leaf"]}, {}, {"num_bullets": 2}],
+}
+SAMPLES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "keywords:existence": ({"keywords": ["cup"]}, "My cup.", "My cups."),
+    "keywords:forbidden_words": ({"forbidden_words": ["Cup"]}, "My cups.", "My cup."),
+    "keywords:frequency": ({"keyword": "cup", "frequency": 2, "relation": "at least"}, "Cup, cup.", "Cup."),
+    "keywords:letter_frequency": ({"letter": "e", "let_frequency": 2, "let_relation": "less than"}, "Tea", "Bee"),
+    "length_constraints:number_sentences": ({"num_sentences": 2, "relation": "less than"}, "One.", "One. Two."),
+    "length_constraints:number_words": ({"num_words": 2, "relation": "at least"}, "One two", "One"),
+    "length_constraints:number_paragraphs": ({"num_paragraphs": 2}, "One\n***\nTwo", "One"),
+    "detectable_content:number_placeholders": ({"num_placeholders": 1}, "[name]", "name"),
+    "detectable_content:postscript": ({"postscript_marker": "P.S."}, "Tea.\nP.S. More", "Tea."),
+    "detectable_format:number_bullet_lists": ({"num_bullets": 1}, "* tea", "* tea\n* ale"),
+    "detectable_format:constrained_response": ({}, "My answer is maybe.", "Perhaps."),
+    "detectable_format:number_highlighted_sections": ({"num_highlights": 1}, "*tea*", "tea"),
+    "detectable_format:multiple_sections": ({"section_spliter": "Part", "num_sections": 1}, "Part 1\nTea", "Tea"),
+    "detectable_format:json_format": ({}, '{"tea": 1}', "tea: 1"),
+    "detectable_format:title": ({}, "<<tea>>", "tea"),
+    "startend:end_checker": ({"end_phrase": "Any more?"}, "Tea. Any more?", "Any more? Yes."),
+    "startend:quotation": ({}, '"tea"', "tea"),
+    "change_case:capital_word_frequency": (
+        {"capital_frequency": 1, "capital_relation": "at least"},
+        "TEA",
+        "tea",
+    ),
+    "change_case:english_capital": ({}, "TEA", "Tea"),
+    "change_case:english_lowercase": ({}, "tea", "Tea"),
+    "punctuation:no_comma": ({}, "tea", "tea, ale"),
+}
+
+
+def test_every_supported_instruction_has_a_sample() -> None:
+    assert SAMPLES.keys() == READERS.keys()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_each_instruction_tells_a_good_text_from_a_bad_one(name: str) -> None:
+    arguments, good, bad = SAMPLES[name]
+    row = {"key": 1, "prompt": "Write.", "instruction_id_list": [name], "kwargs": [arguments]}
+    task = read_ifeval_row(row)
+    env = PersonasEnv()
+    assert env.evaluate(task, good).held == ((True,),)
+    assert env.evaluate(task, bad).held == ((False,),)
+
+
+def rows_env(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> PersonasEnv:
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return made(source=f"whole:{tmp_path / 'rows.jsonl'}", **options)
+
+
+def test_each_instruction_of_a_row_is_an_objective(tmp_path: Path) -> None:
+    env = rows_env(tmp_path, [ROW])
+    task = env.task(0)
+    assert env.objective_names == ("instruction_1", "instruction_2", "instruction_3", "instruction_4")
+    assert env.active(task).tolist() == [True, True, True, False]
+    assert env.prompt(task, 1).startswith(ROW["prompt"])
+    scored = vectors(env, task, ["* a cup\n* a leaf", "a cup, dear", ROW["prompt"]])
+    assert scored == [(1.0, 1.0, 1.0, 0.0), (0.5, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)]
+    with pytest.raises(UnknownFront, match="front of a row of IFEval is unknown"):
+        env.front(task)
+    with pytest.raises(NotImplementedError):
+        env.demonstrations(task, np.random.default_rng(0), 1)
+
+
+def test_unsupported_instructions_are_a_counted_skip(tmp_path: Path) -> None:
+    other = {**ROW, "instruction_id_list": ["language:response_language"], "kwargs": [{"language": "kn"}]}
+    with pytest.warns(UserWarning, match="skipped 1 bad row and kept 1"):
+        env = rows_env(tmp_path, [ROW, other], on_bad_row="skip")
+    assert env.skipped_rows == 1
+    with pytest.raises(ValueError, match="'language:response_language' is not supported; supported are keywords:"):
+        rows_env(tmp_path, [other])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kwargs": [{}]}, "field 'kwargs': expected one object for each of 3 instructions"),
+        (
+            {"kwargs": [{}, {}, {"num_bullets": 2}]},
+            "field 'kwargs.0'.*'keywords:existence' lack or misstate",
+        ),
+        ({"kwargs": [{"keywords": ["a"]}, {}, {"num_bullets": None}]}, "rows.jsonl, line 1"),
+    ],
+)
+def test_bad_arguments_name_their_place(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        rows_env(tmp_path, [{**ROW, **change}])

@@ -1,0 +1,9 @@
+"""Texts for several personas: checks, scoring, generator, exact front, rows of IFEval, and the environment."""
+
+from vpo_envs.tasks.personas.checks import Check
+from vpo_envs.tasks.personas.env import PersonasEnv
+from vpo_envs.tasks.personas.generator import PersonasConfig
+from vpo_envs.tasks.personas.scoring import PersonasOutcome
+from vpo_envs.tasks.personas.task import PersonasTask
+
+__all__ = ["Check", "PersonasConfig", "PersonasEnv", "PersonasOutcome", "PersonasTask"]

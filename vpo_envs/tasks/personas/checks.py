@@ -1,0 +1,259 @@
+"""Deterministic checks of a text, of families as in IFEval and IFBench: counting, describing, contradictions."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from vpo_envs.core import Frozen
+
+Family = Literal[
+    "words",
+    "sentences",
+    "paragraphs",
+    "bullets",
+    "mark",
+    "digits",
+    "letter",
+    "capitals",
+    "lowercase",
+    "capital_words",
+    "longest",
+    "keyword",
+    "opens",
+    "closes",
+    "choice",
+    "title",
+    "quoted",
+    "postscript",
+    "placeholders",
+    "highlights",
+    "sections",
+    "json",
+]
+"""What a check counts; see :data:`COUNTS`."""
+WITH_VALUE: frozenset[Family] = frozenset(
+    {"mark", "letter", "keyword", "opens", "closes", "choice", "postscript", "sections"}
+)
+"""Families that count something that the check names."""
+
+
+class Check(Frozen):
+    """One deterministic check: something in the text is counted, and the count must lie in a band."""
+
+    family: Family
+    value: str = ""
+    """What is counted, in lower case: a word, a letter, a mark, the phrase that the text begins or ends with."""
+    least: int = Field(0, ge=0)
+    most: int | None = Field(None, ge=0)
+    """``None`` for no upper bound."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if (self.value != "") is not (self.family in WITH_VALUE):
+            wanted = "a value" if self.family in WITH_VALUE else "no value"
+            raise ValueError(f"a check of family {self.family!r} has {wanted}, got {self.value!r}")
+        if self.value != self.value.lower():
+            raise ValueError(f"the value of a check is in lower case, got {self.value!r}")
+        if self.most is not None and self.most < self.least:
+            raise ValueError(f"a check needs least <= most, got {self.least} and {self.most}")
+        return self
+
+
+WORD = re.compile(r"\w+")
+SENTENCE = re.compile(r"[.!?]+(?!\S)")
+BULLET = re.compile(r"^[*-] ", re.MULTILINE)
+DIGIT = re.compile(r"[0-9]")
+UPPER = re.compile(r"[A-Z]")
+PARAGRAPH = re.compile(r"\n\s*\n|\n?\*\*\*\n?")
+TITLE = re.compile(r"<<[^\n<>]+>>")
+PLACEHOLDER = re.compile(r"\[[^\[\]\n]+\]")
+HIGHLIGHT = re.compile(r"\*[^\s*][^\n*]*\*")
+FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
+_NOT_IN_WORDS = {code: " " for code in range(128) if not WORD.match(chr(code))}
+"""The ASCII characters outside words, for ``str.translate``, which is faster than a pattern."""
+
+
+class Text(NamedTuple):
+    """A text in the forms that checks count in."""
+
+    plain: str
+    lower: str
+    words: list[str]
+    """Words in lower case: runs of letters, digits and underscores, in any script."""
+
+
+def read_text(text: str) -> Text:
+    """Return a text in all its forms."""
+    lower = text.lower()
+    words = lower.translate(_NOT_IN_WORDS).split() if lower.isascii() else WORD.findall(lower)
+    return Text(text, lower, words)
+
+
+def _count_capitals(text: Text) -> int:
+    if text.plain.isascii():
+        return 0 if text.plain == text.lower else len(UPPER.findall(text.plain))
+    return sum(map(str.isupper, text.plain))
+
+
+def _count_keyword(text: Text, value: str) -> int:
+    if " " not in value:
+        return text.words.count(value)
+    # Twice the blank between words, so that one occurrence may follow another.
+    return f" {'  '.join(text.words)} ".count(f" {'  '.join(value.split())} ")
+
+
+def _opens(text: Text, value: str) -> int:
+    return text.lower.startswith(value) and not text.lower[len(value) : len(value) + 1].strip()
+
+
+def _closes(text: Text, value: str) -> int:
+    return text.lower.endswith(value) and not text.lower[-len(value) - 1 : -len(value)].strip()
+
+
+def _is_json(text: Text) -> int:
+    fenced = FENCE.fullmatch(text.plain)
+    try:
+        json.loads(fenced[1] if fenced else text.plain)
+    except (ValueError, RecursionError):
+        return 0
+    return 1
+
+
+COUNTS: dict[Family, Callable[[Text, str], int]] = {
+    "words": lambda text, _: len(text.words),
+    "sentences": lambda text, _: len(SENTENCE.findall(text.plain)),
+    "paragraphs": lambda text, _: sum(1 for part in PARAGRAPH.split(text.plain) if part.strip()),
+    "bullets": lambda text, _: len(BULLET.findall(text.plain)),
+    "mark": lambda text, value: text.plain.count(value),
+    "digits": lambda text, _: len(DIGIT.findall(text.plain)),
+    "letter": lambda text, value: text.lower.count(value),
+    "capitals": lambda text, _: _count_capitals(text),
+    "lowercase": lambda text, _: sum(map(str.islower, text.plain)),
+    "capital_words": lambda text, _: sum(map(str.isupper, WORD.findall(text.plain))),
+    "longest": lambda text, _: max(map(len, text.words), default=0),
+    "keyword": _count_keyword,
+    "opens": _opens,
+    "closes": _closes,
+    "choice": lambda text, value: any(option in text.lower for option in value.split("\n")),
+    "title": lambda text, _: len(TITLE.findall(text.plain)),
+    "quoted": lambda text, _: len(text.plain) > 1 and text.plain[0] == text.plain[-1] == '"',
+    "postscript": lambda text, value: f"\n{value}" in f"\n{text.lower}",
+    "placeholders": lambda text, _: len(PLACEHOLDER.findall(text.plain)),
+    "highlights": lambda text, _: len(HIGHLIGHT.findall(text.plain)),
+    "sections": lambda text, value: len(re.findall(rf"\b{re.escape(value)} [0-9]", text.lower)),
+    "json": lambda text, _: _is_json(text),
+}
+"""What each family counts in a text, given the check's value."""
+Compiled = tuple[Callable[[Text, str], int], str, float, float]
+"""A check ready for use: what counts, its value, and the band."""
+
+
+def compiled(check: Check) -> Compiled:
+    """Return a check in the form that is fast to evaluate."""
+    return COUNTS[check.family], check.value, check.least, math.inf if check.most is None else check.most
+
+
+def holds(check: Check, text: Text) -> bool:
+    """Return whether a text passes a check."""
+    count, value, least, most = compiled(check)
+    return least <= count(text, value) <= most
+
+
+# Contradictions ------------------------------------------------------------------------------------------------------
+
+FORCING: frozenset[Family] = frozenset({"opens", "closes", "keyword"})
+"""Families that make a text contain the check's value as whole words."""
+GROWING: frozenset[Family] = frozenset({"mark", "digits", "letter", "keyword", "longest"})
+"""Families whose count in a text is at least that in whole words which the text contains."""
+
+
+def exclude(first: Check, second: Check) -> bool:
+    """Return whether two checks contradict each other for certain, so that no text passes both.
+
+    They do if they count the same thing and their bands are disjoint, if a text cannot begin or end with both phrases,
+    or if a phrase or word that one demands breaks the other's upper bound.
+    """
+    if first.family == second.family and first.value == second.value:
+        return _below(first, second) or _below(second, first)
+    if first.family == second.family and first.least and second.least:
+        one, other = first.value, second.value
+        if first.family == "opens":
+            return not (one.startswith(other) or other.startswith(one))
+        if first.family == "closes":
+            return not (one.endswith(other) or other.endswith(one))
+    return _breaks(first, second) or _breaks(second, first)
+
+
+def _below(first: Check, second: Check) -> bool:
+    return first.most is not None and first.most < second.least
+
+
+def _breaks(first: Check, second: Check) -> bool:
+    """Return whether what ``first`` demands is more than ``second`` allows."""
+    if first.family not in FORCING or not first.least or second.family not in GROWING or second.most is None:
+        return False
+    return COUNTS[second.family](read_text(first.value), second.value) > second.most
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+MARKS = {
+    **{",": "comma", "!": "exclamation mark", "?": "question mark", ";": "semicolon", ":": "colon", "-": "hyphen"},
+    **{"(": "opening parenthesis", '"': "quotation mark"},
+}
+NOUNS: dict[str, tuple[str, str]] = {
+    "words": ("word", "words"),
+    "sentences": ("sentence", "sentences"),
+    "paragraphs": ("paragraph", "paragraphs"),
+    "bullets": ('line that begins with "* "', 'lines that begin with "* "'),
+    "digits": ("digit", "digits"),
+    "capitals": ("capital letter", "capital letters"),
+    "lowercase": ("lower-case letter", "lower-case letters"),
+    "capital_words": ("word in capitals", "words in capitals"),
+    "title": ("title in <<double angle brackets>>", "titles in <<double angle brackets>>"),
+    "placeholders": ("[placeholder]", "[placeholders]"),
+    "highlights": ("*highlighted part*", "*highlighted parts*"),
+}
+SINGLE = {
+    "opens": 'begins with "{}"',
+    "closes": 'ends with "{}"',
+    "postscript": 'has a line that begins with "{}"',
+    "quoted": "stands in quotation marks",
+    "json": "is JSON",
+}
+
+
+def describe(check: Check) -> str:
+    """Return a check in words, such as ``has at most 20 words``."""
+    value, least, most = check.value, check.least, check.most
+    if check.family in SINGLE:
+        return SINGLE[check.family].format(value)
+    if check.family == "choice":
+        return f"contains one of: {', '.join(value.splitlines())}"
+    if check.family == "longest":
+        return f"has no word of more than {most} letters"
+    if check.family == "keyword":
+        if most == 0:
+            return f'does not use the word "{value}"'
+        return f'uses the word "{value}"' + ("" if (least, most) == (1, None) else f" {_band(least, most)} times")
+    nouns = {
+        "letter": (f'letter "{value}"', f'letters "{value}"'),
+        "mark": (MARKS.get(value, f'"{value}"'), f"{MARKS.get(value, value)}s"),
+        "sections": (f'section "{value} 1", …', f'sections "{value} 1", …'),
+    }
+    one, many = nouns.get(check.family) or NOUNS[check.family]
+    return f"has no {one}" if most == 0 else f"has {_band(least, most)} {one if (most or least) == 1 else many}"
+
+
+def _band(least: int, most: int | None) -> str:
+    if most is None:
+        return f"at least {least}"
+    if least == 0:
+        return f"at most {most}"
+    return f"exactly {most}" if least == most else f"{least} to {most}"

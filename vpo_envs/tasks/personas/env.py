@@ -1,0 +1,148 @@
+"""``vpo/Personas-v0``: one text for several personas, each with checks of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.core import UnknownFront
+from vpo_envs.data_env import BUILTIN, DataTextEnv, Mode
+from vpo_envs.generation import read_knobs
+from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.personas.front import best_sets_of_checks, contradictions, maximal_sets
+from vpo_envs.tasks.personas.generator import PRESETS, PersonasConfig, draw_task
+from vpo_envs.tasks.personas.rows import MAX_INSTRUCTIONS, read_ifeval_row
+from vpo_envs.tasks.personas.scoring import PersonasOutcome, evaluate, objectives_of
+from vpo_envs.tasks.personas.task import PersonasTask
+from vpo_envs.tasks.personas.text import full_prompt, read_answer
+from vpo_envs.tasks.personas.witness import witness
+
+
+@dataclass(frozen=True)
+class _OutcomeOf:
+    """Makes the outcome of a real text from one flag for each check."""
+
+    sizes: tuple[int, ...]
+
+    def __call__(self, *flags: bool) -> PersonasOutcome:
+        ends = np.cumsum(self.sizes).tolist()
+        return PersonasOutcome(True, tuple(flags[end - n : end] for n, end in zip(self.sizes, ends, strict=True)))
+
+
+class PersonasEnv(DataTextEnv[PersonasTask, str, PersonasOutcome]):
+    """Write a short text that several personas judge, each by their own list of checks.
+
+    ## Description
+
+    The prompt names a topic and lists what each persona checks. Checks are deterministic and of families as in IFEval
+    (arXiv 2311.07911): bands for the number of words, sentences or bullets; words to use or avoid; no commas, digits,
+    capitals or a certain letter; how the text begins and ends. In ``mode="conflict"`` personas contradict each other:
+    a text passes the checks of one of them and few of the others, or a part of everyone's.
+
+    ## Action space
+
+    Text: ``num_answers`` texts, each in its tag. Blanks at the ends of lines and repeated ones do not count.
+
+    ## Rewards
+
+    ``persona_1`` to ``persona_K``, each in [0, 1]: the share of this persona's checks that hold. All are 0 for a text
+    that breaks a rule: it has 8 to 120 words, uses the topic's word, and at most a quarter of its runs of four words
+    are copied from the prompt or repeat an earlier one.
+
+    In ``mode="paper"`` one text can pass all checks. In ``mode="conflict"`` every instance is certified by its exact
+    front: the best three texts are worth at least 1.3 times the best one (``min_set_worth``), and 1.15 times the best
+    three among the texts whose mean is within 0.02 of the best (``min_vector_worth``), in expected utility. With rows
+    of IFEval the objectives are ``instruction_1`` to ``instruction_4``, those that the row lacks inactive, and the
+    front is unknown.
+
+    ``pareto_front()`` of generated tasks is exact: the points are the maximal sets of checks without a contradiction,
+    each with a text that passes them, and no text passes two checks that contradict each other.
+
+    Args:
+        mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.personas.generator.PersonasConfig``.
+        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of IFEval.
+    """
+
+    task_type = PersonasTask
+    namespace = 20
+    modes = ("paper", "conflict")
+    objectives = objectives_of(PRESETS["paper"].personas, "persona")
+
+    def __init__(
+        self,
+        *,
+        mode: Mode = "paper",
+        source: str = BUILTIN,
+        difficulty: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        if mode in PRESETS:
+            self.config: PersonasConfig = read_knobs(PRESETS[mode], difficulty)
+            if (mode == "conflict") is not (self.config.exclusive != (0, 0)):
+                wanted = "exclusive of (0, 0)" if mode == "paper" else "exclusive of 2 or more"
+                raise ValueError(f"mode={mode!r} has {wanted}, got {self.config.exclusive}")
+            if type(self).objectives is PersonasEnv.objectives:
+                rows = source != BUILTIN
+                self.objectives = (
+                    objectives_of(MAX_INSTRUCTIONS, "instruction")
+                    if rows
+                    else objectives_of(self.config.personas, "persona")
+                )
+        super().__init__(mode=mode, source=source, **options)
+
+    read_row = staticmethod(read_ifeval_row)
+    prompt = staticmethod(full_prompt)
+    parse = staticmethod(read_answer)
+    evaluate = staticmethod(evaluate)
+
+    def generate(self, rng: np.random.Generator) -> PersonasTask:
+        """Draw a task of this split."""
+        return draw_task(rng, self.config, self.split)
+
+    def active(self, task: PersonasTask) -> NDArray[np.bool_]:
+        """Return which objectives count: one for each persona, or instruction of the row."""
+        return np.arange(self.reward_dim) < len(task.personas)
+
+    def feasible(self, outcome: PersonasOutcome) -> bool:
+        """Return whether the text follows the rules."""
+        return outcome.real
+
+    def outcome_front(self, task: PersonasTask) -> Sequence[tuple[PersonasOutcome, str]]:
+        """Return the outcome of a text for every maximal set of checks without a contradiction.
+
+        Raises:
+            UnknownFront: The task is a row of a data set, or no text was found for a set.
+        """
+        checks = [check for own in task.personas for check in own]
+        texts = self._texts(task, list(maximal_sets(contradictions(checks))))
+        return [(evaluate(task, text), text) for text in texts]
+
+    def fact_grids(self, task: PersonasTask) -> Sequence[FactGrid]:
+        """Return the outcomes on which objectives must be monotone in every check."""
+        sizes = tuple(len(checks) for checks in task.personas)
+        return [FactGrid(_OutcomeOf(sizes), ((False, True),) * sum(sizes))]
+
+    def demonstrations(self, task: PersonasTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return texts of the front in random order, and again from the start where they end."""
+        texts = self._texts(task, best_sets_of_checks(task.personas), int(rng.integers(2**31)))
+        order = rng.permutation(len(texts))
+        return [texts[order[i % len(order)]] for i in range(num_answers)]
+
+    def _texts(self, task: PersonasTask, sets: Sequence[frozenset[int]], seed: int = 0) -> list[str]:
+        """Return a text for each set of checks."""
+        if not task.topic:
+            raise UnknownFront("the front of a row of IFEval is unknown: use expected utility without regret")
+        checks = [check for own in task.personas for check in own]
+        texts = []
+        for chosen in sets:
+            wanted = [checks[i] for i in sorted(chosen)]
+            text = witness(wanted, task.topic, seed) or witness(wanted, task.topic, 0)
+            if text is None:
+                raise UnknownFront(f"no text was found that passes these checks together: {wanted}")
+            texts.append(text)
+        return texts

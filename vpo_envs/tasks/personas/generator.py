@@ -1,0 +1,240 @@
+"""Random topics and personas, whose checks agree or contradict each other."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from vpo_envs.core import Frozen, Split
+from vpo_envs.generation import ascending, split_of_content
+from vpo_envs.pareto import worths
+from vpo_envs.tasks.personas.checks import Check, Family, compiled, exclude, holds, read_text
+from vpo_envs.tasks.personas.front import contradictions, maximal_sets, shares
+from vpo_envs.tasks.personas.task import PersonasTask
+from vpo_envs.tasks.personas.text import request
+from vpo_envs.tasks.personas.vocabulary import WORDS
+from vpo_envs.tasks.personas.witness import witness
+
+ATTEMPTS = 3000
+"""Instances that are drawn before the knobs count as impossible."""
+PHRASES = 200
+"""Phrases that are drawn for one position before the instance is dropped."""
+MAX_PERSONAS = 4
+
+
+class PersonasConfig(Frozen):
+    """How personas are drawn. Pairs are inclusive ranges, drawn uniformly."""
+
+    personas: int = Field(3, ge=2, le=MAX_PERSONAS, description="personas that judge a text: the objectives")
+    checks: Annotated[tuple[int, int], ascending(1, 6)] = Field((3, 5), description="checks of each persona")
+    exclusive: Annotated[tuple[int, int], ascending(0, 4)] = Field(
+        (0, 0), description="checks of each persona that contradict one of every other persona; 0 in mode paper"
+    )
+    min_set_worth: float = Field(
+        1.0, ge=1.0, description="certify by the exact front that three texts are worth this many times the best one"
+    )
+    min_vector_worth: float = Field(
+        1.0, ge=1.0, description="certify that three texts are worth this many times three with nearly the best mean"
+    )
+
+    @model_validator(mode="after")
+    def _leaves_a_choice(self) -> Self:
+        if self.exclusive[0] and (self.exclusive[0] == 1 or self.exclusive[1] >= self.checks[1]):
+            raise ValueError(
+                f"exclusive is 0 to 0, or from 2 to below the most checks={self.checks[1]}, got {self.exclusive}"
+            )
+        return self
+
+
+PRESETS = {
+    "paper": PersonasConfig(),
+    "conflict": PersonasConfig(exclusive=(2, 3), min_set_worth=1.3, min_vector_worth=1.15),
+}
+"""The configuration of each mode."""
+
+NUMBERS = ("", "", "", "", "3 ", "7 ", "12 ", "40 ", "99 ")
+ENDS = ("!", "?", ".")
+TITLES = [f"{word} " for word in WORDS["titles"]]
+OPENING = (NUMBERS, TITLES, WORDS["names"], (", ", ": ", " for "), WORDS["readers"], ENDS)
+CLOSING = (WORDS["farewells"], (", ", ": ", " to all "), NUMBERS, WORDS["readers"], ENDS)
+"""The pieces of a phrase, one of each."""
+LETTERS = "bdfgjkmpqvwxyz"
+MARKS = ",!?:"
+
+
+def draw_task(rng: np.random.Generator, config: PersonasConfig, split: Split) -> PersonasTask:
+    """Draw a task of ``split``: a function of the generator's state, the configuration and the split.
+
+    Raises:
+        ValueError: No instance with these knobs was found.
+    """
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    for _ in range(ATTEMPTS):
+        task = _try_task(source, config, split)
+        if task is not None:
+            return task
+    raise ValueError(
+        f"none of {ATTEMPTS} texts for personas reached min_set_worth={config.min_set_worth} and min_vector_worth="
+        f"{config.min_vector_worth} with {config}: lower them, or allow more checks"
+    )
+
+
+def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> PersonasTask | None:
+    """Draw a task; ``None`` if it is not of this split, not certified or has a set of checks without a text."""
+    topic = source.choice(WORDS["topics"])
+    exclusive = source.randint(*config.exclusive)
+    least, most = max(config.checks[0], exclusive + 1), config.checks[1]
+    sizes = [source.randint(least, most) - exclusive for _ in range(config.personas)]
+    agreeing = _draw_limits(source, topic, sizes) if exclusive else _draw_agreeing(source, topic, sizes)
+    if split_of_content(f"{topic} {agreeing}") != split:
+        return None
+    personas = _with_contradictions(source, agreeing, exclusive) if exclusive else agreeing
+    if personas is None:
+        return None
+    for checks in personas:
+        source.shuffle(checks)
+    checks = [check for own in personas for check in own]
+    sets = list(maximal_sets(contradictions(checks)))
+    if config.min_set_worth > 1 or config.min_vector_worth > 1:
+        of_set, of_vector = worths(shares(personas, sets))
+        if of_set < config.min_set_worth or of_vector < config.min_vector_worth:
+            return None
+    if not all(witness([checks[i] for i in sorted(chosen)], topic, 0) for chosen in sets):
+        return None
+    return PersonasTask(request=request(topic, personas), topic=topic, personas=tuple(map(tuple, personas)))
+
+
+# Personas who contradict each other ----------------------------------------------------------------------------------
+
+
+def _with_contradictions(
+    source: random.Random, agreeing: list[list[Check]], exclusive: int
+) -> list[list[Check]] | None:
+    """Add ``exclusive`` checks to each persona, of which each contradicts one of every other persona.
+
+    The phrases that a persona wants at the beginning and the end break the agreeing checks of the others. So a text
+    passes all agreeing checks, or all checks of one persona and few of the others.
+    """
+    personas = [[*own] for own in agreeing]
+    positions: tuple[Family, ...] = ("opens", "closes")
+    for place, family in enumerate(positions):
+        phrases: list[str] = []
+        for k, own in enumerate(agreeing):
+            broken = [checks[place % len(checks)] for other, checks in enumerate(agreeing) if other != k]
+            phrase = _draw_phrase(source, family, own, broken)
+            if phrase is None or phrase in phrases:
+                return None
+            phrases.append(phrase)
+            personas[k].append(Check(family=family, value=phrase, least=1))
+    counted: list[Family] = ["words", "sentences", "bullets"]
+    for family in source.sample(counted, exclusive - 2):
+        bands = _bands(source, family, len(personas))
+        source.shuffle(bands)
+        for own, (least, most) in zip(personas, bands, strict=True):
+            own.append(Check(family=family, least=least, most=most))
+    return personas
+
+
+def _draw_limits(source: random.Random, topic: str, sizes: list[int]) -> list[list[Check]]:
+    """Draw as many checks for each persona that forbid something, all of them different."""
+    limits = _limits(source, topic)
+    return [[limits.pop() for _ in range(size)] for size in sizes]
+
+
+def _limits(source: random.Random, topic: str) -> list[Check]:
+    """Return different checks that forbid something, in random order."""
+    limits = [
+        *(Check(family="mark", value=mark, most=0) for mark in MARKS),
+        Check(family="digits", most=0),
+        Check(family="longest", most=max(7, len(topic)) + source.randint(0, 2)),
+        *(Check(family="letter", value=letter, most=0) for letter in LETTERS if letter not in topic),
+        *(Check(family="keyword", value=word, most=0) for word in source.sample(WORDS["readers"], 3)),
+    ]
+    source.shuffle(limits)
+    return limits
+
+
+def _draw_phrase(source: random.Random, family: Family, kept: list[Check], broken: list[Check]) -> str | None:
+    """Draw a phrase that passes some limits and breaks others; ``None`` if none was found."""
+    # A phrase stays within a limit if each of its pieces does.
+    pieces = [
+        [piece for piece in pieces if all(holds(check, read_text(piece)) for check in kept)]
+        for pieces in (OPENING if family == "opens" else CLOSING)
+    ]
+    if not all(pieces):
+        return None
+    unwanted = [compiled(check) for check in broken]
+    for _ in range(PHRASES):
+        phrase = "".join([source.choice(choices) for choices in pieces])
+        text = read_text(phrase)
+        if not any(least <= count(text, value) <= most for count, value, least, most in unwanted):
+            return phrase
+    return None
+
+
+BANDS: dict[Family, tuple[int, int, int]] = {"words": (18, 6, 6), "sentences": (4, 1, 1), "bullets": (0, 1, 1)}
+"""Least upper bound of the first band, most further width, and most room between bands."""
+
+
+def _bands(source: random.Random, family: Family, count: int) -> list[tuple[int, int | None]]:
+    """Draw ``count`` disjoint bands in ascending order; the first has no lower bound and the last no upper one."""
+    start, width, gap = BANDS[family]
+    low, high = 0, start + source.randint(0, width)
+    bands: list[tuple[int, int | None]] = []
+    for _ in range(count - 1):
+        bands.append((low, high))
+        low = high + 1 + source.randint(0, gap)
+        high = low + source.randint(1, width + 1)
+    return [*bands, (low, None)]
+
+
+# Personas who agree --------------------------------------------------------------------------------------------------
+
+
+def _draw_agreeing(source: random.Random, topic: str, sizes: list[int]) -> list[list[Check]]:
+    """Draw personas none of whose checks contradict each other; no two checks count the same thing for one persona."""
+    drawn: list[Check] = []
+    personas: list[list[Check]] = []
+    for size in sizes:
+        own: list[Check] = []
+        while len(own) < size:
+            check = _draw_check(source, topic)
+            if check.family not in [other.family for other in own] and not any(
+                check == other or exclude(check, other) for other in drawn
+            ):
+                own.append(check)
+                drawn.append(check)
+        personas.append(own)
+    return personas
+
+
+AGREEING: tuple[Family, ...] = (
+    *("words", "sentences", "bullets", "capital_words", "capitals", "keyword", "opens", "closes"),
+)
+
+
+def _draw_check(source: random.Random, topic: str) -> Check:
+    if source.random() < 0.2:
+        return source.choice(_limits(source, topic))
+    family = source.choice(AGREEING)
+    match family:
+        case "words":
+            least = source.randint(18, 36)
+            return Check(family=family, least=least, most=least + source.randint(10, 30))
+        case "sentences":
+            least = source.randint(2, 5)
+            return Check(family=family, least=least, most=least + source.randint(1, 3))
+        case "bullets":
+            least = source.randint(2, 4)
+            return Check(family=family, least=least, most=least)
+        case "capital_words":
+            return Check(family=family, least=source.randint(1, 3))
+        case "capitals":
+            return Check(family=family, most=0)
+        case "keyword":
+            return Check(family=family, value=source.choice(WORDS["nouns"]), least=1)
+        case _:
+            return Check(family=family, value=_draw_phrase(source, family, [], []) or "", least=1)

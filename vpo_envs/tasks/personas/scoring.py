@@ -1,0 +1,53 @@
+"""The outcome of a text, and one objective for each persona."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from vpo_envs.core import Objective
+from vpo_envs.tasks.personas.checks import read_text
+from vpo_envs.tasks.personas.task import PersonasTask, runs
+from vpo_envs.tasks.personas.text import MAX_WORDS, MIN_WORDS
+
+MOST_STALE = 0.25
+"""Highest share of runs of words that may be copied from the prompt or repeat an earlier one."""
+
+
+class PersonasOutcome(NamedTuple):
+    """The facts about one text that the objectives look at."""
+
+    real: bool
+    """Whether the text follows the rules: a text of its own, on the topic, neither copied nor padded."""
+    held: tuple[tuple[bool, ...], ...]
+    """For each persona which checks hold."""
+
+
+def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
+    """Check a text for every persona of a task."""
+    text = read_text(answer)
+    held = tuple(
+        [tuple([least <= count(text, value) <= most for count, value, least, most in own]) for own in task.compiled]
+    )
+    return PersonasOutcome(_is_real(task, text.words), held)
+
+
+def _is_real(task: PersonasTask, words: list[str]) -> bool:
+    if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in words):
+        return False
+    own = runs(words)
+    fresh = len(set(own) - task.passages)
+    return len(own) - fresh <= MOST_STALE * len(own)
+
+
+def _share(persona: int, outcome: PersonasOutcome) -> float:
+    held = outcome.held[persona]
+    return sum(held) / len(held)
+
+
+def objectives_of(count: int, kind: str) -> tuple[Objective, ...]:
+    """Return ``count`` objectives named ``kind_1`` and so on: the share of each persona's checks that hold."""
+    return tuple(
+        Objective(f"{kind}_{k + 1}", f"Share of the checks of {kind} {k + 1} that hold", partial(_share, k))
+        for k in range(count)
+    )
