@@ -65,8 +65,9 @@ def diversity_table(tasks: Sequence[TaskRuns]) -> Table:
     for name, members, (arm,) in _rows(tasks, [[arm] for arm in _labels(tasks)]):
         columns = zip(*(_diversities(task, arm) for task in members), strict=True)
         start, middle, end = (pooled(members, column) for column in columns)
-        kept = difference(logarithms(end), logarithms(start))
-        body.append([name, arm, *map(mean_cell, (start, middle, end)), ratio_cell(factor(kept))])
+        if end:
+            kept = difference(logarithms(end), logarithms(start))
+            body.append([name, arm, *map(mean_cell, (start, middle, end)), ratio_cell(factor(kept))])
     return ["task", "method", "start", "middle", "end", "end over start"], body, "llrrrr"
 
 

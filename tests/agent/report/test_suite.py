@@ -15,6 +15,7 @@ from scipy import stats
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.preferences import answers_under_preferences, fronts_under_preferences
 from vpo_agent.report.suite import write_suite
+from vpo_agent.report.suite_figures import draw_diversity
 from vpo_agent.report.suite_runs import TaskRuns, read_task
 from vpo_agent.report.suite_tables import (
     KS,
@@ -291,6 +292,13 @@ def test_diversity_is_shown_at_start_middle_and_end(tmp_path: Path) -> None:
     row = row_of(diversity_table([task]), method="grpo")
     assert [numbers(row[name])[0] for name in ("start", "middle", "end")] == pytest.approx([1.0, 0.6, 0.25])
     assert numbers(row["end over start"]) == pytest.approx([0.25, 0.25, 0.25])
+
+
+def test_runs_without_evaluations_leave_out_their_rows(tmp_path: Path) -> None:
+    task = make_task(tmp_path / "maze", {"vpo": 0.9, "grpo": 0.1}, curve=lambda seed, arm: ())
+    assert not diversity_table([task])[1]
+    assert not steps_table([task])[1]
+    assert draw_diversity([task], tmp_path / "diversity.png") is None
 
 
 def test_steps_to_vpos_final_utility_are_read_off_the_line_between_evaluations(tmp_path: Path) -> None:
