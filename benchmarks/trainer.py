@@ -1,14 +1,17 @@
 """Compare the speed and peak memory of the built-in trainer with those of TRL's GRPOTrainer.
 
     python benchmarks/trainer.py
+    python benchmarks/trainer.py --settings embedded    # only the tasks with a bundled model, without TRL
 
 Both train the same model on the same mazes with the same method, group size, longest response, number format,
 micro-batch and optimizer steps. Each runs in its own process, which gives its own peak memory, and they take steps in
-turn, so that other load on the machine slows both. Printed are medians over the steps after a warm-up. Two settings:
+turn, so that other load on the machine slows both. Printed are medians over the steps after a warm-up. Settings:
 
 - fixed: every response has the same number of tokens.
 - natural: a response ends at its last closing tag. In the tiny model's vocabulary the tag is one token, so TRL can end
   there too; with most other models TRL would keep sampling.
+- embedded: the built-in trainer on every task with a bundled model, with the preset's settings. Printed is processor
+  time, which other load on the machine disturbs less, beside the most that a step and an evaluation should take.
 
 "TRL, batched" generates with transformers' ``generate_batch``. With a GPU, the fixed setting also runs on a model of
 the shape of Qwen3-0.6B with random weights. The floor printed for it is the least that a step must take, given the
@@ -32,10 +35,13 @@ from typing import Any
 
 import torch
 
+from vpo_agent.command.presets import BUNDLED
 from vpo_agent.config import TrainConfig, make_config
 
 NAMES = {"ours": "built in", "trl": "TRL", "trl_batched": "TRL, batched"}
 TARGET = 2.0
+EVALUATION_BAR = 20.0
+"""Seconds that an evaluation of 200 x 30 answers should take at most."""
 WARMUP = 2
 
 
@@ -252,6 +258,46 @@ def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
     print(f"{TARGET:.0f} times TRL a token, peak memory no higher: {'met' if met else 'missed'}")
 
 
+# --- the tasks with a bundled model -----------------------------------------------------------------------------------
+
+
+def show_embedded(chosen: argparse.Namespace) -> None:
+    """Print what a step and an evaluation take for each bundled model, and whether that is within the bars."""
+    print(f"\nembedded setting, processor time: medians of {chosen.steps} steps; an evaluation of 200 x 30 answers")
+    print(f"{'model':16s} {'method':8s} tokens   s/step      bar   s/evaluation   bar")
+    torch.set_num_threads(chosen.threads)
+    for model, preset in BUNDLED.items():
+        for method in ("grpo", "vpo"):
+            tokens, step, evaluation = time_embedded({**preset, "method": method}, chosen.steps)
+            # 0.6 s for responses of 10 tokens and 1.2 s for 40, in a step of 128 rollouts.
+            bar = 0.6 + 0.02 * (max(tokens, 10.0) - 10)
+            met = "met" if step <= bar and evaluation <= EVALUATION_BAR else "missed"
+            print(
+                f"{model:16s} {method:8s} {tokens:6.1f} {step:8.3f} {bar:8.3f} {evaluation:14.1f} "
+                f"{EVALUATION_BAR:5.0f}  {met}",
+                flush=True,
+            )
+
+
+def time_embedded(settings: dict[str, Any], steps: int) -> tuple[float, float, float]:
+    """Return the tokens of a response, and the seconds of a step and of the evaluation of a run's table."""
+    from vpo_agent.trainer import Trainer
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        shared = {"eval_prompts": 200, "eval_answers": 30, **settings, "device": "cpu", "runs_dir": folder}
+        trainer = Trainer(make_config({**shared, "name": "run"}))
+        for _ in range(WARMUP + steps):
+            start = time.process_time()
+            row = trainer.train_step()
+            rows.append((row["response_tokens"], time.process_time() - start))
+        start = time.process_time()
+        trainer.evaluate("after")
+        evaluation = time.process_time() - start
+    tokens, step = map(statistics.median, zip(*rows[WARMUP:], strict=True))
+    return tokens, step, evaluation
+
+
 def floor(chosen: argparse.Namespace, parameters: int) -> str:
     """Return the least that a step must take on this GPU, given its measured bandwidth and matrix rate."""
     block = torch.empty(2**30, dtype=torch.uint8, device="cuda")
@@ -298,14 +344,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100, help="longest response, default 100")
     parser.add_argument("--microbatch", type=int, default=2, help="prompts in a backward pass, default 2")
     parser.add_argument("--threads", type=int, default=1, help="default 1")
-    both = ["fixed", "natural"]
-    parser.add_argument("--settings", nargs="+", choices=both, default=both, help="default both")
+    known = ["fixed", "natural", "embedded"]
+    parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default all")
     parser.add_argument("--without-batched", action="store_true", help="leave out generate_batch, which is slow")
     chosen = parser.parse_args()
     chosen.device = "cpu"
     size = f"{chosen.prompts} prompts x {chosen.rollouts} rollouts, at most {chosen.tokens} tokens"
     print(f"{chosen.model} on the CPU, float32, {chosen.threads} thread(s), {size}, {chosen.steps} steps")
     for setting in chosen.settings:
+        if setting == "embedded":
+            show_embedded(chosen)
+            continue
         batched = [] if setting == "fixed" or chosen.without_batched else ["trl_batched"]
         show(setting, compare(setting, ["ours", "trl", *batched], chosen), "cpu")
     if not torch.cuda.is_available():
