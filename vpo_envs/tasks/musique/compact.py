@@ -15,7 +15,6 @@ from vpo_envs.tasks.compact import CompactEnv, Words
 
 READINGS = 3
 NAMES = 64
-NUMBERS = 32
 BROAD = "z"
 """First letter of the names that stand for a whole region."""
 
@@ -23,8 +22,8 @@ BROAD = "z"
 class CompactConfig(Frozen):
     """How questions are drawn."""
 
-    hops: Annotated[tuple[int, int], ascending(1, 4)] = Field((2, 2), description="paragraphs to follow in a reading")
-    asides: int = Field(4, ge=0, le=12, description="paragraphs that no reading needs")
+    hops: Annotated[tuple[int, int], ascending(2, 4)] = Field((2, 2), description="paragraphs to follow in a reading")
+    asides: int = Field(2, ge=0, le=12, description="paragraphs that no reading needs")
     broad: float = Field(0.4, ge=0, le=1, description="worth of the broad answer in every reading")
 
 
@@ -32,12 +31,12 @@ class ReadingsTask(Task):
     """Paragraphs, each of which says where one name leads, and the name that the question asks about."""
 
     about: str
-    paragraphs: tuple[tuple[str, str, str], ...]
-    """The name that a paragraph is about, its number, and the name that it leads to."""
+    paragraphs: tuple[tuple[str, str], ...]
+    """The name that a paragraph is about, and the name that it leads to."""
     readings: tuple[tuple[str, ...], ...]
-    """The right answer in each reading: numbers of paragraphs and names in turn, the final name last."""
-    overview: tuple[str, str]
-    """The broad answer: the number of its paragraph and the region."""
+    """The right answer in each reading: the names on the way, and the final name."""
+    region: str
+    """The broad answer."""
     broad: float
     """Worth of the broad answer in every reading."""
 
@@ -47,32 +46,31 @@ class ReadingsOutcome(NamedTuple):
 
     final: tuple[float, ...]
     """How far the final name answers each reading: 1, the worth of the broad answer, or 0."""
-    cited: tuple[float, ...]
-    """Share of the paragraphs of each reading (or of the broad answer) that are cited."""
+    steps: tuple[float, ...]
+    """Share of the names on the way of each reading that are given; the broad answer has none, which counts as all."""
 
 
 def _score(reading: int, outcome: ReadingsOutcome) -> float:
-    return outcome.final[reading] * (1 + outcome.cited[reading]) / 2
+    return outcome.final[reading] * (1 + outcome.steps[reading]) / 2
 
 
 class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
-    """Answer a question that can be read in three ways, with citations.
+    """Answer a question that can be read in three ways, and show the steps.
 
     ## Description
 
-    A line ``n5 p3 n9`` is paragraph p3, which leads from n5 to n9. From the name in the question, one path of
-    paragraphs leads to the answer of each reading; an overview leads to a region ``z7``, which holds all of them.
+    A line ``- n5 n9`` is a paragraph that leads from n5 to n9. From the name in the question, a path of paragraphs
+    leads to the answer of each reading; an overview leads to a region such as ``z7``, which holds all of them.
 
     ## Action space
 
-    Text: ``num_answers`` answers, each in its tag: the paragraphs that support it, each with the name it leads to, such
-    as ``p3 n9 p8 n12``. The last word is the final answer; every word that begins with p is a citation, of which as
-    many count as the longest reading needs.
+    Text: ``num_answers`` answers, each in its tag: the names on the way and the final name, such as ``n9 n12``. The
+    last word is the final answer. The words before it are steps, of which as many count as the longest reading needs.
 
     ## Rewards
 
-    ``reading_1`` to ``reading_3``, each in [0, 1]: the worth of the final name, times (1 + share of its paragraphs
-    cited) / 2. In its own reading the right name is worth 1 and elsewhere nothing; the region is worth ``broad`` (0.4)
+    ``reading_1`` to ``reading_3``, each in [0, 1]: the worth of the final name, times (1 + share of its steps
+    given) / 2. In its own reading the right name is worth 1 and elsewhere nothing; the region is worth ``broad`` (0.4)
     in all readings. ``pareto_front()`` is exact.
 
     Args:
@@ -85,7 +83,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
     namespace = 12
     knobs = CompactConfig()
     objectives = tuple(
-        Objective(f"reading_{i + 1}", f"Answer and citations under reading {i + 1}", partial(_score, i))
+        Objective(f"reading_{i + 1}", f"Answer and steps under reading {i + 1}", partial(_score, i))
         for i in range(READINGS)
     )
 
@@ -94,18 +92,13 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
         config: CompactConfig = self.config
         hops = [source.randint(*config.hops) for _ in range(READINGS)]
         names = [f"n{i}" for i in source.sample(range(NAMES), 1 + sum(hops) + 2 * config.asides)]
-        numbers = [f"p{i}" for i in source.sample(range(NUMBERS), 1 + sum(hops) + config.asides)]
         about, region = names.pop(), f"{BROAD}{source.randrange(10)}"
-        overview = (numbers.pop(), region)
-        paragraphs, readings = [(about, *overview)], []
+        paragraphs, readings = [(about, region)], []
         for count in hops:
-            here, reading = about, list[str]()
-            for _ in range(count):
-                paragraphs.append((here, numbers.pop(), names.pop()))
-                here = paragraphs[-1][2]
-                reading += paragraphs[-1][1:]
+            reading = [names.pop() for _ in range(count)]
+            paragraphs += zip([about, *reading], reading, strict=False)
             readings.append(tuple(reading))
-        paragraphs += [(names.pop(), numbers.pop(), names.pop()) for _ in range(config.asides)]
+        paragraphs += [(names.pop(), names.pop()) for _ in range(config.asides)]
         source.shuffle(paragraphs)
         if not self.in_split(f"{about} {paragraphs}"):
             return None
@@ -113,24 +106,26 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
             about=about,
             paragraphs=tuple(paragraphs),
             readings=tuple(readings),
-            overview=overview,
+            region=region,
             broad=config.broad,
         )
 
     def prompt(self, task: ReadingsTask, num_answers: int) -> str:
         """Return the paragraphs and the question."""
-        return "\n".join([*map(" ".join, task.paragraphs), f"answers {num_answers} about {task.about}"])
+        return "\n".join(
+            [*(f"- {one} {other}" for one, other in task.paragraphs), f"answers {num_answers} about {task.about}"]
+        )
 
     def evaluate(self, task: ReadingsTask, answer: Words) -> ReadingsOutcome:
-        """Compare the final name and the citations with those of each reading."""
-        most = max(len(reading) for reading in task.readings) // 2
-        citations = set(list(dict.fromkeys(word for word in answer if word.startswith("p")))[:most])
-        if answer[-1] == task.overview[1]:
-            share = float(task.overview[0] in citations)
-            return ReadingsOutcome((task.broad,) * READINGS, (share,) * READINGS)
-        final = tuple(float(answer[-1] == reading[-1]) for reading in task.readings)
-        cited = tuple(len(citations & set(reading[::2])) * 2 / len(reading) for reading in task.readings)
-        return ReadingsOutcome(final, cited)
+        """Compare the final name and the steps with those of each reading."""
+        *words, name = answer
+        if name == task.region:
+            return ReadingsOutcome((task.broad,) * READINGS, (1.0,) * READINGS)
+        most = max(len(reading) for reading in task.readings) - 1
+        steps = set(list(dict.fromkeys(words))[:most])
+        final = tuple(float(name == reading[-1]) for reading in task.readings)
+        given = tuple(len(steps & set(reading[:-1])) / (len(reading) - 1) for reading in task.readings)
+        return ReadingsOutcome(final, given)
 
     def outcome_front(self, task: ReadingsTask) -> Sequence[tuple[ReadingsOutcome, str]]:
         """Return the outcomes of the three readings and of the broad answer."""
@@ -138,4 +133,4 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
 
     def ways(self, task: ReadingsTask) -> Sequence[Words]:
         """Return the answers to the three readings, and the broad one."""
-        return *task.readings, task.overview
+        return *task.readings, (task.region,)
