@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, evaluate on the way, and save."""
-    from vpo_agent.learning.warm_start import WarmStart, small_policy
+    from vpo_agent.learning.warm_start import WarmStart, has_words, small_policy, with_words_of
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.report.folder import check_folder
     from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, write_text_atomically
@@ -67,6 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
         policy = small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
     else:
         policy = LMPolicy.from_pretrained(found or recipe.model, device=arguments.device)
+        if found is None and has_words(policy):
+            policy = with_words_of(policy, env, instances=1024, seed=recipe.seed)
     settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
     job = WarmStart(policy, env, **recipe.model_dump(include=settings))
     if found is not None:
@@ -79,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_text_atomically(out / RECIPE, recipe.model_dump_json(indent=2) + "\n")
     _train(job, recipe, out)
-    if recipe.model == FRESH:
+    if has_words(policy):
         policy.model.half()  # Half the size, and rounding that no answer notices.
     policy.save(out)
     print(f"saved to {out}; train it with: vpo train --env {recipe.env} --model {out}")

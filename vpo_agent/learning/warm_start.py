@@ -68,13 +68,39 @@ def small_policy(env: Env, *, instances: int = 256, positions: int = 512, seed: 
 
     The words are those of the first ``instances``. Prompt and response have at most ``positions`` tokens together.
     """
+    tokenizer = word_tokenizer(_words(env, instances))
+    return LMPolicy(small_model(tokenizer, positions=positions, seed=seed), tokenizer)
+
+
+def has_words(policy: LMPolicy) -> bool:
+    """Return whether the tokens of a policy are words, as in the bundled models."""
+    return isinstance(policy.tokenizer.backend_tokenizer.model, models.WordLevel)
+
+
+def with_words_of(policy: LMPolicy, env: Env, *, instances: int = 256, seed: int = 0) -> LMPolicy:
+    """Return a policy whose tokens are words, with those words of an environment added that it lacks.
+
+    The words are those of the first ``instances``. Their embeddings are drawn around the mean of the others.
+    """
+    known = policy.tokenizer.get_vocab()
+    tokenizer = word_tokenizer([*sorted(known, key=known.__getitem__), *_words(env, instances)])
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        policy.model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        weight = policy.model.get_input_embeddings().weight
+        old = weight[: len(known)]
+        weight[len(known) :] = old.mean(0) + old.std() * torch.randn_like(weight[len(known) :])
+    return LMPolicy(policy.model, tokenizer)
+
+
+def _words(env: Env, instances: int) -> list[str]:
+    """Return the words of the first instances' prompts and demonstrations, and the tags, sorted."""
     splitter = word_tokenizer([]).backend_tokenizer.pre_tokenizer
     rng, words = np.random.default_rng(0), {tag for m in (1, 8) for pair in answer_tags(m) for tag in pair}
     for task in map(env.task, range(instances)):
         for text in (env.prompt(task, env.num_answers), *env.demonstrations(task, rng, env.num_answers)):
             words.update(word for word, _ in splitter.pre_tokenize_str(text))
-    tokenizer = word_tokenizer(sorted(words))
-    return LMPolicy(small_model(tokenizer, positions=positions, seed=seed), tokenizer)
+    return sorted(words)
 
 
 class WarmStart:

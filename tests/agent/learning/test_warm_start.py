@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 import toys
 
-from vpo_agent.learning.warm_start import WarmStart, demonstrated, small_policy
+from vpo_agent.learning.warm_start import WarmStart, demonstrated, small_policy, with_words_of
 from vpo_envs import MazeEnv, Status
+from vpo_envs.registration import make_text_env
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,19 @@ def test_the_tokenizer_of_a_small_policy_reads_unseen_prompts_and_writes_answers
     np.testing.assert_array_equal(batch.status[0], batch.status[1])
     np.testing.assert_array_equal(batch.rewards[0], batch.rewards[1])
     assert samples.ids[0][samples.mask[0]][-1] == policy.tokenizer.eos_token_id
+
+
+def test_a_policy_learns_the_words_of_another_task_and_keeps_what_it_knows(env: MazeEnv) -> None:
+    before = small_policy(env)
+    samples = demonstrated(before, env, [env.task(1_000)], np.random.default_rng(0), [2])
+    logits = before.model(samples.ids).logits
+    other = make_text_env("vpo/EUREQACompact-v0")
+    after = with_words_of(before, other)
+    assert len(after.tokenizer) > logits.shape[-1]
+    assert after.tokenizer.decode(samples.ids[0]) == before.tokenizer.decode(samples.ids[0])
+    assert torch.equal(after.model(samples.ids).logits[..., : logits.shape[-1]], logits)
+    prompts, _ = after.encode_prompts([other.prompt(other.task(1_000), 1)])
+    assert after.tokenizer.unk_token_id not in prompts[0].tolist()
 
 
 def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:

@@ -22,7 +22,7 @@ class CompactConfig(Frozen):
     """How requests are drawn."""
 
     arguments: int = Field(2, ge=1, le=4, description="arguments of each need")
-    others: int = Field(2, ge=0, le=8, description="tools that serve no need of the request")
+    others: int = Field(0, ge=0, le=8, description="tools that serve no need of the request")
     rough: float = Field(0.4, ge=0, le=1, description="accuracy of the tool that serves all needs")
 
 
