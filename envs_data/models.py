@@ -9,6 +9,7 @@ BUNDLED_MODELS = {
     "tiny-maze-easy": "tiny_maze_easy",
     "tiny-code": "tiny_code",
     "tiny-eureqa": "tiny_eureqa",
+    "tiny-musique": "tiny_musique",
     "tiny-tools": "tiny_tools",
 }
 """Folder of each bundled model, by its name in settings."""

@@ -1,16 +1,16 @@
 """Train a language model with Vector Policy Optimization on multi-hop questions, answered with citations.
 
-In the paper's setting, on a GPU, with generated questions:
+With no options this trains a bundled small model on a compact version of the task, on a CPU in minutes:
 
     python examples/train_musique.py
 
+In the paper's setting, on a GPU, with generated questions:
+
+    python examples/train_musique.py --preset paper
+
 On MuSiQue-Ans itself, with {split} standing for train, validation and test:
 
-    python examples/train_musique.py --env-kwargs '{"source": "musique_{split}.jsonl"}'
-
-A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes, so it learns nothing here:
-
-    python examples/train_musique.py --preset smoke
+    python examples/train_musique.py --preset paper --env-kwargs '{"source": "musique_{split}.jsonl"}'
 """
 
 from vpo_agent.command.presets import MUSIQUE as PRESETS

@@ -94,7 +94,7 @@ ALONE = ["--eval-every", "0", "--name", "two"]
 @pytest.mark.parametrize(
     ("script", "env", "options"),
     [
-        ("train_musique.py", "vpo/MuSiQue-v0", ["--preset", "smoke", *TINY]),
+        ("train_musique.py", "vpo/MuSiQueCompact-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_eureqa.py", "vpo/EUREQACompact-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_tools.py", "vpo/ToolsCompact-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_personas.py", "vpo/Personas-v0", [*SHORT, *TINY]),

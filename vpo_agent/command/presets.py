@@ -30,15 +30,6 @@ _EMBEDDED = {
     "eval_prompts": 200,
 }
 """With a bundled model, for a CPU."""
-_SMOKE = {
-    "model": "tiny-maze-easy",
-    "steps": 2,
-    "prompts_per_step": 2,
-    "rollouts_per_prompt": 2,
-    "max_new_tokens": 16,
-    "eval_prompts": 2,
-}
-"""Two steps of a model that knows another task, to check that everything runs."""
 _SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16, "eval_temperature": 0.7, "eval_every": 25}
 _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 
@@ -90,12 +81,11 @@ EUREQA: Presets = {
     "conflict": {**_EUREQA, **_CONFLICT},
 }
 
-_EASY_MUSIQUE = {"paragraphs": 4, "lookalikes": 0, "asides": [0, 0], "side_facts": [0, 0]}
 _MUSIQUE = {**_PAPER, "env": "vpo/MuSiQue-v0", "model": "Qwen/Qwen3-1.7B", "max_new_tokens": 1024}
 MUSIQUE: Presets = {
+    "embedded": {**_EMBEDDED, "env": "vpo/MuSiQueCompact-v0", "model": "tiny-musique", "max_new_tokens": 20},
     "paper": _MUSIQUE,
     "conflict": {**_MUSIQUE, **_CONFLICT},
-    "smoke": {**_SMOKE, "env": "vpo/MuSiQue-v0", "env_kwargs": {"difficulty": _EASY_MUSIQUE}},
 }
 
 _TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}
