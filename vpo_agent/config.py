@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.estimators.losses import Aggregation, KLEstimator
 from vpo_agent.estimators.weights import WeightSampler
+from vpo_envs.decomposition.linear import read_decomposition
 from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import ScorerPool
 
@@ -67,6 +68,14 @@ class Run(_Group):
     tracker: Incidental[Literal["none", "wandb", "trackio"]] = _setting(
         "none", "also log to wandb or trackio (install it first); none: files and TensorBoard only"
     )
+
+    @field_validator("env_kwargs")
+    @classmethod
+    def _hold_the_decomposition(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(file := value.get("decomposition"), str):
+            return value
+        # What the file holds now is saved with the run, whatever becomes of the file.
+        return {**value, "decomposition": read_decomposition(file).model_dump(mode="json")}
 
 
 class Method(_Group):

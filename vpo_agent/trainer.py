@@ -68,11 +68,15 @@ class Trainer:
         check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
         check_backend(config.backend)
         self.config = config
-        self.env, self._eval_env, self._validation_env = (
+        self.env, *evaluated = (
             make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split=split)
             for split in ("train", config.eval_split, "validation")
         )
         self.estimator = BoundEstimator.from_config(self.env, config)
+        # A policy that reads weights can be told only those of the objectives that it was trained on.
+        self._eval_env, self._validation_env = (
+            env if self.estimator.in_prompt else env.criteria_env for env in evaluated
+        )
         self.estimator.try_out(config.rollouts_per_prompt)
         others = (self._eval_env, self._validation_env)
         self.scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
@@ -276,7 +280,7 @@ class Trainer:
             temperature=config.eval_temperature,
             seed=[config.seed, EVAL_STREAM],
             sample_batch=config.sample_batch,
-            scalar_weights=config.scalar_weights,
+            scalar_weights=config.scalar_weights if env.objective_names == self.env.objective_names else None,
             state_weights=self.estimator.in_prompt,
             source={
                 "run": self.folder.path.name,

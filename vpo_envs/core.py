@@ -397,6 +397,11 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return len(self.objectives)
 
     @property
+    def criteria_env(self) -> VectorTextEnv[Any, Any, Any]:
+        """The environment that evaluations measure: this one, or the one under a decomposition."""
+        return self
+
+    @property
     def objective_names(self) -> tuple[str, ...]:
         """Names of the objectives in the order of the reward vector."""
         return tuple(objective.name for objective in self.objectives)

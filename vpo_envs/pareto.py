@@ -56,31 +56,40 @@ def set_utility(points: NDArray[np.floating], weights: NDArray[np.floating]) -> 
     return float((weights @ points.T).max(axis=1).mean())
 
 
-def best_set_utility(points: NDArray[np.floating], size: int, weights: NDArray[np.floating]) -> float:
-    """Return the highest :func:`set_utility` of any ``size`` of the ``points`` (n, d).
+def best_set(points: NDArray[np.floating], size: int, weights: NDArray[np.floating]) -> list[int]:
+    """Return which ``size`` of the ``points`` (n, d) have the highest :func:`set_utility`; all if there are no more.
 
-    With more than :data:`EXHAUSTIVE` points it is that of a set grown greedily, a lower bound.
+    With more than :data:`EXHAUSTIVE` points it is a set grown greedily, and another may be better.
     """
     scores = weights @ points.T
     if len(points) <= size:
-        return float(scores.max(axis=1).mean())
+        return list(range(len(points)))
     if len(points) > EXHAUSTIVE:
-        return _grown_utility(scores, size)
-    best = -math.inf
+        return _grown_set(scores, size)
+    best, found = -math.inf, [0]
     for chosen in combinations(range(len(points)), size - 1):
-        last = scores[:, chosen[-1] + 1 if chosen else 0 :]
+        first = chosen[-1] + 1 if chosen else 0
+        last = scores[:, first:]
         if last.shape[1]:
             together = np.maximum(last, scores[:, list(chosen)].max(axis=1, initial=-math.inf)[:, None])
-            best = max(best, float(together.mean(axis=0).max()))
-    return best
+            means = together.mean(axis=0)
+            if means.max() > best:
+                best, found = float(means.max()), [*chosen, first + int(means.argmax())]
+    return found
 
 
-def _grown_utility(scores: NDArray[np.floating], size: int) -> float:
-    best = np.full(len(scores), -math.inf)
+def best_set_utility(points: NDArray[np.floating], size: int, weights: NDArray[np.floating]) -> float:
+    """Return the :func:`set_utility` of the :func:`best_set`, with many points a lower bound of the highest."""
+    return set_utility(points[best_set(points, size, weights)], weights)
+
+
+def _grown_set(scores: NDArray[np.floating], size: int) -> list[int]:
+    """Return the points of a set that grows by what adds most, from the scores (K, n) under each weight."""
+    best, chosen = np.full(len(scores), -math.inf), []
     for _ in range(size):
-        grown = np.maximum(scores, best[:, None])
-        best = grown[:, int(grown.mean(axis=0).argmax())]
-    return float(best.mean())
+        chosen.append(int(np.maximum(scores, best[:, None]).mean(axis=0).argmax()))
+        best = np.maximum(best, scores[:, chosen[-1]])
+    return chosen
 
 
 def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
@@ -98,8 +107,9 @@ def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
         return False
     weights = spread_weights(points.shape[1])
     needed = best_set_utility(points, 1, weights) + margin
+    grown = points[_grown_set(weights @ points.T, 3)]
     # The set grown greedily is quick and nearly the best, so few fronts need the full search.
-    return _grown_utility(weights @ points.T, 3) >= needed or best_set_utility(points, 3, weights) >= needed
+    return set_utility(grown, weights) >= needed or best_set_utility(points, 3, weights) >= needed
 
 
 class BestSets(NamedTuple):

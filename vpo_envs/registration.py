@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     AnyTextEnv = VectorTextEnv[Any, Any, Any]
 
 
+DECOMPOSED = "vpo/Decomposed-v0"
+"""Another environment under a decomposition. It cannot be made without naming both, so lists leave it out."""
+
+
 def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
     """Register a vector-reward environment with Gymnasium; registering an id again replaces it.
 
@@ -53,11 +57,13 @@ def register_envs() -> None:
     register_env("vpo/EUREQACompact-v0", "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv")
     register_env("vpo/ToolsCompact-v0", "vpo_envs.tasks.tools.compact:ToolsCompactEnv")
     register_env("vpo/CodeCompact-v0", "vpo_envs.tasks.code.compact:CodeCompactEnv")
+    register_env(DECOMPOSED, "vpo_envs.decomposition.env:Decomposed")
 
 
 def env_ids() -> list[str]:
-    """Return the ids in the namespace ``vpo``, in alphabetical order."""
-    return sorted((env_id for env_id in gym.registry if env_id.startswith("vpo/")), key=str.lower)
+    """Return the ids in the namespace ``vpo`` of environments by themselves, in alphabetical order."""
+    found = (env_id for env_id in gym.registry if env_id.startswith("vpo/") and env_id != DECOMPOSED)
+    return sorted(found, key=str.lower)
 
 
 def text_env_ids() -> list[str]:

@@ -85,7 +85,8 @@ def _sample(
         if name in env_kwargs:
             raise ValueError(f"--env-kwargs must not hold {name!r}: give --{name.replace('_', '-')}")
     check_room(chosen["num_answers"], chosen["max_new_tokens"])
-    env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
+    trained = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
+    env = trained.criteria_env
     if "pairs" in given:
         # Report a mistake before the long sampling.
         read_pairs(given["pairs"], env.objective_names)
@@ -101,6 +102,6 @@ def _sample(
         temperature=chosen["temperature"],
         seed=[chosen["seed"], EVAL_STREAM],
         sample_batch=chosen["sample_batch"],
-        scalar_weights=scalar_weights,
+        scalar_weights=scalar_weights if env is trained else None,
         source={**origin, "seed": chosen["seed"], "dtype": str(policy.dtype).removeprefix("torch.")},
     )

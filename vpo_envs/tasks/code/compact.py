@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
+from vpo_envs.generation import read_knobs
 from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 List = tuple[int, ...]
@@ -99,6 +100,8 @@ class SuiteOutcome(NamedTuple):
 
     passed: tuple[float, ...]
     """Share of each customer's tests that it passes."""
+    tests: tuple[float, ...]
+    """1 for each test that it passes, else 0, customer by customer."""
 
 
 def run(program: Sequence[str], values: List) -> List:
@@ -125,12 +128,14 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     ## Rewards
 
-    ``suite_a`` to ``suite_c``, each in [0, 1]: the share of this customer's tests that the program passes.
-    ``pareto_front()`` is exact: all programs are tried.
+    ``suite_a`` to ``suite_c``, each in [0, 1]: the share of this customer's tests that the program passes. With
+    ``objective_per="test"`` each test is an objective, ``a_1`` to ``c_5`` by default, which is 1 if it is passed, else
+    0. ``pareto_front()`` is exact: all programs are tried.
 
     Args:
         difficulty: Knobs by name: ``common``, ``tests`` and ``shared``; see
             ``vpo_envs.tasks.code.compact.CompactConfig``.
+        objective_per: ``"customer"`` or ``"test"``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
 
@@ -141,6 +146,24 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(entry, "passed", i))
         for i, name in enumerate(CUSTOMERS)
     )
+
+    def __init__(
+        self,
+        *,
+        objective_per: Literal["customer", "test"] = "customer",
+        difficulty: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        if objective_per not in ("customer", "test"):
+            raise ValueError(f"unknown objective_per {objective_per!r}: choose customer or test")
+        if objective_per == "test":
+            config = read_knobs(self.knobs, difficulty)
+            tests = [(name, number) for name in CUSTOMERS for number in range(1, config.tests + 1)]
+            self.objectives = tuple(
+                Objective(f"{name}_{number}", f"Customer {name}'s test {number} is passed", partial(entry, "tests", i))
+                for i, (name, number) in enumerate(tests)
+            )
+        super().__init__(difficulty=difficulty, **options)
 
     def draw(self, source: random.Random) -> SuiteTask | None:
         """Draw a specification, and the tests."""
@@ -198,10 +221,12 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
 def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
     """Return the outcome of a program with these outputs in the task's tests."""
-    passed = [0] * len(task.inputs)
-    for (customer, _, expected), output in zip(task.tests, outputs, strict=True):
-        passed[customer] += output == expected
-    return SuiteOutcome(tuple(count / len(inputs) for count, inputs in zip(passed, task.inputs, strict=True)))
+    tests = tuple(float(output == expected) for (_, _, expected), output in zip(task.tests, outputs, strict=True))
+    passed = [0.0] * len(task.inputs)
+    for (customer, _, _), one in zip(task.tests, tests, strict=True):
+        passed[customer] += one
+    shares = tuple(count / len(inputs) for count, inputs in zip(passed, task.inputs, strict=True))
+    return SuiteOutcome(shares, tests)
 
 
 def _draw_inputs(

@@ -1,0 +1,1 @@
+"""Many criteria in, few objectives out: finding a decomposition, its file, and the environment that uses it."""
