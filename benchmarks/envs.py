@@ -22,6 +22,7 @@ import numpy as np
 
 import vpo_envs  # noqa: F401 (the import registers the environments)
 from vpo_envs import Status, Task, VectorTextEnv
+from vpo_envs.tasks.countdown import front
 from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
@@ -40,6 +41,13 @@ OTHERS = {
     "vpo/Personas-v0": ">= 50,000 /s",
 }
 """The other generated tasks with the target for answers scored per second."""
+
+COUNTDOWNS: dict[str, dict[str, Any]] = {
+    "four numbers": {},
+    "five numbers": {"difficulty": {"count": 5, "numbers": [1, 25]}},
+    "embedded": {"preset": "embedded"},
+}
+"""Arguments of the countdowns that are measured."""
 
 
 def show(name: str, measured: str, target: str = "") -> None:
@@ -115,6 +123,13 @@ def episodes_a_second(env: gym.Env[Any, Any], count: int, repeats: int) -> str:
     return f"{count / median_seconds(play, repeats):,.0f} /s"
 
 
+def forgotten(task: Task) -> Task:
+    """Return a countdown after forgetting what was computed to draw it."""
+    front.front_expressions.cache_clear()
+    front.smaller_tables.cache_clear()
+    return task
+
+
 def play_moves(env: gym.Env[Any, Any], episodes: int) -> int:
     """Step through episodes of random moves and return how many there were."""
     source = random.Random(0)
@@ -157,6 +172,15 @@ def main() -> None:
     seconds = median_seconds(lambda _: play_moves(many, mazes), max(1, repeats // 2))
     show("episodes of vpo/MazeSteps-v0", f"{mazes / seconds:,.0f} /s")
     show("steps of vpo/MazeSteps-v0", f"{steps / seconds:,.0f} /s")
+
+    for name, arguments in COUNTDOWNS.items():
+        env = text_env("vpo/Countdown-v0", **arguments)
+        show(f"countdowns generated, {name}", tasks_a_second(env, few, repeats))
+        show(f"answers scored, {name}", answers_a_second(env, few, repeats), ">= 50,000 /s")
+        drawn = map(env.task, range(few + 1))
+        seconds = median_seconds(env.front, few, lambda drawn=drawn: forgotten(next(drawn)))
+        show(f"exact front, {name}", f"{1e3 * seconds:,.1f} ms", "<= 50 ms")
+    show("episodes of vpo/Countdown-v0", episodes_a_second(gym.make("vpo/Countdown-v0"), few, repeats))
 
     for env_id, target in OTHERS.items():
         for mode, count in (("paper", mazes), ("conflict", few)):

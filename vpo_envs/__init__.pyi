@@ -27,6 +27,10 @@ from .tasks.code import CodeEnv as CodeEnv
 from .tasks.code import CodeOutcome as CodeOutcome
 from .tasks.code import CodeTask as CodeTask
 from .tasks.code import CodeTest as CodeTest
+from .tasks.countdown import CountdownConfig as CountdownConfig
+from .tasks.countdown import CountdownEnv as CountdownEnv
+from .tasks.countdown import CountdownOutcome as CountdownOutcome
+from .tasks.countdown import CountdownTask as CountdownTask
 from .tasks.eureqa import EUREQAConfig as EUREQAConfig
 from .tasks.eureqa import EUREQAEnv as EUREQAEnv
 from .tasks.eureqa import EUREQAOutcome as EUREQAOutcome

@@ -1,4 +1,4 @@
-"""Ten thousand random and adversarial responses for the maze, and for tools and personas in conflict mode."""
+"""Ten thousand random and adversarial responses for the maze, mathematics, and conflicts of tools and personas."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vpo_envs.core import Status
 
 ENVS = {
     "vpo/Maze-v0": gym.make("vpo/Maze-v0").unwrapped,
+    "vpo/Countdown-v0": gym.make("vpo/Countdown-v0", preset="embedded").unwrapped,
     "vpo/Tools-v0": gym.make("vpo/Tools-v0", mode="conflict").unwrapped,
     "vpo/Personas-v0": gym.make("vpo/Personas-v0", mode="conflict").unwrapped,
 }
@@ -33,6 +34,7 @@ PIECES = [
         "٣",
         "NaN",
         "-1",
+        *("1", "2 + ", "3*", "( ", ")", "/ 0", "×", "9" * 400, "(" * 400),
         "\0",
         "\ud800",
         "🙂",

@@ -1,0 +1,8 @@
+"""Expressions for three targets: generator, reader of expressions, exact front, and the environment."""
+
+from vpo_envs.tasks.countdown.env import CountdownEnv
+from vpo_envs.tasks.countdown.generator import CountdownConfig
+from vpo_envs.tasks.countdown.scoring import CountdownOutcome
+from vpo_envs.tasks.countdown.task import CountdownTask
+
+__all__ = ["CountdownConfig", "CountdownEnv", "CountdownOutcome", "CountdownTask"]

@@ -1,0 +1,125 @@
+"""``vpo/Countdown-v0``: one expression, three targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from vpo_envs.core import VectorTextEnv
+from vpo_envs.generation import read_knobs
+from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.countdown.front import front_expressions
+from vpo_envs.tasks.countdown.generator import PRESETS, CountdownConfig, draw_task, front_vectors
+from vpo_envs.tasks.countdown.scoring import OBJECTIVES, CountdownOutcome, fact_grid, judge
+from vpo_envs.tasks.countdown.task import CountdownTask
+from vpo_envs.tasks.countdown.text import Expression, compact_prompt, full_prompt, read_expression
+
+PromptStyle = Literal["full", "compact"]
+
+
+class CountdownEnv(VectorTextEnv[CountdownTask, Expression, CountdownOutcome]):
+    """Write one expression of given numbers whose value is close to three targets at once.
+
+    ## Description
+
+    A countdown gives a few numbers and three targets. An expression uses each number at most once. It has one value, so
+    it hits one target exactly, or lies between two of them and earns a part of both. Each target alone can be hit.
+
+    ## Action space
+
+    Text: ``num_answers`` expressions, each in its tag, such as ``( 3 + 5 ) * 7``: whole numbers, ``+ - * /`` and
+    parentheses, at most 1,000 characters. ``× ÷ −`` are read as well. A text that is not such an expression, or that
+    divides by zero, is unparsable. A sum or a product with its operands exchanged is the same answer.
+
+    ## Rewards
+
+    Four objectives, each in [0, 1], all zero if the expression uses a number that is not given or one too often, if its
+    value is ``tolerance`` or more away from every target, or, where ``integers`` is set, if an intermediate result is
+    not a whole number:
+
+    0. ``hit_1`` to ``hit_3``: max(0, 1 - distance from this target / ``tolerance``), calculated in exact fractions.
+    3. ``frugality``: 1 - (numbers used - 1) / (numbers given - 1).
+
+    With ``preset="conflict"`` and ``"embedded"`` neighbouring targets are a little less than ``tolerance`` apart, and
+    each instance is certified by its exact front: the best three expressions are worth at least 1.3 times the best one,
+    and 1.15 times the best three with nearly the best mean. ``pareto_front()`` is exact, and also for a subclass whose
+    objectives never fall when a value is closer to a target or an expression uses fewer numbers.
+
+    Args:
+        preset: ``"conflict"`` (four numbers), ``"classic"`` (five numbers and large targets, far apart) or
+            ``"embedded"`` (three small numbers, for a small model).
+        prompt_style: ``"full"`` explains the rules, ``"compact"`` is a few words.
+        difficulty: Knobs that replace the preset's, by name; see
+            ``vpo_envs.tasks.countdown.generator.CountdownConfig``.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`.
+    """
+
+    task_type = CountdownTask
+    namespace = 16
+    objectives = monotone_objectives = OBJECTIVES
+
+    def __init__(
+        self,
+        *,
+        preset: str = "conflict",
+        prompt_style: PromptStyle = "full",
+        difficulty: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        for name, given, known in [
+            ("prompt_style", prompt_style, get_args(PromptStyle)),
+            ("countdown preset", preset, PRESETS),
+        ]:
+            if given not in known:
+                raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
+        self.config: CountdownConfig = read_knobs(PRESETS[preset], difficulty)
+        self.prompt_style = prompt_style
+        self.names_tags = prompt_style == "full"
+        super().__init__(**options)
+
+    def generate(self, rng: np.random.Generator) -> CountdownTask:
+        """Draw numbers and targets of this split."""
+        return draw_task(rng, self.config, self.split)
+
+    def prompt(self, task: CountdownTask, num_answers: int) -> str:
+        """Return the numbers, the targets and the tags to fill in, in the environment's prompt style."""
+        return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers)
+
+    parse = staticmethod(read_expression)
+    evaluate = staticmethod(judge)
+
+    def feasible(self, outcome: CountdownOutcome) -> bool:
+        """Return whether the expression keeps the rules and comes close to some target."""
+        return outcome.given and outcome.whole and any(outcome.hits)
+
+    def outcome_front(self, task: CountdownTask) -> Sequence[tuple[CountdownOutcome, str]]:
+        """Return every outcome that no other expression beats in hits and numbers used, each with an expression."""
+        return [(judge(task, read_expression(text)), text) for text in front_expressions(task)]
+
+    def fact_grids(self, task: CountdownTask) -> Sequence[FactGrid]:
+        """Return the outcomes on which objectives must be monotone in hits and numbers used."""
+        return [fact_grid(len(task.numbers))]
+
+    def demonstrations(self, task: CountdownTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return expressions of the front of different kinds: the best for one objective, or for their mean.
+
+        All kinds are equally likely, in random order. Then come the other expressions of the front, and the same again.
+        """
+        expressions = front_expressions(task)
+        kinds = best_of_each_kind(front_vectors(expressions, task))
+        others = [i for i in range(len(expressions)) if i not in kinds]
+        chosen: list[int] = []
+        while len(chosen) < num_answers:
+            chosen += [*rng.permutation(kinds).tolist(), *rng.permutation(others).astype(int).tolist()]
+        return [expressions[i] for i in chosen[:num_answers]]
+
+
+def best_of_each_kind(vectors: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
+    """Return the indices of the vectors (n, d) that are best for one objective, or for the mean; each once.
+
+    Of several that are equally good for an objective, it is the one with the best mean.
+    """
+    means = vectors.mean(axis=1)
+    return list(dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means)))

@@ -1,0 +1,203 @@
+"""Everything that given numbers can reach: a dynamic programme over their subsets, and the exact Pareto front.
+
+A table lists the distinct values that use all numbers of one subset, as reduced fractions, each with a way to make it:
+an operator, and one entry in the table of each part. All arithmetic is exact, in 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.pareto import non_dominated
+from vpo_envs.tasks.countdown.task import CountdownTask
+from vpo_envs.tasks.countdown.text import STRENGTH
+
+Ints = NDArray[np.int64]
+Keep = Callable[[Ints, Ints], NDArray[np.bool_]]
+"""Tells from numerators and denominators which values are wanted."""
+
+OPERATORS = "+*-/"
+NUMBER = 3
+"""Strength of a number, which needs no parentheses."""
+ROUNDING = 1e-9
+"""Values this close to the end of an interval count as outside."""
+
+
+class Table(NamedTuple):
+    """The distinct values of one subset; arrays of shape (n,)."""
+
+    numerator: Ints
+    """Numerators."""
+    denominator: Ints
+    """Denominators, above 0."""
+    operator: Ints
+    """Index into :data:`OPERATORS`."""
+    part: Ints
+    """The subset of the first operand as a bit mask; the second operand has the rest."""
+    first: Ints
+    """Index of the first operand in its table."""
+    second: Ints
+    """Index of the second operand in its table."""
+
+
+class Reached(NamedTuple):
+    """Distinct values of all subsets, each with the fewest numbers that make it; arrays of shape (n,)."""
+
+    numerator: Ints
+    denominator: Ints
+    used: Ints
+    subset: Ints
+    place: Ints
+    """Index in the table of the subset."""
+
+
+def reach(numbers: tuple[int, ...], integers: bool, keep: Keep) -> tuple[dict[int, Table], Reached]:
+    """Return the tables of all subsets, and the wanted values among them.
+
+    The table of the whole set has wanted values only.
+
+    Args:
+        numbers: The given numbers.
+        integers: Whether every intermediate result must be a whole number.
+        keep: Which values are wanted.
+    """
+    whole = (1 << len(numbers)) - 1
+    smaller = smaller_tables(numbers, integers)
+    tables = {**smaller, whole: _join(smaller, whole, integers, keep)}
+    found = []
+    for subset, table in tables.items():
+        index = np.flatnonzero(keep(table.numerator, table.denominator))
+        size, mask = np.full_like(index, subset.bit_count()), np.full_like(index, subset)
+        found.append(np.stack([table.numerator[index], table.denominator[index], size, mask, index]))
+    wanted = np.concatenate(found, axis=1)
+    return tables, Reached(*wanted[:, _distinct(wanted[0], wanted[1], wanted[2])])
+
+
+def near_targets(task: CountdownTask) -> Keep:
+    """Return the test for values that earn something for some target."""
+    low, high = min(task.targets) - task.tolerance, max(task.targets) + task.tolerance
+    targets = np.array(task.targets)[:, None]
+
+    def keep(numerator: Ints, denominator: Ints) -> NDArray[np.bool_]:
+        near = np.asarray((numerator > low * denominator) & (numerator < high * denominator))
+        near[near] = (np.abs(numerator[near] - targets * denominator[near]) < task.tolerance * denominator[near]).any(
+            axis=0
+        )
+        return near
+
+    return keep
+
+
+@lru_cache(maxsize=1024)
+def front_expressions(task: CountdownTask) -> list[str]:
+    """Return an expression for every combination of hits and numbers used that no other expression beats."""
+    tables, near = reach(task.numbers, task.integers, near_targets(task))
+    chosen = _undominated(task, near)
+    places = zip(near.subset[chosen].tolist(), near.place[chosen].tolist(), strict=True)
+    return [_write(task.numbers, tables, subset, index)[0] for subset, index in places]
+
+
+def _undominated(task: CountdownTask, near: Reached) -> Ints:
+    """Return indices of the values whose hits and numbers used are not beaten; of equally good ones the first.
+
+    A value is beaten by those that are nearer to every target that it is near to, and use no more numbers. They lie in
+    an open interval that ends at the value, or is empty where the value lies between two such targets. So most values
+    need no comparison with each of the others.
+    """
+    value = near.numerator / near.denominator
+    low, high = np.full(len(value), -np.inf), np.full(len(value), np.inf)
+    points: list[NDArray[np.float64]] = [-near.used.astype(np.float64)]
+    for target in task.targets:
+        miss = np.abs(near.numerator - target * near.denominator) / (task.tolerance * near.denominator)
+        ends = np.sort([value, 2 * target - value], axis=0)
+        low[miss < 1], high[miss < 1] = np.maximum(low, ends[0])[miss < 1], np.minimum(high, ends[1])[miss < 1]
+        points.append(np.maximum(0, 1 - miss))
+    beaten = np.zeros(len(value), dtype=bool)
+    for size in range(1, len(task.numbers) + 1):
+        rivals = np.sort(value[near.used <= size])
+        between = np.searchsorted(rivals, high - ROUNDING) - np.searchsorted(rivals, low + ROUNDING, side="right")
+        beaten |= (near.used == size) & (between > 0)
+    left = np.flatnonzero(~beaten)
+    return np.asarray(left[non_dominated(np.stack(points, axis=1)[left])])
+
+
+def _write(numbers: tuple[int, ...], tables: dict[int, Table], subset: int, index: int) -> tuple[str, int]:
+    """Return the expression of one entry of a table with as few parentheses as possible, and its strength."""
+    if subset.bit_count() == 1:
+        return str(numbers[subset.bit_length() - 1]), NUMBER
+    table = tables[subset]
+    operator, part = OPERATORS[table.operator[index]], int(table.part[index])
+    left, left_strength = _write(numbers, tables, part, int(table.first[index]))
+    right, right_strength = _write(numbers, tables, subset ^ part, int(table.second[index]))
+    if left_strength < STRENGTH[operator]:
+        left = f"( {left} )"
+    # In a - ( b + c ) and a / ( b * c ) operators of equal strength need them as well.
+    if right_strength < STRENGTH[operator] + (operator in "-/"):
+        right = f"( {right} )"
+    return f"{left} {operator} {right}", STRENGTH[operator]
+
+
+@lru_cache(maxsize=256)
+def smaller_tables(numbers: tuple[int, ...], integers: bool) -> dict[int, Table]:
+    """Return the table of every subset but the whole set; a subset is a bit mask."""
+    tables: dict[int, Table] = {}
+    for subset in range(1, (1 << len(numbers)) - 1):
+        if subset.bit_count() == 1:
+            number, one, none = np.array([[numbers[subset.bit_length() - 1]], [1], [0]])
+            tables[subset] = Table(number, one, none, none, none, none)
+        else:
+            tables[subset] = _join(tables, subset, integers)
+    return tables
+
+
+def _join(tables: dict[int, Table], subset: int, integers: bool, keep: Keep | None = None) -> Table:
+    """Return the table of a subset from those of its parts."""
+    joined = []
+    for part in _halves(subset):
+        one, other = tables[part], tables[subset ^ part]
+        i, j = np.indices((len(one.numerator), len(other.numerator))).reshape(2, -1)
+        p, q, r, s = one.numerator[i], one.denominator[i], other.numerator[j], other.denominator[j]
+        ahead, behind = (np.full_like(i, part), i, j), (np.full_like(i, subset ^ part), j, i)
+        ways = [
+            ("+", p * s + r * q, q * s, ahead),
+            ("*", p * r, q * s, ahead),
+            ("-", p * s - r * q, q * s, ahead),
+            ("-", r * q - p * s, q * s, behind),
+            ("/", p * s, q * r, ahead),
+            ("/", r * q, p * s, behind),
+        ]
+        joined += [
+            np.stack([numerator, denominator, np.full_like(i, OPERATORS.index(sign)), *places])
+            for sign, numerator, denominator, places in ways
+        ]
+    made = np.concatenate(joined, axis=1)
+    made = made[:, made[1] != 0]
+    if integers:
+        made = made[:, made[0] % made[1] == 0]
+    made[:2] *= np.sign(made[1])
+    if keep is not None:
+        made = made[:, keep(made[0], made[1])]
+    made[:2] //= np.gcd(made[0], made[1])
+    return Table(*made[:, _distinct(made[0], made[1])])
+
+
+def _halves(subset: int) -> Iterator[int]:
+    """Yield one part of every division of a subset into two, but not the other part."""
+    part = (subset - 1) & subset
+    while part > subset ^ part:
+        yield part
+        part = (part - 1) & subset
+
+
+def _distinct(numerator: Ints, denominator: Ints, *then: Ints) -> Ints:
+    """Return the index of the first of all equal fractions, in the order of ``then``."""
+    order = np.lexsort((*then, denominator, numerator))
+    numerator, denominator = numerator[order], denominator[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (numerator[1:] != numerator[:-1]) | (denominator[1:] != denominator[:-1])
+    return np.asarray(order[first])

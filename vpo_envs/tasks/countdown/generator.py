@@ -1,0 +1,126 @@
+"""Random numbers with three targets that they reach: presets and knobs."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from vpo_envs.core import Frozen, Split
+from vpo_envs.generation import Range, ascending, split_of_content
+from vpo_envs.pareto import worths
+from vpo_envs.tasks.countdown.front import Ints, front_expressions, reach
+from vpo_envs.tasks.countdown.scoring import OBJECTIVES, judge
+from vpo_envs.tasks.countdown.task import LARGEST, LARGEST_TARGET, MAX_NUMBERS, CountdownTask
+from vpo_envs.tasks.countdown.text import read_expression
+
+MAX_TRIES = 10_000
+TARGET_TRIES = 8
+"""Targets that are tried with the same numbers."""
+
+
+class CountdownConfig(Frozen):
+    """How instances are drawn. Pairs are inclusive ranges."""
+
+    count: int = Field(4, ge=2, le=MAX_NUMBERS, description="given numbers")
+    numbers: Annotated[tuple[int, int], ascending(1, LARGEST)] = Field((1, 12), description="size of a given number")
+    targets: Annotated[tuple[int, int], ascending(0, LARGEST_TARGET)] = Field((20, 99), description="size of a target")
+    gap: Range = Field((8, 10), description="distance between a target and the next larger one")
+    tolerance: int = Field(10, ge=1, le=LARGEST_TARGET, description="distance at which a value earns nothing any more")
+    needs: int = Field(2, ge=1, description="fewest numbers that reach a target exactly")
+    integers: bool = Field(False, description="whether every intermediate result must be a whole number")
+    min_set_worth: float = Field(
+        1.3, ge=1.0, description="certify by the exact front that three expressions are worth this many times the best"
+    )
+    min_vector_worth: float = Field(
+        1.15,
+        ge=1.0,
+        description="certify that three expressions are worth this many times the best three with nearly the best mean",
+    )
+
+    @model_validator(mode="after")
+    def _can_be_drawn(self) -> Self:
+        if self.gap[0] < 1:
+            raise ValueError(f"gap must be at least 1, since targets differ, got {self.gap}")
+        if self.needs > self.count:
+            raise ValueError(f"needs is at most count={self.count}, got {self.needs}")
+        return self
+
+
+PRESETS = {
+    "conflict": CountdownConfig(),
+    "classic": CountdownConfig(
+        count=5, numbers=(1, 25), targets=(100, 999), gap=(30, 300), needs=4, min_set_worth=1.0, min_vector_worth=1.0
+    ),
+    "embedded": CountdownConfig(numbers=(1, 7), targets=(1, 40), integers=True),
+}
+"""``conflict``: three expressions beat one, and a value between two targets is a compromise. ``classic``: larger
+targets far apart, so that an expression serves one of them. ``embedded``: few and small numbers, for a small model."""
+
+
+def draw_task(rng: np.random.Generator, config: CountdownConfig, split: Split) -> CountdownTask:
+    """Draw an instance of ``split``: a function of the generator's state, the configuration and the split.
+
+    Raises:
+        ValueError: No instance of this configuration was found in ``MAX_TRIES`` tries.
+    """
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    for _ in range(MAX_TRIES):
+        task = _try_task(source, config, split)
+        if task is not None:
+            return task
+    raise ValueError(
+        f"no numbers and targets found in {MAX_TRIES} tries for {config!r}: allow other targets, gaps or lower worths"
+    )
+
+
+def front_vectors(expressions: list[str], task: CountdownTask) -> NDArray[np.float64]:
+    """Return the reward vectors of expressions that earn something, shape (n, d)."""
+    outcomes = [judge(task, read_expression(expression)) for expression in expressions]
+    return np.array([[objective.score(outcome) for objective in OBJECTIVES] for outcome in outcomes])
+
+
+def _try_task(source: random.Random, config: CountdownConfig, split: Split) -> CountdownTask | None:
+    """Draw numbers, and some targets until they are of this split and certified; ``None`` if none of them are."""
+    numbers = tuple(sorted([source.randint(*config.numbers) for _ in range(config.count)]))
+    reachable = _reachable(numbers, config)
+    low, high = config.gap
+    for middle in source.sample(reachable, min(TARGET_TRIES, len(reachable))):
+        below = [target for target in reachable if low <= middle - target <= high]
+        above = [target for target in reachable if low <= target - middle <= high]
+        if not below or not above:
+            continue
+        targets = source.choice(below), middle, source.choice(above)
+        if split_of_content(f"{numbers} {targets}") != split:
+            continue
+        task = CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
+        if config.min_set_worth == config.min_vector_worth == 1.0:
+            return task
+        of_set, of_vector = _worths(task)
+        if of_set >= config.min_set_worth and of_vector >= config.min_vector_worth:
+            return task
+    return None
+
+
+# Small configurations draw the same numbers and targets again and again.
+@lru_cache(maxsize=1024)
+def _reachable(numbers: tuple[int, ...], config: CountdownConfig) -> list[int]:
+    """Return the targets of the right size that the numbers reach exactly, and fewer of them than needed do not."""
+    low, high = config.targets
+
+    def wanted(numerator: Ints, denominator: Ints) -> NDArray[np.bool_]:
+        whole = numerator % denominator == 0
+        return np.asarray(whole & (numerator >= low * denominator) & (numerator <= high * denominator))
+
+    _, found = reach(numbers, config.integers, wanted)
+    reachable: list[int] = found.numerator[found.used >= config.needs].tolist()
+    return reachable
+
+
+@lru_cache(maxsize=1 << 15)
+def _worths(task: CountdownTask) -> tuple[float, float]:
+    return worths(front_vectors(front_expressions(task), task))

@@ -1,0 +1,158 @@
+"""The two prompts of a countdown, and the reader of expressions."""
+
+from __future__ import annotations
+
+import re
+from math import gcd
+from typing import NamedTuple
+
+from vpo_envs.core import Unparsable
+from vpo_envs.tasks.countdown.task import CountdownTask
+from vpo_envs.text import answer_tags, several_answers
+
+MAX_CHARS = 1000
+"""Longest text that is read as an expression, which also bounds its depth and the size of its value."""
+SHOWN_CHARS = 20
+TOKEN = re.compile(r"[0-9]+|\S")
+SIGNS = str.maketrans("×·÷−–", "**/--")
+STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2}
+DIGITS = frozenset("0123456789")
+
+
+class Expression(NamedTuple):
+    """An expression that was read, with its exact value."""
+
+    key: str
+    """The expression with all parentheses; the operands of a sum or product in a fixed order."""
+    numbers: tuple[int, ...]
+    """The numbers used, in ascending order."""
+    numerator: int
+    """Numerator of the value as a reduced fraction."""
+    denominator: int
+    """Its denominator, above 0."""
+    whole: bool
+    """Whether every intermediate result is a whole number."""
+
+
+Part = tuple[str, int, int]
+"""Key, numerator and denominator of a part of an expression."""
+
+
+def read_expression(text: str) -> Expression:
+    """Read an expression of whole numbers, ``+ - * /`` and parentheses, and calculate its value exactly.
+
+    ``× · ÷`` and the typographic minus signs are read as well. Multiplication and division bind more strongly than
+    addition and subtraction; operators of equal strength are read from the left. A sum or product with its operands
+    exchanged is the same expression. The text is never executed, and reading it takes no recursion.
+
+    Raises:
+        Unparsable: The text is longer than :data:`MAX_CHARS`, is not such an expression, or divides by zero.
+    """
+    if len(text) > MAX_CHARS:
+        raise Unparsable(f"an expression has at most {MAX_CHARS:,} characters, got {len(text):,}")
+    numbers: list[int] = []
+    parts: list[Part] = []
+    waiting: list[str] = []
+    whole = wants_operand = True
+    for token in TOKEN.findall(text.translate(SIGNS)):
+        if token in STRENGTH:
+            if wants_operand:
+                raise Unparsable(f"a number is missing before {token}")
+            strength = STRENGTH[token]
+            while waiting and waiting[-1] != "(" and STRENGTH[waiting[-1]] >= strength:
+                whole = _calculate(parts, waiting.pop()) and whole
+            waiting.append(token)
+            wants_operand = True
+        elif token == ")":
+            if wants_operand:
+                raise Unparsable("a number is missing before )")
+            while waiting and waiting[-1] != "(":
+                whole = _calculate(parts, waiting.pop()) and whole
+            if not waiting:
+                raise Unparsable("a ( is missing for )")
+            waiting.pop()
+        elif token != "(" and token[0] not in DIGITS:
+            raise Unparsable(f"{token!r} is not a digit, one of + - * / or a parenthesis")
+        elif not wants_operand:
+            raise Unparsable(f"an operator is missing before {token[:SHOWN_CHARS]}")
+        elif token == "(":
+            waiting.append(token)
+        else:
+            number = int(token)
+            numbers.append(number)
+            parts.append((str(number), number, 1))
+            wants_operand = False
+    if wants_operand:
+        raise Unparsable("a number is missing at the end" if waiting else "no expression")
+    while waiting:
+        operator = waiting.pop()
+        if operator == "(":
+            raise Unparsable("a ) is missing at the end")
+        whole = _calculate(parts, operator) and whole
+    key, numerator, denominator = parts[0]
+    common = gcd(numerator, denominator) if denominator > 0 else -gcd(numerator, denominator)
+    return Expression(key, tuple(sorted(numbers)), numerator // common, denominator // common, whole)
+
+
+def _calculate(parts: list[Part], operator: str) -> bool:
+    """Replace the last two parts by the result of an operator; return false for a division with a remainder."""
+    right, r, s = parts.pop()
+    left, p, q = parts.pop()
+    exact = True
+    if operator == "/":
+        if r == 0:
+            raise Unparsable(f"{right[:SHOWN_CHARS]} is 0, and nothing can be divided by it")
+        numerator, denominator = p * s, q * r
+        exact = numerator % denominator == 0
+        if exact:
+            numerator, denominator = numerator // denominator, 1
+    elif operator == "*":
+        numerator, denominator = p * r, q * s
+    elif operator == "+":
+        numerator, denominator = p * s + r * q, q * s
+    else:
+        numerator, denominator = p * s - r * q, q * s
+    # Either order of the operands is the same sum or product.
+    key = f"({left}{operator}{right})" if operator in "-/" or left < right else f"({right}{operator}{left})"
+    parts.append((key, numerator, denominator))
+    return exact
+
+
+def full_prompt(task: CountdownTask, num_answers: int) -> str:
+    """Return numbers, targets and rules for a model that follows instructions."""
+    if num_answers == 1:
+        wanted = "Write one expression between these tags:"
+    else:
+        wanted = f"{several_answers(num_answers, 'expressions')}\nWrite each expression between its own tags:"
+    fractions = "Every intermediate result must be a whole number." if task.integers else "Fractions are exact."
+    return "\n".join(
+        [
+            f"You are given the numbers {_listed(task.numbers)}, and the targets {_listed(task.targets)}. Write an "
+            "arithmetic expression whose value is close to one or more of the targets.",
+            "",
+            "Rules:",
+            "- Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them.",
+            f"- {fractions}",
+            "- Write nothing but the expression: no result, no equals sign, no words.",
+            "- An expression that uses any other number scores nothing. So does one whose value is "
+            f"{task.tolerance} or more away from every target.",
+            "",
+            "An expression is scored on four goals: for each target, 1 if the value is the target, falling evenly to 0 "
+            f"at a distance of {task.tolerance}; and frugality, which is 1 for a single number and falls evenly to 0 "
+            f"if all {len(task.numbers)} are used.",
+            "",
+            wanted,
+            *[f"{opening}an expression{closing}" for opening, closing in answer_tags(num_answers)],
+        ]
+    )
+
+
+def compact_prompt(task: CountdownTask, num_answers: int) -> str:
+    """Return a short prompt for a small model, in which each number is one word."""
+    rows = [("numbers", *task.numbers), ("targets", *task.targets), ("within", task.tolerance)]
+    return "\n".join([*(" ".join(map(str, row)) for row in rows), f"answers {num_answers}"])
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}"
