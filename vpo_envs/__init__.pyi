@@ -48,6 +48,10 @@ from .tasks.personas import PersonasConfig as PersonasConfig
 from .tasks.personas import PersonasEnv as PersonasEnv
 from .tasks.personas import PersonasOutcome as PersonasOutcome
 from .tasks.personas import PersonasTask as PersonasTask
+from .tasks.reward_models import RewardModelsEnv as RewardModelsEnv
+from .tasks.reward_models import RewardOutcome as RewardOutcome
+from .tasks.reward_models import RewardTask as RewardTask
+from .tasks.reward_models import override_rate as override_rate
 from .tasks.tools import ToolCall as ToolCall
 from .tasks.tools import ToolsConfig as ToolsConfig
 from .tasks.tools import ToolsEnv as ToolsEnv

@@ -52,6 +52,7 @@ def register_envs() -> None:
     register_env("vpo/MuSiQue-v0", "vpo_envs.tasks.musique.env:MuSiQueEnv")
     register_env("vpo/EUREQA-v0", "vpo_envs.tasks.eureqa.env:EUREQAEnv")
     register_env("vpo/Personas-v0", "vpo_envs.tasks.personas.env:PersonasEnv")
+    register_env("vpo/RewardModels-v0", "vpo_envs.tasks.reward_models.env:RewardModelsEnv")
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
     register_env("vpo/MuSiQueCompact-v0", "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv")

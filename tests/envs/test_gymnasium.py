@@ -26,7 +26,9 @@ from vpo_envs.registration import env_type, text_env_ids
 from vpo_envs.tasks.maze.task import MOVES
 from vpo_envs.text import format_answers
 
-ENV_IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/"))
+UNUSABLE = "vpo/RewardModels-v0"
+"""Scores nothing until reward models are named; tests/envs/tasks/test_reward_models.py has some."""
+ENV_IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/") and env_id != UNUSABLE)
 MAZE_IDS = [env_id for env_id in ENV_IDS if "Maze" in env_id]
 
 DATA_IDS = [env_id for env_id in ENV_IDS if issubclass(env_type(env_id), DataTextEnv)]
@@ -218,7 +220,7 @@ def test_a_bad_argument_of_a_text_environment_is_named(env_id: str, argument: st
         type(gym.make(env_id).unwrapped)(**{argument: value})
 
 
-@pytest.mark.parametrize("env_id", text_env_ids())
+@pytest.mark.parametrize("env_id", [env_id for env_id in text_env_ids() if env_id != UNUSABLE])
 def test_an_unknown_argument_is_one_sentence_with_those_that_are_accepted(env_id: str) -> None:
     name = env_type(env_id).__name__
     accepted = r"it takes .*\bsplit, num_answers, answers_as_steps, data_seed, render_mode$"

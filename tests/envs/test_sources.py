@@ -37,6 +37,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
         "kwargs": [{}, {"relation": "less than", "num_words": 50}],
     },
+    "vpo/RewardModels-v0": {"prompt": "Say hello.", "references": ["No.", "Hello."]},
     "vpo/Code-v0": {
         "text": "Write a function to add two numbers.",
         "code": "def add(a, b):\n    return a + b",
@@ -48,6 +49,7 @@ NEEDED: dict[str, str] = {
     "vpo/EUREQA-v0": "entities",
     "vpo/Tools-v0": "input",
     "vpo/Personas-v0": "prompt",
+    "vpo/RewardModels-v0": "references",
     "vpo/Code-v0": "text",
 }
 """A field of each schema that no row can do without."""

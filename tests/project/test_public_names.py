@@ -48,6 +48,12 @@ def test_importing_the_environments_loads_no_task_and_nothing_heavy() -> None:
     assert {name for name in loaded if name.startswith("vpo_envs.")} == {"vpo_envs.registration"}
 
 
+def test_reward_models_load_torch_only_when_one_is_named() -> None:
+    loaded = loaded_after("import gymnasium, vpo_envs\ngymnasium.make('vpo/RewardModels-v0')")
+    assert "vpo_envs.tasks.reward_models.models" in loaded
+    assert not {"torch", "transformers"} & loaded
+
+
 def test_making_a_task_loads_that_task_alone() -> None:
     loaded = loaded_after("import gymnasium, vpo_envs\ngymnasium.make('vpo/Maze-v0')")
     assert "vpo_envs.tasks.maze" in loaded

@@ -99,7 +99,19 @@ TOOLS: Presets = {
 _PERSONAS = {"env": "vpo/Personas-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
 PERSONAS: Presets = {"conflict": {**_PERSONAS, **_CONFLICT}, "paper": _PERSONAS}
 
-_TASKS = {"maze": MAZE, "code": CODE, "eureqa": EUREQA, "musique": MUSIQUE, "tools": TOOLS, "personas": PERSONAS}
+REWARD_MODELS: Presets = {
+    "builtin": {"env": "vpo/RewardModels-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
+}
+
+_TASKS = {
+    "maze": MAZE,
+    "code": CODE,
+    "eureqa": EUREQA,
+    "musique": MUSIQUE,
+    "tools": TOOLS,
+    "personas": PERSONAS,
+    "reward-models": REWARD_MODELS,
+}
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
 BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if "-embedded" in name}
 """The settings that each bundled model was made for, by its name."""

@@ -236,17 +236,17 @@ def test_a_front_of_other_objectives_is_exact_only_if_they_rise_with_every_check
     class Strict(PersonasEnv):
         objectives = (
             Objective("first", "All checks of persona 1", lambda outcome: float(all(outcome.held[0]))),
-            Objective("others", "A check of persona 2", lambda outcome: float(any(outcome.held[1]))),
-            Objective("third", "Persona 3", lambda outcome: sum(outcome.held[2]) / len(outcome.held[2])),
+            Objective("second", "A check of persona 2", lambda outcome: float(any(outcome.held[1]))),
         )
 
     class Contrary(Strict):
-        objectives = (*Strict.objectives[:2], Objective("not", "No", lambda outcome: 1.0 - all(outcome.held[2])))
+        objectives = (Strict.objectives[0], Objective("not", "No", lambda outcome: 1.0 - all(outcome.held[1])))
 
-    task = made(mode="conflict").task(0)
-    assert len(Strict(mode="conflict").front(task)) >= 2
+    two: dict[str, Any] = {"mode": "conflict", "difficulty": {"personas": 2}}
+    task = made(**two).task(0)
+    assert [point.vector for point in Strict(**two).front(task)] == [(1.0, 0.0), (0.0, 1.0)]
     with pytest.raises(UnknownFront, match="'not' of Contrary falls where an outcome gets better"):
-        Contrary(mode="conflict").front(task)
+        Contrary(**two).front(task)
 
 
 # --- what cheating earns ---

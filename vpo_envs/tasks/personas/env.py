@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ class _OutcomeOf:
     sizes: tuple[int, ...]
 
     def __call__(self, *flags: bool) -> PersonasOutcome:
-        ends = np.cumsum(self.sizes).tolist()
-        return PersonasOutcome(True, tuple(flags[end - n : end] for n, end in zip(self.sizes, ends, strict=True)))
+        ends = accumulate(self.sizes)
+        return PersonasOutcome(True, tuple([flags[end - n : end] for n, end in zip(self.sizes, ends, strict=True)]))
 
 
 class PersonasEnv(DataTextEnv[PersonasTask, str, PersonasOutcome]):

@@ -1,0 +1,17 @@
+"""Train a language model with Vector Policy Optimization on several reward models, and show what it learned.
+
+On a GPU, with the reward models that you name, each of them an objective, and built-in prompts:
+
+    python examples/train_reward_models.py --env-kwargs '{"models": {"kind": "org/kind-rm", "brief": "org/brief-rm"}}'
+
+With your own prompts, and a judge behind an OpenAI-compatible endpoint beside a model (see docs/reward_models.md):
+
+    python examples/train_reward_models.py --env-kwargs '{"source": "prompts.jsonl", "models": {"kind": "org/kind-rm"},
+        "judges": {"brief": {"url": "http://localhost:8000/v1", "model": "qwen", "question": "How brief is it?"}}}'
+"""
+
+from vpo_agent.command.presets import REWARD_MODELS as PRESETS
+from vpo_agent.command.train import train_script
+
+if __name__ == "__main__":
+    train_script(__doc__, PRESETS)
