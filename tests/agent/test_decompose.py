@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
+from paths import ROOT
 from pools import maze_pool
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.pareto.pool import Pool
+from vpo_agent.runs.study import read_study, runs_of
 from vpo_agent.trainer import Trainer
 from vpo_envs.decomposition.linear import read_decomposition
+from vpo_envs.registration import make_text_env
 
 MEAN = {"name": "mean", "weights": {"left": 0.5, "right": 0.5}}
 RIGHT = {"name": "right only", "weights": {"right": 1.0}}
@@ -115,3 +118,21 @@ def test_a_missing_file_is_named_before_anything_is_made(
     letters_file.unlink()
     with pytest.raises(ValueError, match=r"cannot read the decomposition '.*letters.json'"):
         on_letters()
+
+
+def test_the_study_judges_every_arm_on_the_tests_of_compact_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    runs = runs_of(read_study(ROOT / "studies" / "decompose.toml"), tmp_path, seeds=[0])
+    sizes = {}
+    for run in runs:
+        env = make_text_env(run.config.env, **run.config.env_kwargs)
+        assert env.criteria_env.objective_names == tuple(f"{name}_{i}" for name in "abc" for i in range(1, 6))
+        sizes[run.label] = env.reward_dim
+    assert {label: sizes[label] for label in ("all-tests", "grpo-mean", "hand")} == {
+        "all-tests": 15,
+        "grpo-mean": 15,
+        "hand": 3,
+    }
+    assert [sizes[label] for label in ("select", "cluster", "nmf", "pca")] == [4] * 4

@@ -74,7 +74,7 @@ def measured(report: PoolReport, found: Decomposition) -> str:
         ["variance between answers to a prompt", "1.000", number(report.variance)],
         ["distinct reward vectors told apart", "1.000", number(kept.vectors)],
         [
-            "utility on the criteria of the three answers chosen by them",
+            "utility, on the criteria, of the three chosen by them",
             number(report.criteria.three),
             number(kept.choice),
         ],
