@@ -182,6 +182,11 @@ def main() -> None:
         show(f"exact front, {name}", f"{1e3 * seconds:,.1f} ms", "<= 50 ms")
     show("episodes of vpo/Countdown-v0", episodes_a_second(gym.make("vpo/Countdown-v0"), few, repeats))
 
+    systems = text_env("vpo/Derivation-v0")
+    show("tasks of vpo/Derivation-v0", tasks_a_second(systems, mazes, repeats))
+    show("answers of vpo/Derivation-v0", answers_a_second(systems, few, repeats))
+    show("episodes of vpo/Derivation-v0", episodes_a_second(gym.make("vpo/Derivation-v0"), few, repeats))
+
     for env_id, target in OTHERS.items():
         for mode, count in (("paper", mazes), ("conflict", few)):
             env = text_env(env_id, mode=mode)

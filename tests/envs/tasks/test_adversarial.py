@@ -16,6 +16,7 @@ from vpo_envs.core import Status
 ENVS = {
     "vpo/Maze-v0": gym.make("vpo/Maze-v0").unwrapped,
     "vpo/Countdown-v0": gym.make("vpo/Countdown-v0", preset="embedded").unwrapped,
+    "vpo/Derivation-v0": gym.make("vpo/Derivation-v0").unwrapped,
     "vpo/Tools-v0": gym.make("vpo/Tools-v0", mode="conflict").unwrapped,
     "vpo/Personas-v0": gym.make("vpo/Personas-v0", mode="conflict").unwrapped,
 }
@@ -34,6 +35,7 @@ PIECES = [
         "٣",
         "NaN",
         "-1",
+        *("eliminate 1 2 : ", "isolate 1 :", "substitute 4 1 : x", " x = ", "- 1/0 y ", ";"),
         *("1", "2 + ", "3*", "( ", ")", "/ 0", "×", "9" * 400, "(" * 400),
         "\0",
         "\ud800",
