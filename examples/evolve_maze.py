@@ -67,7 +67,7 @@ def set_size(target: str) -> int:
 
 def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:
     """Say what evolution found beyond best-of-n, instance by instance."""
-    gains = evolved.best()[:, -1] - sampled.best()[:, -1]
+    gains = evolved.value()[:, -1] - sampled.value()[:, -1]
     lines = [
         f"{name}: evolution is ahead on {(gains > 1e-6).sum()} of {len(gains)} mazes, behind on "
         f"{(gains < -1e-6).sum()}; mean difference {gains.mean():+.3f}"
@@ -77,7 +77,7 @@ def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:
         lines.append(f"  most on maze {evolved.instances[most].index}, optimum {evolved.instances[most].optimum:.3f}:")
         for label, result in (("best-of-n", sampled), ("evolution", evolved)):
             one = result.instances[most]
-            lines.append(f"  {label:9} {one.best()[-1]:.3f}  {one.best_answer.strip()}")
+            lines.append(f"  {label:9} {one.value()[-1]:.3f}  {one.best_answer.strip()}")
     return "\n".join(lines)
 
 

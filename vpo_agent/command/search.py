@@ -13,9 +13,10 @@ from vpo_envs.command.parser import Commands, add_env_options, at_least
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
-OF_THE_JOB = ("method", "split", "iterations", "seed", "temperature", "variation", "start", "offspring")
+OF_THE_JOB = ("method", "goal", "split", "iterations", "seed", "temperature", "variation", "start", "offspring")
 """Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve")
+GOALS = ("scalar", "utility")
 _DEFAULTS: dict[str, Any] = {"env": None, "env_kwargs": {}, "max_new_tokens": 1024}
 
 
@@ -24,17 +25,17 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "search",
         help="search for good answers with one or several policies",
-        description="Search the same instances with each policy, with equally many answers. An instance is solved by "
-        "a scalar reward within 0.02 of the optimum on its exact front. An interrupted search in --out is continued.",
+        description="Search the same instances with each policy, with equally many answers. An instance is solved when "
+        "the best scalar reward, or with --goal utility the expected utility of all answers, comes within 0.02 of that "
+        "of its exact front. An interrupted search in --out is continued.",
     )
     add = parser.add_argument
     add("targets", nargs="+", metavar="TARGET", help="run folders, models' folders or names, bundled models")
     add("--method", default="evolve", choices=METHODS, help="default evolve")
+    add("--goal", default="scalar", choices=GOALS, help="what answers are valued by; default scalar")
     add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
     add("--indices", metavar="I,J,...", help="search these instances instead")
-    add(
-        "--hard", nargs="+", type=Path, metavar="POOL", help="search the instances that best@30 of no saved pool solves"
-    )
+    add("--hard", nargs="+", type=Path, metavar="POOL", help="search what 30 answers of no saved pool solve")
     add("--iterations", type=int, default=200, help="answers sampled per instance, default 200")
     add("--seed", type=int, default=0, help="default 0")
     add("--out", type=Path, help="output folder; default searches/METHOD-seedS")
@@ -54,13 +55,14 @@ def add_parser(commands: Commands) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     """Search and report."""
+    from vpo_agent.search.goal import VALUE_NAMES
     from vpo_agent.search.runner import per_instance, run_search, summary
 
     job, targets = _plan(chosen)
     out = chosen.out or Path("searches") / f"{chosen.method}-seed{chosen.seed}"
     results = run_search(job, targets, out, say=partial(print, flush=True))
     for name, result in results.items():
-        print(f"\n{name}, {result.method}\n\n{per_instance(result)}")
+        print(f"\n{name}, {result.method}, {VALUE_NAMES[job.goal]} of\n\n{per_instance(result)}")
     print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")
 
 
@@ -120,9 +122,9 @@ def _indices(chosen: argparse.Namespace) -> list[int]:
         from vpo_agent.pareto.pool import Pool
         from vpo_agent.search.records import hard_instances
 
-        hard = hard_instances([Pool.load(path) for path in chosen.hard])
+        hard = hard_instances([Pool.load(path) for path in chosen.hard], goal=chosen.goal)
         if not hard:
-            raise ValueError("best@30 of these pools solves every instance, so none is left to search")
+            raise ValueError("30 answers of these pools solve every instance, so none is left to search")
         return hard
     if chosen.indices is not None:
         try:

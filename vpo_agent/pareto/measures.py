@@ -6,9 +6,11 @@ The table that training ends with, ``vpo eval``, ``vpo compare`` and the validat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
@@ -148,14 +150,26 @@ def measures(
     return found
 
 
+def report_weights(active: NDArray[np.bool_]) -> Floats:
+    """Return the weight vectors behind every utility of a prompt with these ``active`` objectives (d,): (K, d)."""
+    return _report_weights(tuple(active.tolist()))
+
+
+@lru_cache(maxsize=256)
+def _report_weights(active: tuple[bool, ...]) -> Floats:
+    mask = np.array([active])
+    keys = np.zeros(1, dtype=np.uint64)
+    drawn = draw_weights(keys, num_objectives=len(active), num_weights=REPORT_WEIGHTS, active=mask)
+    weights: Floats = drawn[0].astype(np.float64)
+    weights.flags.writeable = False
+    return weights
+
+
 def rank(pool: Pool) -> Ranked:
     """Return the expected utilities of a pool's answers, rollouts and fronts, sorted under each weighting."""
     rewards = pool.active_rewards()
     n, rollouts, m, d = rewards.shape
-    masks, mask_of = np.unique(pool.active, axis=0, return_inverse=True)
-    keys = np.zeros(len(masks), dtype=np.uint64)
-    drawn = draw_weights(keys, num_objectives=d, num_weights=REPORT_WEIGHTS, active=masks).astype(np.float64)
-    weights = [drawn[place] for place in mask_of.ravel()]
+    weights = [report_weights(active) for active in pool.active]
     answers, sets = np.empty((n, rollouts * m)), np.empty((n, rollouts))
     for prompt, (vectors, directions) in enumerate(zip(rewards, weights, strict=True)):
         scores = directions @ vectors.reshape(-1, d).T

@@ -10,6 +10,7 @@ import numpy as np
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.goal import Goal, check_goal
 from vpo_agent.search.instances import Archive, Env, Instance, check_budget, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.sampling import sample_responses
@@ -27,15 +28,16 @@ def evolve(
     offspring: int = 5,
     fresh: float = 0.1,
     variation: Variation = "prefix",
+    goal: Goal = "scalar",
     seed: int = 0,
     max_new_tokens: int = 1024,
     temperature: float = 1.0,
 ) -> SearchResult:
-    """Search for the best scalar reward by varying the answers found so far.
+    """Search for good answers by varying those found so far.
 
     The budget counts answers, those of the start included, so it is equal for policies that write one answer per
-    response and for those that write sets. An instance that has reached its exact optimum is not sampled further. What
-    an instance finds does not depend on the other instances of the search.
+    response and for those that write sets. An instance whose answers are worth as much as its exact
+    front is not sampled further. What an instance finds does not depend on the other instances of the search.
 
     Args:
         env: The environment; its ``num_answers`` says how many answers a response holds.
@@ -47,12 +49,13 @@ def evolve(
         fresh: The share of children that keep nothing of a parent: an answer of the start is resampled, after the
             answers before it in its response.
         variation: ``"prefix"``, for any causal model, or ``"rewrite"``, for one that follows instructions.
+        goal: What is searched for: the best ``"scalar"`` reward, or the expected ``"utility"`` of all answers together.
         seed: Keys the random streams.
         max_new_tokens: Longest response, in tokens.
         temperature: Sampling temperature.
 
     Raises:
-        ValueError: A number is out of range, the variation unknown, or an index outside the split.
+        ValueError: A number is out of range, the variation or goal unknown, or an index outside the split.
     """
     check_budget(budget)
     if start < 1 or offspring < 1:
@@ -61,8 +64,9 @@ def evolve(
         raise ValueError(f"fresh must be from 0 to 1, got {fresh}")
     if variation not in get_args(Variation):
         raise ValueError(f"unknown variation {variation!r}: choose one of {', '.join(get_args(Variation))}")
+    check_goal(goal)
     m = env.num_answers
-    instances = [Instance(env, index, budget) for index in indices]
+    instances = [Instance(env, index, budget, goal) for index in indices]
     prompts = [env.prompt(one.task, m) for one in instances]
     continuing = partial(Continuer, policy, max_new_tokens=max_new_tokens, temperature=temperature)
     continuer = continuing(prompts)

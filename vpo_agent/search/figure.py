@@ -12,13 +12,14 @@ from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
 from vpo_agent.report import figure_style as style
+from vpo_agent.search.goal import VALUE_NAMES
 from vpo_agent.search.records import TOLERANCE, SearchResult
 
 
 def plot_solved(
     results: Mapping[str, SearchResult], path: str | os.PathLike[str], *, tolerance: float = TOLERANCE
 ) -> Path:
-    """Draw the instances solved and the mean best scalar reward against the answers sampled, a curve for each search.
+    """Draw the instances solved and the mean value of the answers against their number, a curve for each search.
 
     ``results`` are the searches by name. Instances within ``tolerance`` of their optimum count as solved. Missing
     folders of ``path`` are created; it is returned.
@@ -28,15 +29,16 @@ def plot_solved(
     """
     if not results:
         raise ValueError("no searches to plot: the mapping is empty; pass at least one SearchResult")
+    goal = next(iter(results.values())).goal
     figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
     panels = figure.subplots(1, 2)
-    for axes, title in zip(panels, ("Instances solved", "Best scalar reward, mean"), strict=True):
+    for axes, title in zip(panels, ("Instances solved", f"{VALUE_NAMES[goal].capitalize()}, mean"), strict=True):
         style.dress(axes, title)
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for number, (name, result) in enumerate(results.items()):
-        curves = (result.solved(tolerance).sum(axis=0), result.best().mean(axis=0))
+        curves = (result.solved(tolerance).sum(axis=0), result.value().mean(axis=0))
         for axes, curve in zip(panels, curves, strict=True):
             answers = np.arange(1, len(curve) + 1)
             look: dict[str, Any] = {"color": style.colour(number), "marker": style.marker(number), "mec": style.PAPER}

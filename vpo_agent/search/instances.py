@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_agent.search.goal import Goal, weightings
 from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
 from vpo_agent.search.variation import Answer
 from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
+from vpo_envs.pareto import set_utility
 from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
@@ -19,14 +21,16 @@ Env = VectorTextEnv[Any, Any, Any]
 class Archive:
     """The answers of one instance that may become parents: one for each reward vector reached.
 
-    A parent is the best answer under weights drawn for each child: half of the time the task's fixed weights, else
-    uniform ones. The search therefore climbs the scalar reward and keeps stepping stones along the front. A newer
-    answer replaces one with the same vector, which lets the search drift across plateaus.
+    A parent is the best answer under weights drawn for each child. For the utility goal they are uniform on the
+    simplex. For the scalar goal they are the task's fixed weights half of the time, else uniform: the search climbs the
+    scalar reward and keeps stepping stones along the front. A newer answer replaces one with the same vector, which
+    lets the search drift across plateaus.
     """
 
-    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
+    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_], goal: Goal) -> None:
         self._weights = weights
         self._active = active
+        self._goal = goal
         self._answers: dict[tuple[float, ...], Answer] = {}
 
     def __len__(self) -> int:
@@ -39,7 +43,7 @@ class Archive:
     def parent(self, rng: np.random.Generator) -> tuple[Answer, NDArray[np.float64]]:
         """Draw a parent; return it with its reward vector, (d,)."""
         weights = self._weights
-        if rng.random() < 0.5:
+        if self._goal == "utility" or rng.random() < 0.5:
             draws = rng.exponential(size=len(weights)) * self._active
             weights = draws / draws.sum()
         vectors = np.array(list(self._answers))
@@ -50,15 +54,20 @@ class Archive:
 
 
 class Instance:
-    """One instance with a log of up to ``budget`` answers, and its optimum if the environment can compute it."""
+    """One instance with a log of up to ``budget`` answers, and the value of its exact front where that is known."""
 
-    def __init__(self, env: Env, index: int, budget: int) -> None:
+    def __init__(self, env: Env, index: int, budget: int, goal: Goal) -> None:
         self.index = index
+        self.goal = goal
         self.task: Task = task_of(env, index)
         self.weights = env.fixed_weights(self.task)
         self.active = env.active(self.task)
+        self._weightings = weightings(goal, self.weights, self.active)
+        self._reached = np.zeros(len(self._weightings))
+        """The best w·r so far for each weighting."""
         try:
-            self.optimum: float | None = env.optimum(self.task)
+            front = np.array([point.vector for point in env.front(self.task)], dtype=np.float64)
+            self.optimum: float | None = set_utility(front, self._weightings)
         except UnknownFront:
             self.optimum = None
         self.rewards = np.zeros((budget, env.reward_dim), dtype=np.float32)
@@ -67,7 +76,7 @@ class Instance:
         self.sampled = 0
         self.best = -1.0
         self.best_answer = ""
-        self.archive = Archive(self.weights, self.active)
+        self.archive = Archive(self.weights, self.active, goal)
 
     @property
     def room(self) -> int:
@@ -77,15 +86,17 @@ class Instance:
     @property
     def done(self) -> bool:
         """Return whether the budget is spent or the optimum reached."""
-        return self.room == 0 or (self.optimum is not None and self.best >= self.optimum - 1e-6)
+        return self.room == 0 or (self.optimum is not None and self._reached.mean() >= self.optimum - 1e-6)
 
     def add(self, answer: Answer | None, reward: NDArray[np.float32], status: int, tokens: int) -> None:
         """Log one answer."""
         self.rewards[self.sampled], self.status[self.sampled] = reward, status
         self.tokens[self.sampled] = tokens
         self.sampled += 1
-        scalar = float(reward.astype(np.float64) @ self.weights)
         if answer is not None and status == Status.OK:
+            vector = reward.astype(np.float64)
+            self._reached = np.maximum(self._reached, self._weightings @ vector)
+            scalar = float(vector @ self.weights)
             self.archive.add(answer, reward)
             if scalar > self.best:
                 self.best, self.best_answer = scalar, answer.text
@@ -93,7 +104,15 @@ class Instance:
     def record(self) -> InstanceSearch:
         """Return what was found."""
         return InstanceSearch(
-            self.index, self.weights, self.optimum, self.rewards, self.status, self.tokens, self.best_answer
+            index=self.index,
+            goal=self.goal,
+            weights=self.weights,
+            active=self.active,
+            optimum=self.optimum,
+            rewards=self.rewards,
+            status=self.status,
+            tokens=self.tokens,
+            best_answer=self.best_answer,
         )
 
 

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from vpo_agent.pareto.metrics import best_at_k
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.search.goal import Goal, check_goal, ranked_values, values_on_the_way, weightings
 from vpo_envs import Status
 
 TOLERANCE = 0.02
-"""An instance is solved if its best scalar reward is within this distance of the optimum."""
+"""An instance is solved if the value of its answers is within this distance of the optimum."""
 NOT_SAMPLED = -1
 """Status of an answer that was not sampled because the search had reached the optimum."""
 
@@ -26,10 +27,14 @@ class InstanceSearch:
     """The search on one instance, with a budget of B answers."""
 
     index: int
+    goal: Goal
+    """What the value of answers is: the best scalar reward, or their expected utility."""
     weights: Floats
     """The fixed weights of the scalar reward, (d,)."""
+    active: NDArray[np.bool_]
+    """Which objectives count, (d,)."""
     optimum: float | None
-    """The best scalar reward on the exact front; ``None`` if the environment cannot compute it."""
+    """The value of the exact front; ``None`` if the environment cannot compute it."""
     rewards: NDArray[np.float32]
     """Reward vector of each answer in the order of sampling, (B, d)."""
     status: NDArray[np.int8]
@@ -39,17 +44,17 @@ class InstanceSearch:
     best_answer: str
     """The answer with the best scalar reward, the first of equals; empty if none has a score."""
 
-    def best(self) -> Floats:
-        """Return the best scalar reward of the first 1 to B answers, (B,); 0 before the first score."""
+    def value(self) -> Floats:
+        """Return the value of the first 1 to B answers, (B,); 0 before the first score."""
         scored = (self.status != NOT_SAMPLED) & (self.status != Status.INVALID)
-        scalar = self.rewards.astype(np.float64) @ self.weights
-        return np.maximum.accumulate(np.where(scored, scalar, 0.0))
+        rewards = np.where(scored[:, None], self.rewards.astype(np.float64), 0.0)
+        return values_on_the_way(rewards, weightings(self.goal, self.weights, self.active))
 
     def solved_at(self, tolerance: float = TOLERANCE) -> int | None:
         """Return after how many answers the instance was solved; ``None`` if it was not or its optimum is unknown."""
         if self.optimum is None:
             return None
-        reached = np.flatnonzero(self.best() >= self.optimum - tolerance)
+        reached = np.flatnonzero(self.value() >= self.optimum - tolerance)
         return int(reached[0]) + 1 if len(reached) else None
 
     def to_json(self) -> str:
@@ -57,12 +62,14 @@ class InstanceSearch:
         return json.dumps(
             {
                 "index": self.index,
+                "goal": self.goal,
                 "optimum": self.optimum,
-                "best": float(self.best()[-1]),
+                "value": float(self.value()[-1]),
                 "solved_at": self.solved_at(),
                 "tokens_sampled": int(self.tokens.sum()),
                 "best_answer": self.best_answer,
                 "weights": self.weights.tolist(),
+                "active": self.active.tolist(),
                 # The shortest decimal text of a float32 reads back as the same float32.
                 "rewards": [[float(str(value)) for value in row] for row in self.rewards],
                 "status": self.status.tolist(),
@@ -76,7 +83,9 @@ class InstanceSearch:
         row = json.loads(line)
         return cls(
             index=row["index"],
+            goal=row["goal"],
             weights=np.array(row["weights"], dtype=np.float64),
+            active=np.array(row["active"], dtype=bool),
             optimum=row["optimum"],
             rewards=np.array(row["rewards"], dtype=np.float32),
             status=np.array(row["status"], dtype=np.int8),
@@ -93,14 +102,19 @@ class SearchResult:
     objectives: tuple[str, ...]
     instances: tuple[InstanceSearch, ...]
 
-    def best(self) -> Floats:
-        """Return the best scalar reward of the first 1 to B answers, (N, B)."""
-        return np.stack([instance.best() for instance in self.instances])
+    @property
+    def goal(self) -> Goal:
+        """The goal of the search, the same for all instances."""
+        return self.instances[0].goal
+
+    def value(self) -> Floats:
+        """Return the value of the first 1 to B answers, (N, B)."""
+        return np.stack([instance.value() for instance in self.instances])
 
     def solved(self, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
         """Return whether the first 1 to B answers solve each instance, (N, B); never if no front is known."""
         optimum = np.array([np.inf if one.optimum is None else one.optimum for one in self.instances])
-        return np.asarray(self.best() >= optimum[:, None] - tolerance)
+        return np.asarray(self.value() >= optimum[:, None] - tolerance)
 
     def tokens(self) -> NDArray[np.int64]:
         """Return the tokens sampled for the first 1 to B answers, (N, B)."""
@@ -127,22 +141,23 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
         raise ValueError(f"cannot read {str(path)!r}: {error!r}; delete it to search again") from None
 
 
-def hard_instances(pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERANCE) -> list[int]:
-    """Return the indices of the instances that no pool's best@k solves, in the pools' order.
+def hard_instances(
+    pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERANCE, goal: Goal = "scalar"
+) -> list[int]:
+    """Return the indices of the instances that ``k`` answers of no pool solve, in the pools' order.
 
     The pools are those of several policies over the same instances, with their exact fronts. A pool solves an instance
-    if its exact expectation of the best of ``k`` answers is within ``tolerance`` of the optimal scalar reward.
+    if the exact expectation of the value of ``k`` answers is within ``tolerance`` of that of the front: of the best
+    scalar reward, or of the expected utility.
 
     Raises:
-        ValueError: There are no pools, their instances or weights differ, a pool has no fronts, or k is larger than a
-            pool.
+        ValueError: The goal is unknown, there are no pools, their instances or weights differ, a pool has no fronts, or
+            k is larger than a pool.
     """
+    check_goal(goal)
     if not pools:
         raise ValueError("hard_instances needs at least one pool of answers")
     first = pools[0]
-    optimum = first.optimum()
-    if optimum is None:
-        raise ValueError("the pools have no exact fronts, so no optimum is known: sample them with fronts")
     for pool in pools[1:]:
         if not np.array_equal(pool.indices, first.indices):
             raise ValueError("the pools are over different instances: sample them all with the same indices")
@@ -150,5 +165,8 @@ def hard_instances(pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERA
             raise ValueError("the pools have different scalar weights, so their optima differ: use equal weights")
     solved = np.zeros(len(first.indices), dtype=bool)
     for pool in pools:
-        solved |= best_at_k(pool.scalar().reshape(len(solved), -1), k) >= optimum - tolerance
+        ranked, optimum = ranked_values(pool, goal)
+        if optimum is None:
+            raise ValueError("the pools have no exact fronts, so no optimum is known: sample them with fronts")
+        solved |= best_at_k(ranked, k) >= optimum - tolerance
     return [int(index) for index in first.indices[~solved]]

@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from vpo_agent.pareto.pool import counted
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.page import markdown_table
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
+from vpo_agent.search.goal import VALUE_NAMES, Goal, check_goal
 from vpo_agent.search.instances import Env, check_budget, task_of
 from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
 from vpo_agent.search.sampling import best_of_n
@@ -33,6 +35,8 @@ class SearchJob:
     indices: tuple[int, ...]
     """Instances of the split."""
     method: Method = "evolve"
+    goal: Goal = "scalar"
+    """What is searched for: the best scalar reward, or the expected utility of all answers together."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment, except its split and number of answers."""
     split: str = "test"
@@ -51,6 +55,7 @@ class SearchJob:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join(get_args(Method))}")
+        check_goal(self.goal)
         check_budget(self.iterations)
         if not self.indices:
             raise ValueError("there is no instance to search: give at least one index")
@@ -125,28 +130,29 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
     """Return a Markdown table of what each search reached against its budget."""
     body = []
     for name, result in results.items():
-        best, solved, tokens = result.best(), result.solved(tolerance), result.tokens()
+        value, solved, tokens = result.value(), result.solved(tolerance), result.tokens()
         optima = [one.optimum for one in result.instances if one.optimum is not None]
-        optimum = _number(sum(optima) / len(best) if len(optima) == len(best) else None)
-        for k in _shown(best.shape[1]):
-            spent, reached, done = tokens[:, k - 1].mean(), best[:, k - 1].mean(), solved[:, k - 1].sum()
-            row = [name, result.method, str(k), f"{spent:.0f}", _number(reached), optimum, f"{done} of {len(best)}"]
+        optimum = _number(sum(optima) / len(value) if len(optima) == len(value) else None)
+        for k in _shown(value.shape[1]):
+            spent, reached, done = tokens[:, k - 1].mean(), value[:, k - 1].mean(), solved[:, k - 1].sum()
+            row = [name, result.method, str(k), f"{spent:.0f}", _number(reached), optimum, f"{done} of {len(value)}"]
             body.append(row)
-    head = ["policy", "method", "answers", "tokens", "best scalar reward", "optimum", "solved"]
+    goal = next(iter(results.values())).goal
+    head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], "optimum", "solved"]
     return markdown_table(head, body, "llrrrrr")
 
 
 def per_instance(result: SearchResult) -> str:
-    """Return a Markdown table with a row per instance: the best scalar reward against the budget, and the cost."""
-    best, tokens = result.best(), result.tokens()
-    shown = _shown(best.shape[1])
+    """Return a Markdown table with a row per instance: the value of its answers against the budget, and the cost."""
+    value, tokens = result.value(), result.tokens()
+    shown = _shown(value.shape[1])
     body = []
-    for one, curve, spent in zip(result.instances, best, tokens, strict=True):
+    for one, curve, spent in zip(result.instances, value, tokens, strict=True):
         solved = one.solved_at()
         until = ["-", "-"] if solved is None else [str(solved), str(spent[solved - 1])]
         reached = [_number(curve[k - 1]) for k in shown]
         body.append([str(one.index), *reached, _number(one.optimum), *until, str(spent[-1])])
-    head = ["instance", *(f"best of {k}" for k in shown), "optimum", "solved after", "its tokens", "all tokens"]
+    head = ["instance", *(counted(k, "answer") for k in shown), "optimum", "solved after", "its tokens", "all tokens"]
     return markdown_table(head, body, "r" * len(head))
 
 
@@ -160,7 +166,7 @@ def _shown(budget: int) -> list[int]:
 
 
 def _search(job: SearchJob, env: Env, policy: LMPolicy, indices: Sequence[int]) -> SearchResult:
-    sampling: dict[str, Any] = {name: getattr(job, name) for name in ("seed", "temperature", "max_new_tokens")}
+    sampling: dict[str, Any] = {name: getattr(job, name) for name in ("seed", "goal", "temperature", "max_new_tokens")}
     sampling["budget"] = job.iterations
     if job.method == "best-of-n":
         return best_of_n(env, policy, indices, **sampling)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vpo_agent.pareto.metrics import best_at_k
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.goal import Goal, check_goal, ranked_values
 from vpo_agent.search.instances import Env, Instance, check_budget, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.variation import Answer, read_answers
@@ -23,6 +23,7 @@ def best_of_n(
     indices: Sequence[int],
     *,
     budget: int = 200,
+    goal: Goal = "scalar",
     seed: int = 0,
     max_new_tokens: int = 1024,
     temperature: float = 1.0,
@@ -32,7 +33,8 @@ def best_of_n(
     Arguments and errors are those of :func:`~vpo_agent.search.evolution.evolve`.
     """
     check_budget(budget)
-    instances = [Instance(env, index, budget) for index in indices]
+    check_goal(goal)
+    instances = [Instance(env, index, budget, goal) for index in indices]
     prompts = [env.prompt(one.task, env.num_answers) for one in instances]
     continuer = Continuer(policy, prompts, max_new_tokens=max_new_tokens, temperature=temperature)
     sample_responses(env, continuer, instances, budget, seed)
@@ -59,14 +61,16 @@ def sample_responses(
     return [[answer for place, answer, _ in found if place == i and answer is not None] for i in range(len(instances))]
 
 
-def best_of_pool(pool: Pool, budget: int) -> NDArray[np.float64]:
-    """Return the exact expected best scalar reward of 1 to ``budget`` answers of a saved pool, (N, budget).
+def best_of_pool(pool: Pool, budget: int, goal: Goal = "scalar") -> Floats:
+    """Return the exact expected value of 1 to ``budget`` answers of a saved pool, (N, budget).
+
+    It is the best scalar reward, or the expected utility of the answers together.
 
     Raises:
         ValueError: The pool holds fewer answers.
     """
-    scalar = pool.scalar().reshape(len(pool.indices), -1)
-    return np.stack([best_at_k(scalar, k) for k in range(1, budget + 1)], axis=1)
+    ranked, _ = ranked_values(pool, goal)
+    return np.stack([best_at_k(ranked, k) for k in range(1, budget + 1)], axis=1)
 
 
 def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from vpo_agent.search import (
     run_search,
 )
 from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.goal import Goal
 from vpo_agent.search.instances import Archive
 from vpo_agent.search.records import NOT_SAMPLED, read_log
 from vpo_agent.search.runner import SearchTarget, per_instance
@@ -194,7 +196,7 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
             for reward, status in zip(one.rewards, one.status, strict=True):
                 if status == Status.OK:
                     assert any(np.allclose(reward, vector) for vector in LETTERS.values())
-            assert one.best()[-1] == pytest.approx((one.rewards @ one.weights).max())
+            assert one.value()[-1] == pytest.approx((one.rewards @ one.weights).max())
         # A letter in its tags is three tokens; hardly any answer is missing.
         assert result.tokens()[:, -1].min() >= 20
 
@@ -203,15 +205,17 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
 
 
 def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze_easy: LMPolicy) -> None:
-    for m in (1, 3):
+    for m, goal in ((1, "scalar"), (3, "scalar"), (1, "utility"), (3, "utility")):
         env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=m)
-        result = evolve(env, tiny_maze_easy, [0, 3], budget=20, start=7, offspring=4, max_new_tokens=100)
+        settings = {"budget": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "goal": goal}
+        result = evolve(env, tiny_maze_easy, [0, 3], **settings)  # type: ignore[arg-type]
         assert [int((one.status != NOT_SAMPLED).sum()) for one in result.instances] == [20, 20]
-        assert all((np.diff(one.best()) >= 0).all() for one in result.instances)
+        assert all((np.diff(one.value()) >= 0).all() for one in result.instances)
         scored = [
             env.score_answers(env.task(one.index), [one.best_answer])[0][0] @ one.weights for one in result.instances
         ]
-        np.testing.assert_allclose(scored, result.best()[:, -1], rtol=1e-6)
+        best = [float((one.rewards @ one.weights).max()) for one in result.instances]
+        np.testing.assert_allclose(scored, best, rtol=1e-6)
 
 
 def test_the_start_of_a_search_is_best_of_n(tiny_maze_easy: LMPolicy) -> None:
@@ -268,14 +272,47 @@ def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> N
     settings = {"budget": 40, "seed": 0, "max_new_tokens": 12}
     sampled = best_of_n(env, strings, range(8), **settings)  # type: ignore[arg-type]
     evolved = evolve(env, strings, range(8), start=10, **settings)  # type: ignore[arg-type]
-    assert evolved.best()[:, -1].mean() > sampled.best()[:, -1].mean() + 0.02
+    assert evolved.value()[:, -1].mean() > sampled.value()[:, -1].mean() + 0.02
     assert evolved.solved()[:, -1].sum() > sampled.solved()[:, -1].sum()
     # What has reached the optimum samples no more, and stays solved.
     done = [one for one in evolved.instances if one.solved_at() is not None]
     assert done
     for one in done:
-        assert one.best()[-1] == pytest.approx(1.0)
+        assert one.value()[-1] == pytest.approx(1.0)
     assert any((one.status == NOT_SAMPLED).any() for one in done)
+
+
+class CornersEnv(StringsEnv):
+    """Write six letters: places that hold an a earn one objective, those that hold a b the other."""
+
+    objectives = (
+        Objective("a", "share of a", lambda outcome: outcome[0]),
+        Objective("b", "share of b", lambda outcome: outcome[1]),
+    )
+
+    def evaluate(self, task: object, answer: str) -> tuple[float, float]:
+        return sum(letter == "a" for letter in answer[:6]) / 6, sum(letter == "b" for letter in answer[:6]) / 6
+
+    def outcome_front(self, task: object) -> list[tuple[tuple[float, float], str]]:
+        return [((a / 6, 1 - a / 6), "a" * a + "b" * (6 - a)) for a in range(7)]
+
+
+def test_a_search_for_utility_goes_on_until_both_corners_are_found(strings: LMPolicy) -> None:
+    """On the line between (1, 0) and (0, 1) every answer has the scalar reward 1/2, and the corners are worth 3/4."""
+    env = CornersEnv(split="test")
+    settings = {"budget": 120, "start": 10, "max_new_tokens": 12}
+    scalar = evolve(env, strings, range(6), **settings)  # type: ignore[arg-type]
+    utility = evolve(env, strings, range(6), goal="utility", **settings)  # type: ignore[arg-type]
+    sampled = best_of_n(env, strings, range(6), budget=120, goal="utility", max_new_tokens=12)
+    assert all((one.status != NOT_SAMPLED).sum() == 10 for one in scalar.instances), "solved by the start"
+    for one in utility.instances:
+        assert one.optimum == pytest.approx(0.75, abs=3e-4)
+        spent = int((one.status != NOT_SAMPLED).sum())
+        corners = [bool((one.rewards[:spent, column] == 1.0).any()) for column in range(2)]
+        assert spent == 120 or all(corners), "stops early only with both corners"
+        assert spent > 10, "one answer is not enough"
+    assert any((one.status == NOT_SAMPLED).any() for one in utility.instances)
+    assert all((one.status != NOT_SAMPLED).sum() == 120 for one in sampled.instances), "best-of-n spends its budget"
 
 
 def test_the_rewrite_variation_runs_on_whole_prompts(strings: LMPolicy) -> None:
@@ -289,8 +326,9 @@ def test_the_rewrite_variation_runs_on_whole_prompts(strings: LMPolicy) -> None:
     assert int((result.instances[0].status != NOT_SAMPLED).sum()) == 5
 
 
-def test_the_parent_is_the_best_under_the_weights_drawn() -> None:
-    archive = Archive(np.array([0.5, 0.5]), np.array([True, True]))
+@pytest.mark.parametrize(("goal", "share"), [("scalar", 0.6), ("utility", 0.2)])
+def test_the_parent_is_the_best_under_the_weights_drawn(goal: Goal, share: float) -> None:
+    archive = Archive(np.array([0.5, 0.5]), np.array([True, True]), goal)
     vectors = {"a": (1.0, 0.0), "b": (0.0, 1.0), "c": (0.6, 0.6), "d": (0.1, 0.1)}
     for name, vector in vectors.items():
         archive.add(Answer(name, (1,), 1, 0, 1), np.array(vector, dtype=np.float32))
@@ -298,22 +336,31 @@ def test_the_parent_is_the_best_under_the_weights_drawn() -> None:
     rng = np.random.default_rng(0)
     drawn = [archive.parent(rng)[0].text for _ in range(400)]
     assert set(drawn) == {"a", "b", "c2"}
-    # Under w uniform on the segment, c is best for w in [0.4, 0.6], a fifth; half of the draws have w* itself.
-    assert drawn.count("c2") / 400 == pytest.approx(0.6, abs=0.08)
+    # Under w uniform on the segment, c is best for w in [0.4, 0.6], a fifth; half of the scalar goal's draws have w*.
+    assert drawn.count("c2") / 400 == pytest.approx(share, abs=0.08)
 
 
 # ------------------------------------------------------------------------------------------ records and jobs
 
 
 def record(scalars: list[float], optimum: float | None = 1.0, index: int = 0) -> InstanceSearch:
+    return record_of([[scalar] for scalar in scalars], optimum, index=index)
+
+
+def record_of(
+    vectors: list[list[float]], optimum: float | None, goal: Goal = "scalar", index: int = 0
+) -> InstanceSearch:
+    count, d = np.shape(vectors)
     return InstanceSearch(
-        index,
-        np.array([1.0]),
-        optimum,
-        np.array(scalars, dtype=np.float32)[:, None],
-        np.zeros(len(scalars), dtype=np.int8),
-        np.arange(len(scalars)),
-        "UP",
+        index=index,
+        goal=goal,
+        weights=np.full(d, 1 / d),
+        active=np.ones(d, dtype=bool),
+        optimum=optimum,
+        rewards=np.array(vectors, dtype=np.float32),
+        status=np.zeros(count, dtype=np.int8),
+        tokens=np.arange(count),
+        best_answer="UP",
     )
 
 
@@ -326,14 +373,33 @@ def test_solved_means_within_the_tolerance_of_the_optimum() -> None:
     assert result.solved().tolist() == [[False, True], [False, False]]
 
 
+def test_the_utility_goal_is_solved_by_the_set_that_covers_the_front() -> None:
+    """In two objectives E_w[max w·r] is an integral over w in [0, 1] that can be done by hand."""
+    # (1, 0) alone: the mean of w, 1/2. With (.6, .6): .6 below w = .6, then w: .36 + (1 − .36)/2.
+    # With (0, 1): 2·.32 + .12.
+    vectors = [[1.0, 0.0], [0.6, 0.6], [0.5, 0.5], [0.0, 1.0]]
+    by_hand = [0.5, 0.68, 0.68, 0.76]
+    one = record_of(vectors, 0.76, "utility")
+    np.testing.assert_allclose(one.value(), by_hand, atol=3e-4)
+    assert one.solved_at() == 4
+    assert one.solved_at(tolerance=0.0815) == 2
+    # The compromise has the best scalar reward, so the other goal is reached with it.
+    assert record_of(vectors, 0.6).solved_at() == 2
+
+
+def test_only_active_objectives_have_utility() -> None:
+    one = replace(record_of([[0.2, 0.9, 0.4]], 1.0, "utility"), active=np.array([True, False, True]))
+    assert one.value().tolist() == [pytest.approx(0.3, abs=3e-4)]
+
+
 def test_an_answer_without_a_score_is_no_progress() -> None:
     one = record([0.3, 0.9])
     one.status[1] = Status.INVALID
-    assert one.best().tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
+    assert one.value().tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
 
 
 def test_records_survive_their_file(tmp_path: Path) -> None:
-    one, other = record([1 / 3, 0.7]), record([0.1, 0.2], optimum=None, index=3)
+    one, other = record_of([[1 / 3, 0.7]] * 2, 0.9, "utility"), record([0.1, 0.2], optimum=None, index=3)
     path = tmp_path / "search.jsonl"
     path.write_text(f"{one.to_json()}\n{other.to_json()}\n")
     again = read_log(path)
@@ -354,12 +420,31 @@ def test_hard_instances_are_those_that_no_pool_solves() -> None:
     # The best of 2 of 4 answers is expected to be the good one only half of the time.
     assert hard_instances(pools, k=2) == [10, 11, 12]
     assert hard_instances(pools, k=4, tolerance=0.11) == []
+    assert hard_instances(pools, k=4, goal="utility") == [12], "with one objective both goals agree"
+    with pytest.raises(ValueError, match="unknown goal 'best': choose one of scalar, utility"):
+        hard_instances(pools, k=4, goal="best")  # type: ignore[arg-type]  # an unknown goal
     with pytest.raises(ValueError, match="at least one pool"):
         hard_instances([])
     with pytest.raises(ValueError, match="no exact fronts"):
         hard_instances([pool_of(rewards[0])])
     with pytest.raises(ValueError, match="different instances"):
         hard_instances([pools[0], pool_of(rewards[0][:2], fronts[:2])])
+
+
+def test_hard_instances_for_a_set_are_those_where_the_front_is_not_covered() -> None:
+    """Three prompts in two objectives with the front (1, 0), (.6, .6), (0, 1), worth .76 by hand."""
+    front = np.array([[1.0, 0.0], [0.6, 0.6], [0.0, 1.0]])
+    rewards = np.zeros((3, 4, 1, 2))
+    rewards[0, :, 0] = [[0.6, 0.6]] * 4  # the compromise only: .6
+    rewards[1, :3, 0] = front  # all of it: .76
+    rewards[2, :2, 0] = [[1.0, 0.0], [0.0, 1.0]]  # .75, near enough
+    pool = pool_of(rewards, (front,) * 3)
+    assert hard_instances([pool], k=4, goal="scalar") == [12]
+    assert hard_instances([pool], k=4, goal="utility") == [10]
+    # All subsets of 3 of the 4 answers of the last prompt: half of them have both specialists, the others one (1/2).
+    curve = best_of_pool(pool, 4, "utility")
+    np.testing.assert_allclose(curve[2, 2:], [(2 * 0.75 + 2 * 0.5) / 4, 0.75], atol=3e-4)
+    assert hard_instances([pool], k=3, goal="utility") == [10, 11, 12]
 
 
 def job_on_letters(**changes: object) -> SearchJob:
@@ -381,7 +466,7 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
     for name in ("one", "three"):
         lines = (out / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
-        assert [one.best().shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
+        assert [one.value().shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
     assert "| three | evolve (prefix) | 8 |" in (out / "results.md").read_text()
     with Image.open(out / "solved.png") as picture:
         assert picture.width > 1000
@@ -403,9 +488,9 @@ def test_the_table_shows_best_and_cost_against_the_budget() -> None:
     shown = dict(zip(head, cells, strict=True))
     assert shown == {
         "instance": "8",
-        "best of 1": "0.200",
-        "best of 3": "0.990",
-        "best of 4": "0.990",
+        "1 answer": "0.200",
+        "3 answers": "0.990",
+        "4 answers": "0.990",
         "optimum": "1.000",
         "solved after": "3",
         # The answers cost 0, 1, 2 and 3 tokens.
