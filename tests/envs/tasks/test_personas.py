@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import random
@@ -260,21 +261,25 @@ CHEATS: dict[str, float] = {
     "a good text, padded": 0.0,
     "a good text, twice": 0.0,
     "a good text for another topic": 0.0,
-    "all phrases one after another": 0.15,
-    "another task's good text on this topic": 0.3,
+    "all phrases one after another": 0.1,
+    "another task's good text on this topic": 0.25,
 }
 """The highest mean over tasks of the mean objective."""
+
+
+@functools.cache
+def drawn(split: str) -> list[tuple[PersonasTask, str]]:
+    """Return some tasks, each with a good text."""
+    env = made(mode="conflict", split=split)
+    tasks = [env.task(index) for index in range(60)]
+    return [(task, env.demonstrations(task, np.random.default_rng(i), 1)[0]) for i, task in enumerate(tasks)]
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_what_cheating_earns(cheat: str) -> None:
     env = made(mode="conflict", split="validation")
-    others = made(mode="conflict")
     earned = []
-    for index in range(60):
-        task, other = env.task(index), others.task(index)
-        good = env.demonstrations(task, np.random.default_rng(index), 1)[0]
-        strange = others.demonstrations(other, np.random.default_rng(index), 1)[0]
+    for (task, good), (other, strange) in zip(drawn("validation"), drawn("train"), strict=True):
         prompt = env.prompt(task, 1)
         checks = prompt.split("Rules:")[0]
         phrases = [check.value for check in all_checks(task) if check.family in ("opens", "closes")]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from vpo_envs.core import Objective
 from vpo_envs.tasks.personas.checks import read_text
-from vpo_envs.tasks.personas.task import PersonasTask, runs
+from vpo_envs.tasks.personas.task import RUN, PersonasTask, runs
 from vpo_envs.tasks.personas.text import MAX_WORDS, MIN_WORDS
 
 MOST_STALE = 0.25
@@ -33,14 +33,21 @@ def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
 
 
 def _is_real(task: PersonasTask, words: list[str]) -> bool:
-    if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in words):
+    different = set(words)
+    if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in different):
         return False
-    own = runs(words)
-    fresh = len(set(own) - task.passages)
-    return len(own) - fresh <= MOST_STALE * len(own)
+    count = len(words) - RUN + 1
+    copied = len(task.passages.intersection(runs(words)))
+    # A run that repeats another begins with a repeated word, which is quicker to count and seldom one too many.
+    repeated = len(words) - len(different)
+    if copied + repeated > MOST_STALE * count:
+        repeated = count - len(set(runs(words)))
+    return copied + repeated <= MOST_STALE * count or count <= 0
 
 
 def _share(persona: int, outcome: PersonasOutcome) -> float:
+    if persona >= len(outcome.held):
+        return 0.0  # A row with fewer instructions: the objective is inactive.
     held = outcome.held[persona]
     return sum(held) / len(held)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 from pydantic import Field
@@ -34,6 +35,6 @@ class PersonasTask(Task):
         return frozenset(runs(read_text(self.request).words))
 
 
-def runs(words: list[str]) -> list[tuple[str, ...]]:
+def runs(words: list[str]) -> Iterator[tuple[str, ...]]:
     """Return all runs of ``RUN`` words, in order."""
-    return list(zip(*[words[i:] for i in range(RUN)], strict=False))
+    return zip(*[words[i:] for i in range(RUN)], strict=False)

@@ -51,6 +51,7 @@ def read_answer(text: str) -> str:
     text = text.strip()
     if not text:
         raise Unparsable("the text is empty")
-    if text.isprintable() and "  " not in text:
+    untidy = "  " in text or "\n " in text or " \n" in text
+    if not untidy and (text.isprintable() or text.replace("\n", "").isprintable()):
         return text
     return "\n".join([BLANKS.sub(" ", line).strip() for line in text.splitlines()])
