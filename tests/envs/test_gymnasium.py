@@ -22,13 +22,13 @@ from mo_gymnasium.wrappers.vector import MOSyncVectorEnv  # type: ignore[attr-de
 
 from vpo_envs import MazeEnv, VectorTextEnv
 from vpo_envs.data_env import DataTextEnv
-from vpo_envs.registration import env_type, text_env_ids
+from vpo_envs.registration import env_ids, env_type, text_env_ids
 from vpo_envs.tasks.maze.task import MOVES
 from vpo_envs.text import format_answers
 
 UNUSABLE = "vpo/RewardModels-v0"
 """Scores nothing until reward models are named; tests/envs/tasks/test_reward_models.py has some."""
-ENV_IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/") and env_id != UNUSABLE)
+ENV_IDS = [env_id for env_id in env_ids() if env_id != UNUSABLE]
 MAZE_IDS = [env_id for env_id in ENV_IDS if "Maze" in env_id]
 
 DATA_IDS = [env_id for env_id in ENV_IDS if issubclass(env_type(env_id), DataTextEnv)]

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 import vpo_envs
 from vpo_envs import MazeEnv, VectorTextEnv
+from vpo_envs.registration import text_env_ids
 from vpo_envs.text import format_answers
 from vpo_envs.vector import TextVectorEnv
 
@@ -28,7 +29,7 @@ def test_single_moves_are_copied_as_mo_gymnasium_does(mode: str | None) -> None:
     assert rewards.shape == (3, 4)
 
 
-TEXT_ENVS = sorted(env_id for env_id in gym.registry if env_id.startswith("vpo/") and "MazeSteps" not in env_id)
+TEXT_ENVS = text_env_ids()
 RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</answer_2>", "", "\ud800<answer>?</answer>"]
 
 
