@@ -198,6 +198,11 @@ def test_scores(env: Env, task: Any, answer: str, vector: tuple[float, ...]) -> 
     assert vectors(env, task, [answer]) == [pytest.approx(vector)]
 
 
+def test_the_front_of_code_counts_programs_that_change_nothing() -> None:
+    same = SuiteTask(common=("reverse",), own=("sort", "unique", "positive"), inputs=(((3,),), ((4, 4),), ((5,),)))
+    assert [point.vector for point in CodeCompactEnv().front(same)] == [(1, 1, 1)]
+
+
 def test_programs_of_unknown_steps_or_too_many_are_unparsable() -> None:
     for answer in ("", "reverse jump", "sort sort sort sort"):
         batch = CodeCompactEnv().score_batch([SUITES], [format_answers([answer])])

@@ -224,6 +224,24 @@ def test_fronts_that_are_not_proven_are_refused() -> None:
         ENV.front(special)
 
 
+def test_a_system_with_a_late_accident_is_not_general() -> None:
+    # In lines 1 and 6, which takes two steps itself, y and z cancel together.
+    task = DerivationTask(equations=((-1, 3, -3, 0), (-3, 2, -3, -5), (2, 2, -1, 6)))
+    answer = (
+        "eliminate 1 2: 7 y - 6 z = 5; eliminate 1 2: 2 x + y = 5; eliminate 3 5: y - z = 1; "
+        "eliminate 1 6: x = 3; eliminate 4 6: z = -2; eliminate 4 6: y = -1"
+    )
+    assert vectors(ENV, task, [answer]) == [(1, 1, 0)]
+    assert not is_general(task)
+    with pytest.raises(UnknownFront, match="cancels by accident"):
+        ENV.front(task)
+
+
+def test_six_eliminations_solve_no_generated_system() -> None:
+    env = DerivationEnv(preset="embedded", split="test")
+    assert not any(can_solve(env.task(index), {"eliminate"}, 6) for index in range(4))
+
+
 # --- instances ---
 
 

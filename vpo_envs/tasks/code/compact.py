@@ -197,8 +197,8 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
     def outcome_front(self, task: SuiteTask) -> Sequence[tuple[SuiteOutcome, str]]:
         """Return the outcomes of all programs of at most :data:`LONGEST` steps."""
         newest: dict[tuple[List, ...], Words] = {tuple(one for _, one, _ in task.tests): ()}
-        # Of programs with the same outputs the first is kept.
-        programs = dict(newest)
+        # Of programs with the same outputs a shortest one is kept.
+        programs: dict[tuple[List, ...], Words] = {}
         for _ in range(LONGEST):
             longer = {
                 tuple(STEPS[step](one) for one in reached): (*program, step)
@@ -210,7 +210,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         best: dict[SuiteOutcome, Words] = {}
         for reached, program in programs.items():
             outcome = _outcome(task, reached)
-            if program and any(outcome.passed):
+            if any(outcome.passed):
                 best.setdefault(outcome, program)
         return [(outcome, " ".join(program)) for outcome, program in best.items()]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from math import gcd, lcm
 
@@ -18,6 +19,8 @@ from vpo_envs.core import Task
 UNKNOWNS = "xyz"
 LARGEST = 100
 """Largest number in a given equation."""
+MOST_BETWEEN = 3
+"""Lines of two unknowns in a derivation of six lines, three of which are values."""
 
 Equation = tuple[int, ...]
 
@@ -68,25 +71,38 @@ def unknowns_of(equation: Equation) -> list[int]:
     return [i for i, number in enumerate(equation[:-1]) if number]
 
 
+@lru_cache(maxsize=1024)
 def is_general(task: DerivationTask) -> bool:
     """Return whether no unknown is missing, and none cancels by accident where another one is cancelled.
 
-    Then every step can remove one unknown only, which the exact front rests on.
+    Then every step can remove one unknown only, which the exact front rests on. All steps are tried that can follow
+    the given lines and up to three lines of two unknowns; a derivation that beats the front would have no more.
     """
     given = [reduced(equation) for equation in task.equations]
     if any(len(unknowns_of(equation)) < len(given) for equation in given):
         return False
-    lines = list(dict.fromkeys(given))
-    # Lines of two unknowns that shorter derivations than the known ones could use come after at most two steps.
-    for _ in range(len(given) - 1):
-        for one, other in combinations(list(lines), 2):
-            shared = set(unknowns_of(one)) & set(unknowns_of(other))
-            for unknown in shared:
-                result = cancel(one, other, unknown)
-                left = len(set(unknowns_of(one)) | set(unknowns_of(other))) - 1
-                if any(result) and len(unknowns_of(result)) != left:
+    known = {frozenset(given)}
+    tried: dict[tuple[Equation, Equation], list[Equation] | None] = {}
+    for more in reversed(range(MOST_BETWEEN + 1)):
+        longer = set()
+        for lines in known:
+            for pair in combinations(sorted(lines), 2):
+                if pair not in tried:
+                    tried[pair] = _between(*pair)
+                found = tried[pair]
+                if found is None:
                     return False
-                if left > 1:
-                    lines.append(result)
-        lines = list(dict.fromkeys(lines))
+                if more:
+                    longer |= {lines | {line} for line in found}
+        known = longer
     return True
+
+
+def _between(one: Equation, other: Equation) -> list[Equation] | None:
+    """Return the lines of several unknowns that cancel one of two lines; ``None`` if another cancels by accident."""
+    occur = set(unknowns_of(one)) | set(unknowns_of(other))
+    shared = set(unknowns_of(one)) & set(unknowns_of(other))
+    results = [result for unknown in shared if any(result := cancel(one, other, unknown))]
+    if any(len(unknowns_of(result)) < len(occur) - 1 for result in results):
+        return None
+    return results if len(occur) > 2 else []
