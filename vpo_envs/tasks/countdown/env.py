@@ -49,7 +49,7 @@ class CountdownEnv(VectorTextEnv[CountdownTask, Expression, CountdownOutcome]):
 
     Args:
         preset: ``"conflict"`` (four numbers), ``"classic"`` (five numbers and large targets, far apart) or
-            ``"embedded"`` (three small numbers, for a small model).
+            ``"embedded"`` (four small numbers, for a small model).
         prompt_style: ``"full"`` explains the rules, ``"compact"`` is a few words.
         difficulty: Knobs that replace the preset's, by name; see
             ``vpo_envs.tasks.countdown.generator.CountdownConfig``.
