@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,9 @@ class InstanceSearch:
     best_answer: str
     """The answer with the best scalar reward, the first of equals; empty if none has a score."""
 
+    @cached_property
     def value(self) -> Floats:
-        """Return the value of the first 1 to B answers, (B,); 0 before the first score."""
+        """The value of the first 1 to B answers, (B,); 0 before the first score."""
         scored = (self.status != NOT_SAMPLED) & (self.status != Status.INVALID)
         rewards = np.where(scored[:, None], self.rewards.astype(np.float64), 0.0)
         return values_on_the_way(rewards, weightings(self.goal, self.weights, self.active))
@@ -54,7 +56,7 @@ class InstanceSearch:
         """Return after how many answers the instance was solved; ``None`` if it was not or its optimum is unknown."""
         if self.optimum is None:
             return None
-        reached = np.flatnonzero(self.value() >= self.optimum - tolerance)
+        reached = np.flatnonzero(self.value >= self.optimum - tolerance)
         return int(reached[0]) + 1 if len(reached) else None
 
     def to_json(self) -> str:
@@ -64,7 +66,7 @@ class InstanceSearch:
                 "index": self.index,
                 "goal": self.goal,
                 "optimum": self.optimum,
-                "value": float(self.value()[-1]),
+                "value": float(self.value[-1]),
                 "solved_at": self.solved_at(),
                 "tokens_sampled": int(self.tokens.sum()),
                 "best_answer": self.best_answer,
@@ -109,7 +111,7 @@ class SearchResult:
 
     def value(self) -> Floats:
         """Return the value of the first 1 to B answers, (N, B)."""
-        return np.stack([instance.value() for instance in self.instances])
+        return np.stack([instance.value for instance in self.instances])
 
     def solved(self, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
         """Return whether the first 1 to B answers solve each instance, (N, B); never if no front is known."""

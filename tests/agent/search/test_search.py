@@ -196,7 +196,7 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
             for reward, status in zip(one.rewards, one.status, strict=True):
                 if status == Status.OK:
                     assert any(np.allclose(reward, vector) for vector in LETTERS.values())
-            assert one.value()[-1] == pytest.approx((one.rewards @ one.weights).max())
+            assert one.value[-1] == pytest.approx((one.rewards @ one.weights).max())
         # A letter in its tags is three tokens; hardly any answer is missing.
         assert result.tokens()[:, -1].min() >= 20
 
@@ -210,7 +210,7 @@ def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze_easy: LMP
         settings = {"budget": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "goal": goal}
         result = evolve(env, tiny_maze_easy, [0, 3], **settings)  # type: ignore[arg-type]
         assert [int((one.status != NOT_SAMPLED).sum()) for one in result.instances] == [20, 20]
-        assert all((np.diff(one.value()) >= 0).all() for one in result.instances)
+        assert all((np.diff(one.value) >= 0).all() for one in result.instances)
         scored = [
             env.score_answers(env.task(one.index), [one.best_answer])[0][0] @ one.weights for one in result.instances
         ]
@@ -278,7 +278,7 @@ def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> N
     done = [one for one in evolved.instances if one.solved_at() is not None]
     assert done
     for one in done:
-        assert one.value()[-1] == pytest.approx(1.0)
+        assert one.value[-1] == pytest.approx(1.0)
     assert any((one.status == NOT_SAMPLED).any() for one in done)
 
 
@@ -380,7 +380,7 @@ def test_the_utility_goal_is_solved_by_the_set_that_covers_the_front() -> None:
     vectors = [[1.0, 0.0], [0.6, 0.6], [0.5, 0.5], [0.0, 1.0]]
     by_hand = [0.5, 0.68, 0.68, 0.76]
     one = record_of(vectors, 0.76, "utility")
-    np.testing.assert_allclose(one.value(), by_hand, atol=3e-4)
+    np.testing.assert_allclose(one.value, by_hand, atol=3e-4)
     assert one.solved_at() == 4
     assert one.solved_at(tolerance=0.0815) == 2
     # The compromise has the best scalar reward, so the other goal is reached with it.
@@ -389,13 +389,13 @@ def test_the_utility_goal_is_solved_by_the_set_that_covers_the_front() -> None:
 
 def test_only_active_objectives_have_utility() -> None:
     one = replace(record_of([[0.2, 0.9, 0.4]], 1.0, "utility"), active=np.array([True, False, True]))
-    assert one.value().tolist() == [pytest.approx(0.3, abs=3e-4)]
+    assert one.value.tolist() == [pytest.approx(0.3, abs=3e-4)]
 
 
 def test_an_answer_without_a_score_is_no_progress() -> None:
     one = record([0.3, 0.9])
     one.status[1] = Status.INVALID
-    assert one.value().tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
+    assert one.value.tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
 
 
 def test_records_survive_their_file(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
     for name in ("one", "three"):
         lines = (out / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
-        assert [one.value().shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
+        assert [one.value.shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
     assert "| three | evolve (prefix) | 8 |" in (out / "results.md").read_text()
     with Image.open(out / "solved.png") as picture:
         assert picture.width > 1000
