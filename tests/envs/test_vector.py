@@ -29,7 +29,8 @@ def test_single_moves_are_copied_as_mo_gymnasium_does(mode: str | None) -> None:
     assert rewards.shape == (3, 4)
 
 
-TEXT_ENVS = text_env_ids()
+# Reward models have to be named before anything is scored; test_reward_models.py makes copies with some.
+TEXT_ENVS = [env_id for env_id in text_env_ids() if env_id != "vpo/RewardModels-v0"]
 RESPONSES = ["<answer>UP</answer><answer_1>R R</answer_1>", "<answer_2>DOWN</answer_2>", "", "\ud800<answer>?</answer>"]
 
 
