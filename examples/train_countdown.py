@@ -13,31 +13,8 @@ A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes,
     python examples/train_countdown.py --preset smoke
 """
 
+from vpo_agent.command.presets import COUNTDOWN as PRESETS
 from vpo_agent.command.train import train_script
-
-SETTINGS = {
-    "env": "vpo/Countdown-v0",
-    "model": "Qwen/Qwen3-0.6B",
-    "prompts_per_step": 32,
-    "minibatch_prompts": 16,
-    "max_new_tokens": 512,
-    "eval_temperature": 0.7,
-    "eval_every": 25,
-}
-SMOKE = {
-    "model": "tiny-maze-easy",
-    "steps": 2,
-    "prompts_per_step": 2,
-    "minibatch_prompts": 2,
-    "rollouts_per_prompt": 2,
-    "max_new_tokens": 16,
-    "eval_prompts": 2,
-}
-PRESETS = {
-    "conflict": SETTINGS,
-    "classic": {**SETTINGS, "env_kwargs": {"preset": "classic"}},
-    "smoke": {**SETTINGS, **SMOKE, "env_kwargs": {"preset": "embedded", "prompt_style": "compact"}},
-}
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

@@ -99,6 +99,32 @@ TOOLS: Presets = {
 _PERSONAS = {"env": "vpo/Personas-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
 PERSONAS: Presets = {"conflict": {**_PERSONAS, **_CONFLICT}, "paper": _PERSONAS}
 
+_SMOKE = {
+    "model": "tiny-maze-easy",
+    "steps": 2,
+    "prompts_per_step": 2,
+    "minibatch_prompts": 2,
+    "rollouts_per_prompt": 2,
+    "max_new_tokens": 16,
+    "eval_prompts": 2,
+    "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+}
+"""Two steps of a model that knows another task, to check that everything runs."""
+
+_COUNTDOWN = {"env": "vpo/Countdown-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 512}
+COUNTDOWN: Presets = {
+    "conflict": _COUNTDOWN,
+    "classic": {**_COUNTDOWN, "env_kwargs": {"preset": "classic"}},
+    "smoke": {**_COUNTDOWN, **_SMOKE},
+}
+
+_DERIVATION = {"env": "vpo/Derivation-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 1024}
+DERIVATION: Presets = {
+    "conflict": _DERIVATION,
+    "easy": {**_DERIVATION, "env_kwargs": {"preset": "easy"}},
+    "smoke": {**_DERIVATION, **_SMOKE},
+}
+
 REWARD_MODELS: Presets = {
     "builtin": {"env": "vpo/RewardModels-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
 }
@@ -110,6 +136,8 @@ _TASKS = {
     "musique": MUSIQUE,
     "tools": TOOLS,
     "personas": PERSONAS,
+    "countdown": COUNTDOWN,
+    "derivation": DERIVATION,
     "reward-models": REWARD_MODELS,
 }
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
