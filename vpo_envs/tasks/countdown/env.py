@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
-from vpo_envs.core import VectorTextEnv
-from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.countdown.front import front_expressions
 from vpo_envs.tasks.countdown.generator import PRESETS, CountdownConfig, draw_task, front_vectors
 from vpo_envs.tasks.countdown.scoring import OBJECTIVES, CountdownOutcome, fact_grid, judge
 from vpo_envs.tasks.countdown.task import CountdownTask
 from vpo_envs.tasks.countdown.text import Expression, compact_prompt, full_prompt, read_expression
+from vpo_envs.tasks.preset_env import PresetEnv
 
-PromptStyle = Literal["full", "compact"]
 
-
-class CountdownEnv(VectorTextEnv[CountdownTask, Expression, CountdownOutcome]):
+class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
     """Write one expression of given numbers whose value is close to three targets at once.
 
     ## Description
@@ -58,26 +55,10 @@ class CountdownEnv(VectorTextEnv[CountdownTask, Expression, CountdownOutcome]):
 
     task_type = CountdownTask
     namespace = 16
+    noun = "countdown"
+    presets = PRESETS
+    config: CountdownConfig
     objectives = monotone_objectives = OBJECTIVES
-
-    def __init__(
-        self,
-        *,
-        preset: str = "conflict",
-        prompt_style: PromptStyle = "full",
-        difficulty: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        for name, given, known in [
-            ("prompt_style", prompt_style, get_args(PromptStyle)),
-            ("countdown preset", preset, PRESETS),
-        ]:
-            if given not in known:
-                raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
-        self.config: CountdownConfig = read_knobs(PRESETS[preset], difficulty)
-        self.prompt_style = prompt_style
-        self.names_tags = prompt_style == "full"
-        super().__init__(**options)
 
     def generate(self, rng: np.random.Generator) -> CountdownTask:
         """Draw numbers and targets of this split."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
 
 import numpy as np
 
 from vpo_envs.core import UnknownFront, VectorTextEnv
-from vpo_envs.generation import read_knobs
 from vpo_envs.tasks.derivation.generator import PRESETS, DerivationConfig, draw_task
 from vpo_envs.tasks.derivation.scoring import OBJECTIVES, DerivationOutcome, judge
 from vpo_envs.tasks.derivation.solutions import KINDS, derive
 from vpo_envs.tasks.derivation.task import DerivationTask, is_general
 from vpo_envs.tasks.derivation.text import Derivation, compact_prompt, full_prompt, read_derivation
+from vpo_envs.tasks.preset_env import PresetEnv
 
-PromptStyle = Literal["full", "compact"]
 
-
-class DerivationEnv(VectorTextEnv[DerivationTask, Derivation, DerivationOutcome]):
+class DerivationEnv(PresetEnv[DerivationTask, Derivation, DerivationOutcome]):
     """Solve a system of linear equations line by line, in few lines, by elimination or by substitution.
 
     ## Description
@@ -62,26 +59,10 @@ class DerivationEnv(VectorTextEnv[DerivationTask, Derivation, DerivationOutcome]
 
     task_type = DerivationTask
     namespace = 17
+    noun = "derivation"
+    presets = PRESETS
+    config: DerivationConfig
     objectives = OBJECTIVES
-
-    def __init__(
-        self,
-        *,
-        preset: str = "conflict",
-        prompt_style: PromptStyle = "full",
-        difficulty: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        for name, given, known in [
-            ("prompt_style", prompt_style, get_args(PromptStyle)),
-            ("derivation preset", preset, PRESETS),
-        ]:
-            if given not in known:
-                raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
-        self.config: DerivationConfig = read_knobs(PRESETS[preset], difficulty)
-        self.prompt_style = prompt_style
-        self.names_tags = prompt_style == "full"
-        super().__init__(**options)
 
     def generate(self, rng: np.random.Generator) -> DerivationTask:
         """Draw a system of this split."""

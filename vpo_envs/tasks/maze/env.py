@@ -8,8 +8,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import VectorTextEnv
-from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kind
 from vpo_envs.tasks.maze.front import outcome_front
@@ -18,12 +16,12 @@ from vpo_envs.tasks.maze.lanes import LanesConfig
 from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
+from vpo_envs.tasks.preset_env import PresetEnv
 
 RewardShape = Literal["linear", "convex_bonus", "aligned"]
-PromptStyle = Literal["full", "compact"]
 
 
-class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
+class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
     """Find routes through a maze that make different trade-offs between gold, diamonds and lava.
 
     ## Description
@@ -76,27 +74,15 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's form
     task_type = MazeTask
     namespace = 1
+    noun = "maze"
+    presets = PRESETS
     objectives = LINEAR
     monotone_objectives = tuple(o for shapes in (SHAPES, LANE_SHAPES) for shape in shapes.values() for o in shape)
 
-    def __init__(
-        self,
-        *,
-        preset: str = "paper",
-        reward_shape: RewardShape = "linear",
-        prompt_style: PromptStyle = "full",
-        difficulty: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        shapes, styles = get_args(RewardShape), get_args(PromptStyle)
-        choices = [("reward_shape", reward_shape, shapes), ("prompt_style", prompt_style, styles)]
-        for name, given, known in [*choices, ("maze preset", preset, PRESETS)]:
-            if given not in known:
-                raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
-        self.config = read_knobs(PRESETS[preset], difficulty)
-        self.has_lanes = isinstance(self.config, LanesConfig)
-        self.prompt_style = prompt_style
-        self.names_tags = prompt_style == "full"
+    def __init__(self, *, preset: str = "paper", reward_shape: RewardShape = "linear", **options: Any) -> None:
+        if reward_shape not in (shapes := get_args(RewardShape)):
+            raise ValueError(f"unknown reward_shape {reward_shape!r}: choose one of {', '.join(shapes)}")
+        self.has_lanes = isinstance(PRESETS.get(preset), LanesConfig)
         if type(self).objectives is MazeEnv.objectives:
             known_shapes = LANE_SHAPES if self.has_lanes else SHAPES
             if reward_shape not in known_shapes:
@@ -107,7 +93,7 @@ class MazeEnv(VectorTextEnv[MazeTask, str, MazeOutcome]):
             self.objectives = known_shapes[reward_shape]
         elif reward_shape != "linear":
             raise ValueError(f"{type(self).__name__} defines its own objectives: reward_shape must be 'linear'")
-        super().__init__(**options)
+        super().__init__(preset=preset, **options)
 
     def generate(self, rng: np.random.Generator) -> MazeTask:
         """Draw a maze of this split."""
