@@ -14,6 +14,8 @@ from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 WITNESSES = "abc"
 PEOPLE = 64
+KNOWN = "m"
+"""First letter of the people whom two witnesses vouch for."""
 
 
 class CompactConfig(Frozen):
@@ -57,7 +59,8 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
 
     A line ``a n5 n12`` states that n5 knows n12, and that witness a vouches for it; for ``ab n5 n12`` both a and b do.
     Four whole chains begin at the person that the last line names. One witness vouches for all of one chain, and
-    another for all of the next; every witness vouches for a part of the fourth.
+    another for all of the next; every witness vouches for a part of the fourth. Whoever two witnesses vouch for is
+    called m, as in ``ab n5 m3``.
 
     ## Action space
 
@@ -90,11 +93,12 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
         config: CompactConfig = self.config
         count = 1 + (len(WITNESSES) + 1) * config.length + 2 * config.strangers
         leaf, *names = [f"n{i}" for i in source.sample(range(PEOPLE), count)]
+        known = [f"{KNOWN}{i}" for i in source.sample(range(10), 10)]
         vouchers = [[witness] * config.length for witness in WITNESSES] + [_compromise(source, config)]
         chains: list[Words] = []
         links: list[tuple[str, str, str]] = []
         for witnesses in vouchers:
-            chain = [names.pop() for _ in range(config.length)]
+            chain = [(known if len(by) > 1 else names).pop() for by in witnesses]
             links += zip(witnesses, [leaf, *chain], chain, strict=False)
             chains.append(tuple(chain))
         links += [(source.choice(WITNESSES), names.pop(), names.pop()) for _ in range(config.strangers)]

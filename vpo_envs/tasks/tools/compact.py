@@ -16,6 +16,8 @@ NEEDS = 3
 PARAMETERS = 24
 VALUES = 40
 TOOLS = 24
+ROUGH = "r"
+"""First letter of the name of a tool that serves all needs."""
 
 
 class CompactConfig(Frozen):
@@ -51,7 +53,7 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
 
     The prompt states the arguments of each need, such as ``want k3 v5``, and the tools with their parameters, such as
     ``t7 k3 k9``. For each need one tool takes exactly its parameters and serves it alone. Another takes the first
-    parameter of all three needs, and serves each of them roughly.
+    parameter of all three needs, serves each of them roughly, and has a name such as ``r5``.
 
     ## Action space
 
@@ -82,14 +84,14 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
         config: CompactConfig = self.config
         parameters = [f"k{i}" for i in source.sample(range(PARAMETERS), NEEDS * config.arguments)]
         values = [f"v{i}" for i in source.sample(range(VALUES), len(parameters))]
-        names = [f"t{i}" for i in source.sample(range(TOOLS), NEEDS + 1 + config.others)]
+        names = [f"t{i}" for i in source.sample(range(TOOLS), NEEDS + config.others)]
         stated = list(zip(parameters, values, strict=True))
         needs = tuple(tuple(stated[i::NEEDS]) for i in range(NEEDS))
         unused = [f"k{i}" for i in range(PARAMETERS) if f"k{i}" not in parameters]
         takes = [tuple(name for name, _ in need) for need in needs]
-        takes.append(tuple(need[0][0] for need in needs))
         takes += [tuple(source.sample(unused, config.arguments)) for _ in range(config.others)]
-        tools = list(zip(names, takes, strict=True))
+        rough = (f"{ROUGH}{source.randrange(10)}", tuple(need[0][0] for need in needs))
+        tools = [rough, *zip(names, takes, strict=True)]
         source.shuffle(tools)
         if not self.in_split(f"{needs} {tools}"):
             return None
