@@ -64,17 +64,28 @@ def walk_plainly(rows: tuple[str, ...], budget: int, route: str) -> Facts | None
 
 
 def every_outcome(rows: tuple[str, ...], budget: int) -> list[Facts]:
-    """For every set of special cells that a walk to the exit can have visited, the facts of the shortest such walk.
+    """For every set of special cells that a walk to the exit can have visited, the facts of the shortest such walk."""
+    return every_outcome_after(rows, budget, "")
+
+
+def every_outcome_after(rows: tuple[str, ...], budget: int, route: str) -> list[Facts]:
+    """The same for the walks that begin with a route.
 
     Breadth-first search over (cell, visited special cells), layer by layer.
     """
     special = {cell: 1 << i for i, cell in enumerate(cells_with(rows, "GDLB"))}
     goal = cells_with(rows, "E")[0]
     to_exit = distances(rows, goal)
-    layer = {(cells_with(rows, "S")[0], 0)}
+    cell, mask = cells_with(rows, "S")[0], 0
+    for steps, move in enumerate(route[:budget], start=1):
+        cell = after(rows, cell, move)
+        mask |= special.get(cell, 0)
+        if cell == goal:
+            return [facts_of(rows, [cell for cell, bit in special.items() if mask & bit], steps)]
+    layer = {(cell, mask)}
     seen = set(layer)
     at_exit: dict[int, int] = {}
-    for steps in range(1, budget + 1):
+    for steps in range(len(route) + 1, budget + 1):
         following = set()
         for cell, visited in layer:
             for move in STEPS:

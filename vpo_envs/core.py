@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vpo_envs.pareto import FactGrid, falling_component, non_dominated
+from vpo_envs.pareto import FactGrid, falling_component, non_dominated, set_utility
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers, split_answers
 
@@ -366,6 +366,22 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """
         raise UnknownFront(f"{type(self).__name__} has no exact Pareto front: use expected utility without regret")
 
+    def prefix_outcomes(self, task: TaskT, partial: str) -> Sequence[OutcomeT]:
+        """Return the outcomes of completions of an unfinished answer that no other completion beats in every fact.
+
+        At least one outcome; where no completion earns anything, any that :meth:`feasible` refuses. Override it where
+        an environment can value prefixes; :meth:`prefix_front` applies the objectives as :meth:`front` does.
+
+        Args:
+            task: The instance.
+            partial: The text of an answer so far, without its tag, cut at any character. A completion is any text that
+                begins with it.
+        """
+        raise NotImplementedError(
+            f"{self.spec.id if self.spec else type(self).__name__} cannot value unfinished answers: it has no "
+            "prefix_outcomes"
+        )
+
     def fact_grids(self, task: TaskT) -> Sequence[FactGrid]:
         """Return the outcomes on which reward vectors must be monotone for :meth:`outcome_front` to give the front.
 
@@ -553,22 +569,66 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         keep = non_dominated(np.array([point.vector for point in points]))
         return [point for point, kept in zip(points, keep, strict=True) if kept]
 
-    def check_solver(self, task: TaskT) -> None:
-        """Raise :class:`UnknownFront` if this class changes what its inherited ``outcome_front`` relies on."""
+    def prefix_front(self, task: TaskT, partial: str) -> NDArray[np.float64]:
+        """Return the exact reward vectors of the best completions of an unfinished answer.
+
+        They are the non-dominated ones among all completions: the whole front for an empty text, the answer's own
+        vector where nothing that follows could change it, and one zero vector where no completion earns anything.
+        Whoever extends a text never gains a point that no point of its front matches.
+
+        Args:
+            task: The instance.
+            partial: The text of an answer so far, without its tag, cut at any character.
+
+        Returns:
+            Vectors of shape (n, d), n at least 1.
+
+        Raises:
+            NotImplementedError: This environment cannot value prefixes.
+            UnknownFront: A subclass changes what the method that values them relies on.
+        """
+        self.check_solver(task, "prefix_outcomes")
+        vectors = np.array([self.reward_vector(outcome) for outcome in self.prefix_outcomes(task, partial)], np.float64)
+        return vectors[non_dominated(vectors)]
+
+    def prefix_value(
+        self, task: TaskT, answers: Sequence[str | None], partial: str | None, weights: NDArray[np.floating]
+    ) -> float:
+        """Return the potential of an unfinished response: E_w max(best w·r of the answers, best w·r of completions).
+
+        Along a response it ends at its set score E_w max w·r, and while an answer is written it never rises, if its
+        :meth:`prefix_front` is exact.
+
+        Args:
+            task: The instance.
+            answers: The text inside each tag of the finished answers; ``None`` for a missing one.
+            partial: The text of the answer that is being written, without its tag; ``None`` where there is none.
+            weights: Weight vectors, shape (K, d).
+
+        Raises:
+            NotImplementedError: This environment cannot value prefixes.
+        """
+        points = np.array(self.score_answers(task, answers)[0]).reshape(-1, self.reward_dim)
+        if partial is not None:
+            points = np.concatenate([points, self.prefix_front(task, partial)])
+        return set_utility(points, weights) if len(points) else 0.0
+
+    def check_solver(self, task: TaskT, verb: str = "outcome_front") -> None:
+        """Raise :class:`UnknownFront` if this class changes what its inherited solver, ``verb``, relies on."""
         own = type(self)
         # How far down the class hierarchy each method is defined; 0 is this class itself.
-        verbs = ("outcome_front", "reward_vector", *SCORING)
-        age = {verb: next(i for i, cls in enumerate(own.__mro__) if verb in vars(cls)) for verb in verbs}
-        solver = own.__mro__[age["outcome_front"]].__name__
+        verbs = (verb, "reward_vector", *SCORING)
+        age = {name: next(i for i, cls in enumerate(own.__mro__) if name in vars(cls)) for name in verbs}
+        solver = own.__mro__[age[verb]].__name__
         if solver == VectorTextEnv.__name__:
             return
-        for verb in SCORING:
-            if age[verb] < age["outcome_front"]:
+        for name in SCORING:
+            if age[name] < age[verb]:
                 raise UnknownFront(
-                    f"{own.__name__} overrides {verb}, so the front that {solver} computes may be wrong: override "
-                    "outcome_front as well"
+                    f"{own.__name__} overrides {name}, so the front that {solver} computes may be wrong: override "
+                    f"{verb} as well"
                 )
-        if age["reward_vector"] >= age["outcome_front"] and all(o in self.monotone_objectives for o in self.objectives):
+        if age["reward_vector"] >= age[verb] and all(o in self.monotone_objectives for o in self.objectives):
             return
         for grid in self.fact_grids(task):
             if grid not in self._falling:
@@ -577,7 +637,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             if falling is not None:
                 raise UnknownFront(
                     f"objective {self.objective_names[falling]!r} of {own.__name__} falls where an outcome gets better "
-                    f"in one fact, so the front that {solver} computes may be wrong: override outcome_front"
+                    f"in one fact, so the front that {solver} computes may be wrong: override {verb}"
                 )
 
     def optimum(self, task: TaskT) -> float:

@@ -9,13 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.maze.completions import completions
 from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kind
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, draw_maze
 from vpo_envs.tasks.maze.lanes import LanesConfig
 from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
-from vpo_envs.tasks.maze.text import compact_prompt, full_prompt, read_route, write_compact_route, write_route
+from vpo_envs.tasks.maze.text import (
+    compact_prompt,
+    full_prompt,
+    moves_so_far,
+    read_route,
+    write_compact_route,
+    write_route,
+)
 from vpo_envs.tasks.preset_env import PresetEnv
 
 RewardShape = Literal["linear", "convex_bonus", "aligned"]
@@ -130,6 +138,16 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
             UnknownFront: The maze is too large for exact search.
         """
         return [(outcome, self.write_answer(task, route)) for outcome, route in outcome_front(task)]
+
+    def prefix_outcomes(self, task: MazeTask, partial: str) -> Sequence[MazeOutcome]:
+        """Return every outcome that no other route beats that begins with the moves of an unfinished one.
+
+        Raises:
+            UnknownFront: The maze is too large for exact search.
+        """
+        route = moves_so_far(partial)
+        # Nothing follows a text that is no route, and no moves at all earn nothing.
+        return [walk(task, "")] if route is None else completions(task, route)
 
     def fact_grids(self, task: MazeTask) -> Sequence[FactGrid]:
         """Return the outcomes on which objectives must be monotone in items, lava and steps."""

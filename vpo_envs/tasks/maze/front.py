@@ -35,22 +35,32 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
         UnknownFront: The maze has too many items or lava cells for exact search.
     """
     board = task.board
+    items = checked_items(board)
+    lava_sets, distances = _useful_lava_sets(board, items)
+    lengths = shortest_collecting(distances)
+    to_exit = distances[:, None, :-1, -1]
+    totals = (lengths + to_exit).min(axis=2, initial=FAR)
+    totals[:, 0] = distances[:, -1, -1]
+    found = best_by_facts(board, items, lava_sets, totals, min(task.budget, FAR - 1))
+    if not found:
+        return [(walk(task, "U"), "U")]
+    routes = [_route(board, items, lava_sets[a], distances[a], lengths[a], subset) for a, subset in found]
+    return [(walk(task, route), route) for route in routes]
+
+
+def checked_items(board: Board) -> list[int]:
+    """Return the cells with items or the bonus.
+
+    Raises:
+        UnknownFront: There are too many of them, or of lava cells, for exact search.
+    """
     items = cells_of(board.gold | board.diamond | board.bonus)
     if len(items) > MAX_ITEMS or board.lava_count > MAX_LAVA:
         raise UnknownFront(
             f"a maze with {len(items)} items and {board.lava_count} lava cells is too large for exact search: "
             f"at most {MAX_ITEMS} and {MAX_LAVA}"
         )
-    lava_sets, distances = _useful_lava_sets(board, items)
-    lengths = _shortest_collecting(distances)
-    to_exit = distances[:, None, :-1, -1]
-    totals = (lengths + to_exit).min(axis=2, initial=FAR)
-    totals[:, 0] = distances[:, -1, -1]
-    found = _best_by_facts(board, items, lava_sets, totals, min(task.budget, FAR - 1))
-    if not found:
-        return [(walk(task, "U"), "U")]
-    routes = [_route(board, items, lava_sets[a], distances[a], lengths[a], subset) for a, subset in found]
-    return [(walk(task, route), route) for route in routes]
+    return items
 
 
 def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distances]:
@@ -92,8 +102,11 @@ def _flood(source: int, goals: list[int], passable: int, board: Board) -> Distan
     return np.array([steps.get(goal, FAR) for goal in goals], dtype=np.int16)
 
 
-def _shortest_collecting(distances: Distances) -> Distances:
-    """Return ``lengths[a, subset, last]``: fewest steps from the start through ``subset`` to its item ``last``."""
+def shortest_collecting(distances: Distances) -> Distances:
+    """Return ``lengths[a, subset, last]``: fewest steps from the start through ``subset`` to its item ``last``.
+
+    The distances have a row for each item and one for the start, and a column for each item and one for the exit.
+    """
     sets, count = distances.shape[0], distances.shape[1] - 1
     lengths = np.full((sets, 1 << count, count), FAR, dtype=np.int16)
     between, from_start = distances[:, :count, :count], distances[:, count, :count]
@@ -110,10 +123,13 @@ def _shortest_collecting(distances: Distances) -> Distances:
     return lengths
 
 
-def _best_by_facts(
+def best_by_facts(
     board: Board, items: list[int], lava_sets: list[int], totals: Distances, budget: int
 ) -> list[tuple[int, int]]:
-    """Return indices (lava set, subset of items) of the front, one per non-dominated combination of facts."""
+    """Return indices (lava set, subset of items) of the front, one per non-dominated combination of facts.
+
+    ``totals`` holds the steps of a shortest route for each lava set and subset, shape (sets, subsets).
+    """
     subsets = np.arange(totals.shape[1])
 
     def count_in(cell_set: int) -> NDArray[np.int64]:
