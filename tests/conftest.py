@@ -16,6 +16,7 @@ import toys
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.estimators import registry
+from vpo_agent.policy.language_model import LMPolicy
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,12 @@ def letters_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model that answers the environment of letters with uniformly drawn letters."""
     toys.register_letters()
     return toys.save_letters_model(tmp_path_factory.mktemp("letters"))
+
+
+@pytest.fixture(scope="session")
+def strings() -> LMPolicy:
+    """A policy that writes six letters, each a or b with equal chances."""
+    return toys.strings_policy()
 
 
 @pytest.fixture(scope="session")

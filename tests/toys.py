@@ -229,3 +229,49 @@ def save_letters_model(folder: Path, *, letters: str = "".join(LETTERS)) -> Path
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+# ------------------------------------------------------------------------------------------ six letters
+
+
+class StringsEnv(LettersEnv):
+    """Write six letters: each place that holds an a is worth a sixth. Independent samples hardly ever get them all."""
+
+    objectives = (Objective("share", "share of a", lambda outcome: outcome[0]),)
+
+    def parse(self, text: str) -> str:
+        return "".join(text.split())
+
+    def evaluate(self, task: object, answer: str) -> tuple[float, float]:
+        return sum(letter == "a" for letter in answer[:6]) / 6, 0.0
+
+    def outcome_front(self, task: object) -> list[tuple[tuple[float, float], str]]:
+        return [((1.0, 0.0), "aaaaaa")]
+
+
+class CornersEnv(StringsEnv):
+    """Write six letters: places that hold an a earn one objective, those that hold a b the other."""
+
+    objectives = (
+        Objective("a", "share of a", lambda outcome: outcome[0]),
+        Objective("b", "share of b", lambda outcome: outcome[1]),
+    )
+
+    def evaluate(self, task: object, answer: str) -> tuple[float, float]:
+        return sum(letter == "a" for letter in answer[:6]) / 6, sum(letter == "b" for letter in answer[:6]) / 6
+
+    def outcome_front(self, task: object) -> list[tuple[tuple[float, float], str]]:
+        return [((a / 6, 1 - a / 6), "a" * a + "b" * (6 - a)) for a in range(7)]
+
+
+def strings_policy() -> LMPolicy:
+    """Make a policy that writes six letters, each a or b with equal chances."""
+    tokenizer = letters_tokenizer()
+    model = tiny_model("qwen3", tokenizer, scale=1.0, max_position_embeddings=64)
+    env, rng = StringsEnv(), np.random.default_rng(0)
+    pairs = [
+        (env.prompt(env.task(i), 1), f"<answer> {' '.join(rng.choice(list('ab'), size=6))} </answer> <eos>")
+        for i in range(128)
+    ]
+    teach(model, tokenizer, pairs, steps=80, rate=1e-2)
+    return LMPolicy(model.eval(), tokenizer)

@@ -13,9 +13,12 @@ from vpo_envs.command.parser import Commands, add_env_options, at_least
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
-OF_THE_JOB = ("method", "goal", "split", "iterations", "seed", "temperature", "variation", "start", "offspring")
+OF_THE_JOB = (
+    *("method", "goal", "split", "tokens", "seed", "temperature", "variation", "start", "offspring"),
+    *("width", "branches", "segment", "value_noise"),
+)
 """Options that a search job takes as they are."""
-METHODS = ("best-of-n", "evolve")
+METHODS = ("best-of-n", "evolve", "beam", "dvts")
 GOALS = ("scalar", "utility")
 _DEFAULTS: dict[str, Any] = {"env": None, "env_kwargs": {}, "max_new_tokens": 1024}
 
@@ -25,9 +28,9 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "search",
         help="search for good answers with one or several policies",
-        description="Search the same instances with each policy, with equally many answers. An instance is solved when "
-        "the best scalar reward, or with --goal utility the expected utility of all answers, comes within 0.02 of that "
-        "of its exact front. An interrupted search in --out is continued.",
+        description="Search the same instances with each policy, with equally many answers or tokens. An instance is "
+        "solved when the best scalar reward, or with --goal utility the expected utility of all answers, comes within "
+        "0.02 of that of its exact front. An interrupted search in --out is continued.",
     )
     add = parser.add_argument
     add("targets", nargs="+", metavar="TARGET", help="run folders, models' folders or names, bundled models")
@@ -36,12 +39,17 @@ def add_parser(commands: Commands) -> None:
     add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
     add("--indices", metavar="I,J,...", help="search these instances instead")
     add("--hard", nargs="+", type=Path, metavar="POOL", help="search what 30 answers of no saved pool solve")
-    add("--iterations", type=int, default=200, help="answers sampled per instance, default 200")
+    add("--iterations", type=int, help="answers sampled per instance, default 200")
+    add("--tokens", type=int, help="tokens sampled per instance, in place of --iterations")
     add("--seed", type=int, default=0, help="default 0")
     add("--out", type=Path, help="output folder; default searches/METHOD-seedS")
     add("--variation", default="prefix", choices=("prefix", "rewrite"), help="default prefix")
     add("--start", type=int, default=30, help="evolve: answers sampled first, default 30")
     add("--offspring", type=int, default=5, help="evolve: children between selections, default 5")
+    add("--width", type=int, help="beam, dvts: unfinished answers that a tree keeps; default 4 for beam, 1 for dvts")
+    add("--branches", type=int, default=4, help="beam, dvts: continuations sampled for each, default 4")
+    add("--segment", type=int, default=1, help="beam, dvts: tokens of a continuation, default 1")
+    add("--value-noise", type=float, default=0.0, help="beam, dvts: standard deviation of noise on values, default 0")
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
@@ -71,6 +79,8 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     from vpo_agent.runs.targets import find_model, load_policy, target_name
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
+    if chosen.iterations is not None and chosen.tokens is not None:
+        raise ValueError("--iterations and --tokens are two budgets: give one of them")
     for target in chosen.targets:
         find_model(target, chosen.checkpoint)
     plans = [_settings(chosen, target) for target in chosen.targets]
@@ -83,6 +93,7 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
         env_kwargs=plans[0]["env_kwargs"],
         indices=tuple(_indices(chosen)),
         max_new_tokens=chosen.max_new_tokens or max(plan["max_new_tokens"] for plan in plans),
+        iterations=200 if chosen.iterations is None else chosen.iterations,
         **{name: getattr(chosen, name) for name in OF_THE_JOB},
     )
     targets = [

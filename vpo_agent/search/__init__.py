@@ -1,4 +1,4 @@
-"""Search at test time: best-of-n and evolution, driven by a policy, over the scalar reward of an environment."""
+"""Search at test time, driven by a policy: best-of-n, evolution and tree search."""
 
 import lazy_loader
 

@@ -7,3 +7,4 @@ from .runner import SearchJob as SearchJob
 from .runner import run_search as run_search
 from .sampling import best_of_n as best_of_n
 from .sampling import best_of_pool as best_of_pool
+from .tree import tree_search as tree_search

@@ -47,11 +47,12 @@ class Continuer:
         beginnings: Sequence[Sequence[int]],
         closings: Sequence[str],
         keys: Sequence[Sequence[int]],
+        most: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Sample the rest of n responses and return the new tokens of each, at least one.
 
         Each row has the index of its prompt, its first tokens, the tag that ends it, and numbers that key its random
-        stream, whatever other rows are sampled.
+        stream, whatever other rows are sampled. With ``most`` it ends early, after that many new tokens.
 
         Raises:
             ValueError: A beginning leaves no token to sample.
@@ -65,6 +66,7 @@ class Continuer:
                     f"{self.max_new_tokens} to sample"
                 )
             uniforms = uniform_numbers(np.random.SeedSequence(list(key)))
+            limit = limit if most is None else min(limit, most[i])
             rows.append(Row(limit, uniforms, self.temperature, stop=self.policy.closing_tag(closing)))
         for first in range(0, len(rows), self.most_rows):
             part = slice(first, first + self.most_rows)
@@ -72,8 +74,10 @@ class Continuer:
             begun = any(beginnings[part])
             decoder = self.policy.decoder(share_prompts=not begun)
             if begun:
-                source = self.policy.cached_model.extend(source, which, beginnings[part])
-                which = range(len(which))
+                places = [(i, tuple(start)) for i, start in zip(which, beginnings[part], strict=True)]
+                distinct = {place: number for number, place in enumerate(dict.fromkeys(places))}
+                source = self.policy.cached_model.extend(source, *zip(*distinct, strict=True))
+                which = [distinct[place] for place in places]
             decoder.join(source, which, rows[part])
             decoder.run()
         return [row.tokens for row in rows]

@@ -24,6 +24,7 @@ def evolve(
     indices: Sequence[int],
     *,
     budget: int = 200,
+    tokens: int | None = None,
     start: int = 30,
     offspring: int = 5,
     fresh: float = 0.1,
@@ -44,6 +45,7 @@ def evolve(
         policy: The model.
         indices: Instances of the environment's split.
         budget: Answers to each.
+        tokens: Tokens sampled for each, a budget in place of that of answers.
         start: How many of them are sampled as whole responses first, as best-of-n does.
         offspring: Children of an instance per call of the policy, all from the same archive.
         fresh: The share of children that keep nothing of a parent: an answer of the start is resampled, after the
@@ -57,7 +59,7 @@ def evolve(
     Raises:
         ValueError: A number is out of range, the variation or goal unknown, or an index outside the split.
     """
-    check_budget(budget)
+    check_budget(budget, tokens)
     if start < 1 or offspring < 1:
         raise ValueError(f"start and offspring must be at least 1, got {start} and {offspring}")
     if not 0 <= fresh <= 1:
@@ -66,7 +68,7 @@ def evolve(
         raise ValueError(f"unknown variation {variation!r}: choose one of {', '.join(get_args(Variation))}")
     check_goal(goal)
     m = env.num_answers
-    instances = [Instance(env, index, budget, goal) for index in indices]
+    instances = [Instance(env, index, budget, goal, tokens) for index in indices]
     prompts = [env.prompt(one.task, m) for one in instances]
     continuing = partial(Continuer, policy, max_new_tokens=max_new_tokens, temperature=temperature)
     continuer = continuing(prompts)
@@ -87,16 +89,16 @@ def evolve(
             closings = [answer_tags(m)[position - 1][1] for _, position in begun]
             new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
             children = [
-                read_answers(policy.tokenizer, [*beginning, *tokens], m)[position - 1]
-                for (beginning, position), tokens in zip(begun, new, strict=True)
+                read_answers(policy.tokenizer, [*beginning, *rest], m)[position - 1]
+                for (beginning, position), rest in zip(begun, new, strict=True)
             ]
         else:
             asks = [_ask(env, instances[i], fresh, streams[i]) for i in rows]
             closings = [answer_tags(1)[0][1]] * len(rows)
             new = continuing(asks).finish(range(len(rows)), [[]] * len(rows), closings, keys)
-            children = [read_answers(policy.tokenizer, tokens, 1)[0] for tokens in new]
-        log_answers(env, instances, rows, children, [len(tokens) for tokens in new])
-    return SearchResult(f"evolve ({variation})", env.objective_names, tuple(one.record() for one in instances))
+            children = [read_answers(policy.tokenizer, response, 1)[0] for response in new]
+        log_answers(env, instances, rows, children, [len(sampled) for sampled in new])
+    return SearchResult(f"evolve ({variation})", env.objective_names, tuple(one.record() for one in instances), tokens)
 
 
 def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:

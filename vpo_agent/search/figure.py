@@ -1,4 +1,4 @@
-"""The figure of a search: instances solved against answers sampled."""
+"""The figure of a search: instances solved against the answers or tokens sampled."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from vpo_agent.report import figure_style as style
 from vpo_agent.search.goal import VALUE_NAMES
 from vpo_agent.search.records import TOLERANCE, SearchResult
 
+POINTS = 1000
+"""The most budgets at which a curve is computed."""
+
 
 def plot_solved(
     results: Mapping[str, SearchResult], path: str | os.PathLike[str], *, tolerance: float = TOLERANCE
 ) -> Path:
-    """Draw the instances solved and the mean value of the answers against their number, a curve for each search.
+    """Draw the instances solved and the mean value of the answers against the budget, a curve for each search.
 
     ``results`` are the searches by name. Instances within ``tolerance`` of their optimum count as solved. Missing
     folders of ``path`` are created; it is returned.
@@ -38,15 +41,16 @@ def plot_solved(
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for number, (name, result) in enumerate(results.items()):
-        curves = (result.solved(tolerance).sum(axis=0), result.value().mean(axis=0))
-        for axes, curve in zip(panels, curves, strict=True):
-            answers = np.arange(1, len(curve) + 1)
+        budgets = np.unique(np.linspace(1, result.budget, POINTS).astype(int)).tolist()
+        values, solved = result.value_within(budgets), result.solved_within(budgets, tolerance)
+        for axes, curve in zip(panels, (solved.sum(axis=0), values.mean(axis=0)), strict=True):
             look: dict[str, Any] = {"color": style.colour(number), "marker": style.marker(number), "mec": style.PAPER}
             look |= {"drawstyle": "steps-post", "markevery": max(1, len(curve) // 8)}
-            legend[name] = axes.plot(answers, curve, lw=2.0, ms=6, mew=1.0, **look)[0]
+            legend[name] = axes.plot(budgets, curve, lw=2.0, ms=6, mew=1.0, **look)[0]
     optimum = [one.optimum for one in next(iter(results.values())).instances]
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):
         legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color=style.INK, lw=1.3, ls="--")
-    figure.supxlabel("answers sampled per instance", color=style.FAINT_INK, fontsize=11)
+    unit = next(iter(results.values())).unit
+    figure.supxlabel(f"{unit}s sampled per instance", color=style.FAINT_INK, fontsize=11)
     return style.save(figure, path, legend)

@@ -54,64 +54,84 @@ class Archive:
 
 
 class Instance:
-    """One instance with a log of up to ``budget`` answers, and the value of its exact front where that is known."""
+    """One instance with a log of its answers, and the value of its exact front where that is known.
 
-    def __init__(self, env: Env, index: int, budget: int, goal: Goal) -> None:
+    The log has room for ``budget`` answers, or with ``tokens`` for as many as end within that many sampled tokens.
+    """
+
+    def __init__(self, env: Env, index: int, budget: int, goal: Goal, tokens: int | None = None) -> None:
         self.index = index
         self.goal = goal
         self.task: Task = task_of(env, index)
         self.weights = env.fixed_weights(self.task)
         self.active = env.active(self.task)
-        self._weightings = weightings(goal, self.weights, self.active)
-        self._reached = np.zeros(len(self._weightings))
-        """The best w·r so far for each weighting."""
+        self.weightings = weightings(goal, self.weights, self.active)
+        """The weightings over which answers are valued, (K, d)."""
+        self.reached = np.zeros(len(self.weightings))
+        """The best w·r so far for each weighting, (K,)."""
         try:
             front = np.array([point.vector for point in env.front(self.task)], dtype=np.float64)
-            self.optimum: float | None = set_utility(front, self._weightings)
+            self.optimum: float | None = set_utility(front, self.weightings)
         except UnknownFront:
             self.optimum = None
-        self.rewards = np.zeros((budget, env.reward_dim), dtype=np.float32)
-        self.status = np.full(budget, NOT_SAMPLED, dtype=np.int8)
-        self.tokens = np.zeros(budget, dtype=np.int64)
-        self.sampled = 0
+        self._budget = budget
+        self._token_budget = tokens
+        self._log: list[tuple[NDArray[np.float32], int, int]] = []
+        """Reward vector, status and tokens of each answer."""
+        self.spent = 0
+        """Tokens sampled."""
         self.best = -1.0
         self.best_answer = ""
         self.archive = Archive(self.weights, self.active, goal)
 
     @property
+    def sampled(self) -> int:
+        """Return the number of answers sampled."""
+        return len(self._log)
+
+    @property
+    def tokens_left(self) -> int | None:
+        """Return how many more tokens may be sampled; ``None`` if the budget is one of answers."""
+        return None if self._token_budget is None else self._token_budget - self.spent
+
+    @property
     def room(self) -> int:
-        """Return how many more answers may be sampled."""
-        return len(self.status) - self.sampled
+        """Return how many more answers may be sampled, at most: each has at least one token."""
+        return self._budget - self.sampled if self.tokens_left is None else self.tokens_left
 
     @property
     def done(self) -> bool:
         """Return whether the budget is spent or the optimum reached."""
-        return self.room == 0 or (self.optimum is not None and self._reached.mean() >= self.optimum - 1e-6)
+        return self.room == 0 or (self.optimum is not None and self.reached.mean() >= self.optimum - 1e-6)
 
     def add(self, answer: Answer | None, reward: NDArray[np.float32], status: int, tokens: int) -> None:
-        """Log one answer."""
-        self.rewards[self.sampled], self.status[self.sampled] = reward, status
-        self.tokens[self.sampled] = tokens
-        self.sampled += 1
+        """Log one answer. One that ends beyond the token budget is missing, and one that begins there is not logged."""
+        if not self.room:
+            return
+        if self.tokens_left is not None and tokens > self.tokens_left:
+            answer, reward, status, tokens = None, np.zeros_like(reward), Status.MISSING, self.tokens_left
+        self._log.append((reward, status, tokens))
+        self.spent += tokens
         if answer is not None and status == Status.OK:
             vector = reward.astype(np.float64)
-            self._reached = np.maximum(self._reached, self._weightings @ vector)
+            self.reached = np.maximum(self.reached, self.weightings @ vector)
             scalar = float(vector @ self.weights)
             self.archive.add(answer, reward)
             if scalar > self.best:
                 self.best, self.best_answer = scalar, answer.text
 
     def record(self) -> InstanceSearch:
-        """Return what was found."""
+        """Return what was found; a budget of answers that is not used up is filled with ``NOT_SAMPLED``."""
+        unused = 0 if self._token_budget is not None else self.room
         return InstanceSearch(
             index=self.index,
             goal=self.goal,
             weights=self.weights,
             active=self.active,
             optimum=self.optimum,
-            rewards=self.rewards,
-            status=self.status,
-            tokens=self.tokens,
+            rewards=np.pad(np.array([one for one, _, _ in self._log], dtype=np.float32), ((0, unused), (0, 0))),
+            status=np.array([*(one for _, one, _ in self._log), *[NOT_SAMPLED] * unused], dtype=np.int8),
+            tokens=np.pad(np.array([one for _, _, one in self._log], dtype=np.int64), (0, unused)),
             best_answer=self.best_answer,
         )
 
@@ -127,16 +147,23 @@ def task_of(env: Env, index: int) -> Task:
 
 def log_answers(
     env: Env, instances: Sequence[Instance], rows: Sequence[int], answers: Sequence[Answer | None], costs: Sequence[int]
-) -> None:
-    """Score answers one by one, so that one that repeats another is worth the same, and log each with its instance."""
+) -> NDArray[np.float32]:
+    """Score answers one by one, so that one that repeats another is worth the same, and log each with its instance.
+
+    Returns:
+        Their reward vectors, (n, d).
+    """
     texts = [format_answers([None if answer is None else answer.text], 1) for answer in answers]
     batch = env.score_batch([instances[i].task for i in rows], texts, num_answers=1)
     scored = zip(rows, answers, batch.rewards[:, 0], batch.status[:, 0], costs, strict=True)
     for i, answer, reward, status, cost in scored:
         instances[i].add(answer, reward, int(status), cost)
+    return batch.rewards[:, 0]
 
 
-def check_budget(budget: int) -> None:
-    """Raise a ValueError if a number of answers is below 1."""
+def check_budget(budget: int, tokens: int | None = None) -> None:
+    """Raise a ValueError if a number of answers or of tokens is below 1."""
     if budget < 1:
         raise ValueError(f"iterations must be at least 1, got {budget}: each is one answer sampled")
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"tokens must be at least 1, got {tokens}: they are all that is sampled for an instance")

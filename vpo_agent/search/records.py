@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ NOT_SAMPLED = -1
 
 @dataclass(frozen=True)
 class InstanceSearch:
-    """The search on one instance, with a budget of B answers."""
+    """The search on one instance: B answers, the budget or as many as a budget of tokens gave."""
 
     index: int
     goal: Goal
@@ -41,7 +42,7 @@ class InstanceSearch:
     status: NDArray[np.int8]
     """Status of each answer, or ``NOT_SAMPLED``, (B,)."""
     tokens: NDArray[np.int64]
-    """Tokens sampled for each answer, (B,)."""
+    """Tokens sampled for each answer, those of discarded beginnings included, (B,)."""
     best_answer: str
     """The answer with the best scalar reward, the first of equals; empty if none has a score."""
 
@@ -98,29 +99,76 @@ class InstanceSearch:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The searches of one method with one policy on N instances, each with a budget of B answers."""
+    """The searches of one method with one policy on N instances, of which none has more than B answers."""
 
     method: str
     objectives: tuple[str, ...]
     instances: tuple[InstanceSearch, ...]
+    token_budget: int | None = None
+    """Tokens sampled for each instance; ``None`` if the budget is B answers."""
 
     @property
     def goal(self) -> Goal:
         """The goal of the search, the same for all instances."""
         return self.instances[0].goal
 
+    @property
+    def unit(self) -> Literal["answer", "token"]:
+        """What the budget counts."""
+        return "answer" if self.token_budget is None else "token"
+
+    @property
+    def budget(self) -> int:
+        """The budget of each instance, in its unit."""
+        return self.value().shape[1] if self.token_budget is None else self.token_budget
+
+    def answers_within(self, budgets: Sequence[int]) -> NDArray[np.int64]:
+        """Return how many answers of each instance end within each of K budgets, in their unit, (N, K)."""
+        if self.token_budget is None:
+            return np.tile(np.asarray(budgets), (len(self.instances), 1))
+        ends = [one.tokens.cumsum() for one in self.instances]
+        return np.stack([np.searchsorted(each, budgets, side="right") for each in ends])
+
+    def spent_within(self, budgets: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return how many answers of each instance end within each of K budgets, and their tokens, (N, K) both.
+
+        The tokens are the budget where that is what it counts.
+        """
+        answers = self.answers_within(budgets)
+        if self.token_budget is not None:
+            return answers, np.tile(np.asarray(budgets), (len(self.instances), 1))
+        return answers, np.take_along_axis(self.tokens(), answers - 1, axis=1)
+
+    def value_within(self, budgets: Sequence[int]) -> Floats:
+        """Return the value of the answers that end within each of K budgets, (N, K); 0 before the first one."""
+        curves = np.pad(self.value(), ((0, 0), (1, 0)))
+        return np.asarray(np.take_along_axis(curves, self.answers_within(budgets), axis=1))
+
     def value(self) -> Floats:
-        """Return the value of the first 1 to B answers, (N, B)."""
-        return np.stack([instance.value for instance in self.instances])
+        """Return the value of the first 1 to B answers, (N, B); that of all where there are fewer."""
+        return _table([one.value for one in self.instances])
 
     def solved(self, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
         """Return whether the first 1 to B answers solve each instance, (N, B); never if no front is known."""
-        optimum = np.array([np.inf if one.optimum is None else one.optimum for one in self.instances])
-        return np.asarray(self.value() >= optimum[:, None] - tolerance)
+        return self._solves(self.value(), tolerance)
+
+    def solved_within(self, budgets: Sequence[int], tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
+        """Return whether the answers that end within each of K budgets solve each instance, (N, K)."""
+        return self._solves(self.value_within(budgets), tolerance)
 
     def tokens(self) -> NDArray[np.int64]:
-        """Return the tokens sampled for the first 1 to B answers, (N, B)."""
-        return np.stack([instance.tokens.cumsum() for instance in self.instances])
+        """Return the tokens sampled for the first 1 to B answers, (N, B); all where there are fewer."""
+        return _table([one.tokens.cumsum() for one in self.instances])
+
+    def _solves(self, values: Floats, tolerance: float) -> NDArray[np.bool_]:
+        optimum = np.array([np.inf if one.optimum is None else one.optimum for one in self.instances])
+        return np.asarray(values >= optimum[:, None] - tolerance)
+
+
+def _table(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return rows as one table; the last value of a row is repeated up to the length of the longest."""
+    longest = max(map(len, rows))
+    return np.stack([np.pad(row, (0, longest - len(row)), mode="edge") for row in rows])
 
 
 def read_log(path: Path) -> dict[int, InstanceSearch]:

@@ -19,9 +19,11 @@ from vpo_agent.search.goal import VALUE_NAMES, Goal, check_goal
 from vpo_agent.search.instances import Env, check_budget, task_of
 from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
 from vpo_agent.search.sampling import best_of_n
+from vpo_agent.search.tree import TreeMethod, check_tree, tree_search
 from vpo_agent.search.variation import Variation
+from vpo_agent.search.verifier import check_values
 
-Method = Literal["best-of-n", "evolve"]
+Method = Literal["best-of-n", "evolve", "beam", "dvts"]
 SIDE_BY_SIDE = 64
 """Instances that are searched at the same time, and saved together."""
 
@@ -42,6 +44,8 @@ class SearchJob:
     split: str = "test"
     iterations: int = 200
     """Answers sampled for each instance."""
+    tokens: int | None = None
+    """Tokens sampled for each instance, a budget in place of that of answers."""
     seed: int = 0
     temperature: float = 1.0
     max_new_tokens: int = 1024
@@ -51,12 +55,21 @@ class SearchJob:
     """``evolve``: answers sampled first, as best-of-n does."""
     offspring: int = 5
     """``evolve``: children of an instance per call of the policy."""
+    width: int | None = None
+    """Tree search: unfinished answers that a tree keeps; 4 for ``beam`` and 1 for ``dvts`` by default."""
+    branches: int = 4
+    """Tree search: continuations sampled for each of them."""
+    segment: int = 1
+    """Tree search: tokens of a continuation."""
+    value_noise: float = 0.0
+    """Tree search: standard deviation of the noise on each value."""
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join(get_args(Method))}")
         check_goal(self.goal)
-        check_budget(self.iterations)
+        check_budget(self.iterations, self.tokens)
+        check_tree(self.width, self.branches, self.segment, self.value_noise)
         if not self.indices:
             raise ValueError("there is no instance to search: give at least one index")
         if len(set(self.indices)) < len(self.indices):
@@ -73,8 +86,18 @@ class SearchJob:
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         for index in self.indices:
-            task_of(env, index)
+            task = task_of(env, index)
+            if self.method in get_args(TreeMethod):
+                check_values(env, task, self.method)
         return env
+
+    @property
+    def label(self) -> str:
+        """The method, as tables call it."""
+        if self.method == "evolve":
+            return f"evolve ({self.variation})"
+        noisy = self.value_noise and self.method in get_args(TreeMethod)
+        return f"{self.method} (noise {self.value_noise:g})" if noisy else self.method
 
 
 @dataclass(frozen=True)
@@ -111,16 +134,16 @@ def run_search(
         done = read_log(log)
         left = [index for index in job.indices if index not in done]
         if left:
-            say(f"{target.name}: {job.method} on {len(left)} instances, {job.iterations} answers each")
+            each = counted(job.iterations, "answer") if job.tokens is None else counted(job.tokens, "token")
+            say(f"{target.name}: {job.label} on {counted(len(left), 'instance')}, {each} each")
             policy = target.load()
             for first in range(0, len(left), SIDE_BY_SIDE):
                 found = _search(job, env, policy, left[first : first + SIDE_BY_SIDE])
                 with log.open("a", encoding="utf-8") as file:
                     file.writelines(one.to_json() + "\n" for one in found.instances)
                 done.update({one.index: one for one in found.instances})
-        label = job.method if job.method == "best-of-n" else f"{job.method} ({job.variation})"
-        result = SearchResult(label, env.objective_names, tuple(done[index] for index in job.indices))
-        results[target.name] = result
+        instances = tuple(done[index] for index in job.indices)
+        results[target.name] = SearchResult(job.label, env.objective_names, instances, job.tokens)
     write_text_atomically(out / "results.md", summary(results) + "\n")
     plot_solved(results, out / "solved.png")
     return results
@@ -130,12 +153,14 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
     """Return a Markdown table of what each search reached against its budget."""
     body = []
     for name, result in results.items():
-        value, solved, tokens = result.value(), result.solved(tolerance), result.tokens()
+        count, shown = len(result.instances), _shown(result)
+        values, solved = result.value_within(shown).mean(axis=0), result.solved_within(shown, tolerance).sum(axis=0)
+        answers, tokens = (each.mean(axis=0) for each in result.spent_within(shown))
         optima = [one.optimum for one in result.instances if one.optimum is not None]
-        optimum = _number(sum(optima) / len(value) if len(optima) == len(value) else None)
-        for k in _shown(value.shape[1]):
-            spent, reached, done = tokens[:, k - 1].mean(), value[:, k - 1].mean(), solved[:, k - 1].sum()
-            row = [name, result.method, str(k), f"{spent:.0f}", _number(reached), optimum, f"{done} of {len(value)}"]
+        optimum = _number(sum(optima) / count if len(optima) == count else None)
+        for column in range(len(shown)):
+            spent = [f"{each[column]:.0f}" for each in (answers, tokens)]
+            row = [name, result.method, *spent, _number(values[column]), optimum, f"{solved[column]} of {count}"]
             body.append(row)
     goal = next(iter(results.values())).goal
     head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], "optimum", "solved"]
@@ -144,15 +169,14 @@ def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -
 
 def per_instance(result: SearchResult) -> str:
     """Return a Markdown table with a row per instance: the value of its answers against the budget, and the cost."""
-    value, tokens = result.value(), result.tokens()
-    shown = _shown(value.shape[1])
+    shown = _shown(result)
     body = []
-    for one, curve, spent in zip(result.instances, value, tokens, strict=True):
+    for one, values, spent in zip(result.instances, result.value_within(shown), result.tokens(), strict=True):
         solved = one.solved_at()
         until = ["-", "-"] if solved is None else [str(solved), str(spent[solved - 1])]
-        reached = [_number(curve[k - 1]) for k in shown]
-        body.append([str(one.index), *reached, _number(one.optimum), *until, str(spent[-1])])
-    head = ["instance", *(counted(k, "answer") for k in shown), "optimum", "solved after", "its tokens", "all tokens"]
+        body.append([str(one.index), *map(_number, values), _number(one.optimum), *until, str(spent[-1])])
+    budgets = [counted(budget, result.unit) for budget in shown]
+    head = ["instance", *budgets, "optimum", "solved after", "its tokens", "all tokens"]
     return markdown_table(head, body, "r" * len(head))
 
 
@@ -160,17 +184,24 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _shown(budget: int) -> list[int]:
-    """Return the numbers of answers that a table shows."""
-    return sorted({k for k in (1, 3, 10, 30, 100) if k < budget} | {budget})
+def _shown(result: SearchResult) -> list[int]:
+    """Return the budgets that a table shows, in the unit of the search."""
+    whole = result.budget
+    if result.unit == "token":
+        return [whole // part for part in (8, 4, 2, 1) if whole >= part]
+    return sorted({k for k in (1, 3, 10, 30, 100) if k < whole} | {whole})
 
 
 def _search(job: SearchJob, env: Env, policy: LMPolicy, indices: Sequence[int]) -> SearchResult:
     sampling: dict[str, Any] = {name: getattr(job, name) for name in ("seed", "goal", "temperature", "max_new_tokens")}
-    sampling["budget"] = job.iterations
+    sampling |= {"budget": job.iterations, "tokens": job.tokens}
     if job.method == "best-of-n":
         return best_of_n(env, policy, indices, **sampling)
-    return evolve(env, policy, indices, start=job.start, offspring=job.offspring, variation=job.variation, **sampling)
+    if job.method == "evolve":
+        more: dict[str, Any] = {name: getattr(job, name) for name in ("start", "offspring", "variation")}
+        return evolve(env, policy, indices, **more, **sampling)
+    more = {name: getattr(job, name) for name in ("method", "width", "branches", "segment", "value_noise")}
+    return tree_search(env, policy, indices, **more, **sampling)
 
 
 def _claim(job: SearchJob, out: Path) -> None:

@@ -23,6 +23,7 @@ def best_of_n(
     indices: Sequence[int],
     *,
     budget: int = 200,
+    tokens: int | None = None,
     goal: Goal = "scalar",
     seed: int = 0,
     max_new_tokens: int = 1024,
@@ -30,26 +31,35 @@ def best_of_n(
 ) -> SearchResult:
     """Sample ``budget`` answers to each instance, as whole responses without the surplus answers of the last one.
 
-    Arguments and errors are those of :func:`~vpo_agent.search.evolution.evolve`.
+    With a budget of ``tokens`` the last response is cut where they are spent. Arguments and errors are those of
+    :func:`~vpo_agent.search.evolution.evolve`.
     """
-    check_budget(budget)
+    check_budget(budget, tokens)
     check_goal(goal)
-    instances = [Instance(env, index, budget, goal) for index in indices]
+    instances = [Instance(env, index, budget, goal, tokens) for index in indices]
     prompts = [env.prompt(one.task, env.num_answers) for one in instances]
     continuer = Continuer(policy, prompts, max_new_tokens=max_new_tokens, temperature=temperature)
-    sample_responses(env, continuer, instances, budget, seed)
-    return SearchResult("best-of-n", env.objective_names, tuple(one.record() for one in instances))
+    responses, ahead = 0, budget if tokens is None else 1
+    while any(one.room for one in instances):
+        sample_responses(env, continuer, instances, ahead, seed, begun=responses)
+        # Answers beyond the budget are not logged, so how many are sampled at the same time changes nothing else.
+        responses += -(-ahead // env.num_answers)
+        ahead = max(-(-one.room * one.sampled // max(one.spent, 1)) for one in instances)
+    return SearchResult("best-of-n", env.objective_names, tuple(one.record() for one in instances), tokens)
 
 
 def sample_responses(
-    env: Env, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int
+    env: Env, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int, *, begun: int = 0
 ) -> list[list[Answer]]:
-    """Sample whole responses until each instance has ``count`` answers, and log them; return the readable ones."""
+    """Sample whole responses until each instance with room has ``count`` more answers; log them, return the readable.
+
+    ``begun`` responses have been sampled before.
+    """
     m = env.num_answers
     responses = -(-count // m)
     closing = answer_tags(m)[-1][1]
-    rows = [(i, r) for i in range(len(instances)) for r in range(responses)]
-    keys = [(seed, instances[i].index, 0, r) for i, r in rows]
+    rows = [(i, r) for i, one in enumerate(instances) if one.room for r in range(responses)]
+    keys = [(seed, instances[i].index, 0, begun + r) for i, r in rows]
     sampled = continuer.finish([i for i, _ in rows], [[]] * len(rows), [closing] * len(rows), keys)
     found: list[tuple[int, Answer | None, int]] = []
     for (i, r), tokens in zip(rows, sampled, strict=True):

@@ -37,7 +37,7 @@ class Answer:
 
 def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> list[Answer | None]:
     """Find the answers of a response, as :func:`vpo_envs.text.split_answers` does; ``None`` for one that is missing."""
-    text = _decode(tokenizer, response)
+    text = decode(tokenizer, response)
     found: list[Answer | None] = []
     for position, answer in enumerate(split_answers(text, num_answers), start=1):
         if answer is None:
@@ -79,7 +79,8 @@ def rewrite_prompt(
     )
 
 
-def _decode(tokenizer: Any, tokens: Sequence[int]) -> str:
+def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
+    """Return the text of tokens, without special ones."""
     return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
@@ -87,6 +88,6 @@ def _token_after(tokenizer: Any, response: Sequence[int], characters: int, low: 
     """Return how many tokens hold the first ``characters`` characters of the response."""
 
     def length(count: int) -> int:
-        return len(_decode(tokenizer, response[:count]))
+        return len(decode(tokenizer, response[:count]))
 
     return bisect_left(range(len(response)), characters, low, key=length)

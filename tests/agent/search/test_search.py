@@ -13,7 +13,16 @@ import torch
 from paths import ROOT
 from PIL import Image
 from processes import run_python
-from toys import LETTERS, LETTERS_ID, LettersEnv, bpe_tokenizer, letters_tokenizer, tiny_model
+from toys import (
+    LETTERS,
+    LETTERS_ID,
+    CornersEnv,
+    LettersEnv,
+    StringsEnv,
+    bpe_tokenizer,
+    letters_tokenizer,
+    tiny_model,
+)
 
 from vpo_agent.command import main
 from vpo_agent.pareto.pool import Pool
@@ -35,7 +44,7 @@ from vpo_agent.search.instances import Archive
 from vpo_agent.search.records import NOT_SAMPLED, read_log
 from vpo_agent.search.runner import SearchTarget, per_instance
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
-from vpo_envs import Objective, Status
+from vpo_envs import Status
 from vpo_envs.text import answer_tags, format_answers
 
 MAZE = {"preset": "embedded-easy", "prompt_style": "compact", "split": "test"}
@@ -236,37 +245,6 @@ def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze_easy
     assert not np.array_equal(alone.instances[0].tokens, other.instances[0].tokens)
 
 
-class StringsEnv(LettersEnv):
-    """Write six letters: each place that holds an a is worth a sixth. Independent samples hardly ever get them all."""
-
-    objectives = (Objective("share", "share of a", lambda outcome: outcome[0]),)
-
-    def parse(self, text: str) -> str:
-        return "".join(text.split())
-
-    def evaluate(self, task: object, answer: str) -> tuple[float, float]:
-        return sum(letter == "a" for letter in answer[:6]) / 6, 0.0
-
-    def outcome_front(self, task: object) -> list[tuple[tuple[float, float], str]]:
-        return [((1.0, 0.0), "aaaaaa")]
-
-
-@pytest.fixture(scope="module")
-def strings() -> LMPolicy:
-    """Writes six letters, each a or b with equal chances."""
-    from toys import teach
-
-    tokenizer = letters_tokenizer()
-    model = tiny_model("qwen3", tokenizer, scale=1.0, max_position_embeddings=64)
-    env, rng = StringsEnv(), np.random.default_rng(0)
-    pairs = [
-        (env.prompt(env.task(i), 1), f"<answer> {' '.join(rng.choice(list('ab'), size=6))} </answer> <eos>")
-        for i in range(128)
-    ]
-    teach(model, tokenizer, pairs, steps=80, rate=1e-2)
-    return LMPolicy(model.eval(), tokenizer)
-
-
 def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> None:
     env = StringsEnv(split="test")
     settings = {"budget": 40, "seed": 0, "max_new_tokens": 12}
@@ -280,21 +258,6 @@ def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> N
     for one in done:
         assert one.value[-1] == pytest.approx(1.0)
     assert any((one.status == NOT_SAMPLED).any() for one in done)
-
-
-class CornersEnv(StringsEnv):
-    """Write six letters: places that hold an a earn one objective, those that hold a b the other."""
-
-    objectives = (
-        Objective("a", "share of a", lambda outcome: outcome[0]),
-        Objective("b", "share of b", lambda outcome: outcome[1]),
-    )
-
-    def evaluate(self, task: object, answer: str) -> tuple[float, float]:
-        return sum(letter == "a" for letter in answer[:6]) / 6, sum(letter == "b" for letter in answer[:6]) / 6
-
-    def outcome_front(self, task: object) -> list[tuple[tuple[float, float], str]]:
-        return [((a / 6, 1 - a / 6), "a" * a + "b" * (6 - a)) for a in range(7)]
 
 
 def test_a_search_for_utility_goes_on_until_both_corners_are_found(strings: LMPolicy) -> None:

@@ -1,0 +1,359 @@
+"""Tree search: what it finds, what it spends, what its subtrees look for, and where it cannot be done."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toys import LETTERS, LETTERS_ID, CornersEnv, LettersEnv, StringsEnv, bpe_tokenizer, tiny_model
+
+from vpo_agent.command import main
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.search import SearchJob, SearchResult, best_of_n, evolve, run_search, tree_search
+from vpo_agent.search.instances import Instance
+from vpo_agent.search.records import NOT_SAMPLED
+from vpo_agent.search.runner import SearchTarget, per_instance, summary
+from vpo_agent.search.tree import CORNER, subtree_weights
+from vpo_agent.search.verifier import Verifier
+from vpo_envs import Status
+from vpo_envs.pareto import non_dominated
+
+
+class KnownStrings(StringsEnv):
+    """Six letters, a or b, whose values are found by trying all completions."""
+
+    def prefix_front(self, task: Any, partial: str) -> Any:
+        begun = "".join(partial.split())[:6]
+        if set(begun) - set("ab"):
+            return np.zeros((1, self.reward_dim))
+        ends = product("ab", repeat=6 - len(begun))
+        vectors = np.array([self.reward_vector(self.evaluate(task, begun + "".join(end))) for end in ends])
+        return vectors[non_dominated(vectors)]
+
+
+class KnownCorners(KnownStrings, CornersEnv):
+    """The same with an objective for each letter."""
+
+    objectives = CornersEnv.objectives
+
+
+class KnownLetters(LettersEnv):
+    """Letters that stand for themselves."""
+
+    def prefix_front(self, task: Any, partial: str) -> Any:
+        begun = partial.strip()
+        vectors = np.array([vector for letter, vector in LETTERS.items() if letter.startswith(begun)] or [(0.0, 0.0)])
+        return vectors[non_dominated(vectors)]
+
+
+SHORT: dict[str, Any] = {"max_new_tokens": 12}
+METHODS = ("beam", "dvts")
+
+
+def spent(result: SearchResult) -> list[int]:
+    return [int(one.tokens.sum()) for one in result.instances]
+
+
+# ------------------------------------------------------------------------------------------ what it finds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_not(
+    method: Any, strings: LMPolicy
+) -> None:
+    """Twelve samples miss the best letter with a chance of 1/4096, one whole answer in 63 of 64 cases."""
+    env = KnownStrings(split="test")
+    settings = {"tokens": 400, "seed": 0, **SHORT}
+    found = tree_search(env, strings, range(8), method=method, branches=12, **settings)
+    sampled = best_of_n(env, strings, range(8), **settings)
+    assert [one.optimum for one in found.instances] == [1.0] * 8
+    assert found.value()[:, -1].tolist() == [1.0] * 8
+    assert sampled.solved()[:, -1].sum() < 8
+    for one in found.instances:
+        assert one.best_answer.split() == ["a"] * 6
+
+
+def test_one_tree_fails_as_often_as_its_samples_say(strings: LMPolicy) -> None:
+    """Of two letters sampled one is an a with a chance of 3/4, which is then the share of them in a greedy tree."""
+    env = KnownStrings(split="test")
+    found = tree_search(env, strings, range(100), method="dvts", budget=1, branches=2, **SHORT)
+    # The model's chances are equal up to a few per cent; 600 letters have a standard error of 0.018.
+    assert found.value()[:, 0].mean() == pytest.approx(0.75, abs=0.07)
+
+
+def test_a_beam_of_all_texts_is_an_exhaustive_search(strings: LMPolicy) -> None:
+    env = KnownCorners(split="test")
+    found = tree_search(env, strings, [0], budget=150, width=100, branches=12, goal="utility", **SHORT)
+    vectors = {tuple(np.round(row, 4)) for row in found.instances[0].rewards[found.instances[0].status == Status.OK]}
+    assert {(1.0, 0.0), (0.0, 1.0)} <= vectors
+    assert found.value()[0, -1] == pytest.approx(0.75, abs=3e-4)
+
+
+def test_a_beam_looks_for_what_earlier_answers_lack(letters_model: Path) -> None:
+    """For the utility goal a or b is the best single letter, and the other one is what adds most to it."""
+    policy = LMPolicy.from_pretrained(letters_model, device="cpu")
+    found = tree_search(
+        KnownLetters(split="test"), policy, range(6), width=1, branches=24, tokens=120, goal="utility", **SHORT
+    )
+    for one in found.instances:
+        first, second = one.rewards[one.status == Status.OK][:2]
+        assert {tuple(first), tuple(second)} == {LETTERS["a"], LETTERS["b"]}
+
+
+def test_subtrees_have_weightings_of_their_own_that_reach_the_corners(strings: LMPolicy) -> None:
+    weights = subtree_weights(np.array([True, True, False, True]), seed=3, index=5)
+    assert len(np.unique(weights, axis=0)) == len(weights)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-6)
+    assert (weights[:, 2] == 0).all()
+    assert [int(row.argmax()) for row in weights[:3]] == [0, 1, 3]
+    np.testing.assert_allclose(weights[:3].max(axis=1), CORNER)
+    # The draws after them are spread evenly over the simplex: each objective gets a third on average.
+    np.testing.assert_allclose(weights[3:].mean(axis=0), [1 / 3, 1 / 3, 0, 1 / 3], atol=0.01)
+    assert not np.array_equal(weights, subtree_weights(np.array([True, True, False, True]), seed=3, index=6))
+    assert subtree_weights(np.array([False, True]), seed=0, index=0)[0].tolist() == [0.0, 1.0]
+
+    env = KnownCorners(split="test")
+    found = tree_search(env, strings, range(6), method="dvts", branches=12, tokens=200, goal="utility", **SHORT)
+    for one in found.instances:
+        assert {(1.0, 0.0), (0.0, 1.0)} <= {tuple(row) for row in np.round(one.rewards, 6).tolist()}
+
+
+def test_each_answer_of_a_set_is_grown_after_the_ones_before(letters_model: Path) -> None:
+    """The first two answers are those of the corners; the third has a weighting from the simplex."""
+    policy = LMPolicy.from_pretrained(letters_model, device="cpu")
+    env = KnownLetters(split="test", num_answers=3)
+    settings: dict[str, Any] = {"method": "dvts", "goal": "utility", "branches": 24, "max_new_tokens": 14}
+    found = tree_search(env, policy, range(6), budget=3, **settings)
+    for one in found.instances:
+        assert [tuple(row) for row in one.rewards[:2]] == [LETTERS["a"], LETTERS["b"]]
+        assert (one.status[:3] == Status.OK).all() or one.value[-1] == pytest.approx(one.optimum)
+        # An opening tag, 24 letters and the first closing tag; the other 23, and the same again.
+        assert one.tokens[:2].tolist() == [26, 49]
+
+
+# ------------------------------------------------------------------------------------------ what it spends
+
+
+@pytest.mark.parametrize(("num_answers", "tokens"), [(1, 1), (1, 37), (3, 60)])
+def test_a_budget_of_tokens_is_spent_exactly(num_answers: int, tokens: int, letters_model: Path) -> None:
+    policy = LMPolicy.from_pretrained(letters_model, device="cpu")
+    env = KnownLetters(split="test", num_answers=num_answers)
+    settings: dict[str, Any] = {"tokens": tokens, "goal": "utility", "max_new_tokens": 14}
+    assert spent(best_of_n(env, policy, range(5), **settings)) == [tokens] * 5
+    for segment, method in product((1, 3), METHODS):
+        found = tree_search(env, policy, range(5), method=method, segment=segment, value_noise=0.2, **settings)
+        for one, cost in zip(found.instances, spent(found), strict=True):
+            reached = one.value[-1] >= (one.optimum or math.inf) - 1e-6
+            assert cost == tokens or (reached and cost < tokens)
+    evolved = evolve(env, policy, range(5), start=4, **settings)
+    for one, cost in zip(evolved.instances, spent(evolved), strict=True):
+        assert cost == tokens or one.value[-1] >= (one.optimum or math.inf) - 1e-6
+
+
+def test_a_smaller_budget_of_tokens_is_the_beginning_of_a_larger_one(strings: LMPolicy) -> None:
+    env = KnownCorners(split="test")
+    settings: dict[str, Any] = {"goal": "utility", **SHORT}
+    for search in (best_of_n, tree_search):
+        small, large = (search(env, strings, [3, 4], tokens=tokens, **settings) for tokens in (90, 200))
+        for one, other in zip(small.instances, large.instances, strict=True):
+            # The last entry is the answer that the smaller budget cut off.
+            whole = len(one.tokens) - 1
+            np.testing.assert_array_equal(one.rewards[:whole], other.rewards[:whole])
+            np.testing.assert_array_equal(one.tokens[:whole], other.tokens[:whole])
+        np.testing.assert_allclose(small.value_within([30, 60, 90]), large.value_within([30, 60, 90]))
+
+
+def test_a_curve_counts_the_answers_that_end_within_a_budget(strings: LMPolicy) -> None:
+    env = KnownStrings(split="test")
+    found = best_of_n(env, strings, range(4), tokens=50, **SHORT)
+    for row, one in enumerate(found.instances):
+        for budget in (0, 5, 8, 20, 50):
+            ended = one.tokens.cumsum() <= budget
+            best = float((one.rewards[ended] @ one.weights).max()) if ended.any() else 0.0
+            assert found.value_within([budget])[row, 0] == pytest.approx(best)
+    assert "| policy | method | answers | tokens |" in summary({"strings": found})
+    assert [line.split("|")[4].strip() for line in summary({"strings": found}).splitlines()[2:]] == [
+        "6",
+        "12",
+        "25",
+        "50",
+    ]
+    assert "| 25 tokens | 50 tokens |" in per_instance(found)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_is_the_same_for_the_same_seed_and_beside_others(method: Any, strings: LMPolicy) -> None:
+    env = KnownCorners(split="test")
+    settings: dict[str, Any] = {"method": method, "tokens": 160, "goal": "utility", "value_noise": 0.1, **SHORT}
+    alone = tree_search(env, strings, [2], seed=1, **settings)
+    beside = tree_search(env, strings, [7, 2], seed=1, **settings)
+    other = tree_search(env, strings, [2], seed=2, **settings)
+    assert alone.instances[0].to_json() == beside.instances[1].to_json()
+    assert alone.instances[0].to_json() != other.instances[0].to_json()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_that_never_answers_spends_its_budget(method: Any) -> None:
+    """Random weights write no tag, so every response is lost at its longest."""
+    tokenizer = bpe_tokenizer()
+    policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
+    env = KnownLetters(split="test")
+    found = tree_search(env, policy, [0, 1], method=method, tokens=70, max_new_tokens=8)
+    assert spent(found) == [70, 70]
+    counted = tree_search(env, policy, [0, 1], method=method, budget=2, max_new_tokens=8)
+    for one in (*found.instances, *counted.instances):
+        assert (one.status == Status.MISSING).all()
+        assert one.value[-1] == 0
+
+
+# ------------------------------------------------------------------------------------------ values
+
+
+def test_a_closing_tag_of_several_tokens_is_no_part_of_the_answer() -> None:
+    """Cut at any token of a closing tag, the answer has the value of what is written so far."""
+    seen: list[str] = []
+
+    class Watching(KnownLetters):
+        def prefix_front(self, task: Any, partial: str) -> Any:
+            seen.append(partial)
+            return super().prefix_front(task, partial)
+
+    from vpo_agent.search.tree import Shape, Trees
+
+    tokenizer = bpe_tokenizer()
+    policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
+    instance = Instance(Watching(split="test"), 0, 10, "scalar")
+    trees = Trees(policy, instance, Verifier(Watching(), instance.task, 0, 0.0, 0), None, Shape(1, 1, 1, 1, 64))
+    for token in tokenizer("so <answer>a</answer>")["input_ids"]:
+        ended = trees.extend([[token]])
+        trees.select([np.zeros(2, dtype=np.float32)] * len(ended))
+    assert [answer.text for answer, _ in ended if answer] == ["a"]
+    assert set(seen) == {"", "a"}
+
+
+def test_noise_is_the_same_for_the_same_text_and_seed() -> None:
+    env = KnownLetters(split="test")
+    task, weights, nothing = env.task(0), np.array([[0.5, 0.5]]), np.zeros(1)
+
+    def value(text: str, seed: int = 0, index: int = 0, noise: float = 0.3, weights: Any = weights) -> float:
+        return Verifier(env, task, index, noise, seed).unfinished(text, weights, nothing)
+
+    assert value("a") == value("a")
+    assert len({value("a"), value("a", seed=1), value("a", index=1), value("a", noise=0.2)}) == 4
+    errors = np.array([value("z" * size) for size in range(2000)])
+    assert errors.mean() == pytest.approx(0, abs=0.3 * 4 / 2000**0.5)
+    assert errors.std() == pytest.approx(0.3, rel=0.06)
+    # It belongs to the text, so it is the same under another weighting.
+    left = np.array([[1.0, 0.0]])
+    assert value("a") - 0.5 == pytest.approx(value("a", weights=left) - 1.0)
+    finished = [Verifier(env, task, 0, 0.3, 0).finished(*_of_a("a"), weights, nothing) for _ in range(2)]
+    assert finished[0] == finished[1] != value("a")
+
+
+def _of_a(text: str) -> tuple[str, Any]:
+    return text, np.array(LETTERS[text], dtype=np.float32)
+
+
+def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> None:
+    """Beside the answers before, an unfinished one is worth E_w max(best w·r of them, best w·r that it can become)."""
+    env = KnownCorners(split="test")
+    instance = Instance(env, 0, 10, "utility")
+    reached = instance.weightings @ np.array([1.0, 0.0])
+    found = Verifier(env, instance.task, 0, 0.0, 0).unfinished(" a b", instance.weightings, reached)
+    ends = ["ab" + "".join(end) for end in product("ab", repeat=4)]
+    vectors = np.array([env.evaluate(instance.task, end) for end in ends])
+    by_hand = np.mean([max(w[0], *(vectors @ w)) for w in instance.weightings])
+    assert found == pytest.approx(by_hand)
+
+
+def test_noise_makes_the_search_worse_and_rewards_stay_exact(strings: LMPolicy) -> None:
+    env = KnownStrings(split="test")
+    settings: dict[str, Any] = {"method": "dvts", "budget": 1, **SHORT}
+    exact, noisy = (tree_search(env, strings, range(40), value_noise=noise, **settings) for noise in (0.0, 1.0))
+    assert noisy.value()[:, 0].mean() < exact.value()[:, 0].mean() - 0.2
+    for one in noisy.instances:
+        np.testing.assert_allclose(one.rewards[:, 0] * 6, np.round(one.rewards[:, 0] * 6), atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------ jobs and errors
+
+
+def job(**changes: Any) -> SearchJob:
+    settings = {"env": "test/KnownLetters-v0", "indices": (0, 1, 2), "method": "dvts", "tokens": 60, "goal": "utility"}
+    return SearchJob(**{**settings, "max_new_tokens": 14, **changes})
+
+
+@pytest.fixture
+def _known_letters() -> None:
+    import gymnasium as gym
+
+    if "test/KnownLetters-v0" not in gym.registry:
+        gym.register(id="test/KnownLetters-v0", entry_point=KnownLetters, disable_env_checker=True)
+
+
+@pytest.mark.usefixtures("_known_letters")
+def test_a_job_is_saved_and_resumed(letters_model: Path, tmp_path: Path) -> None:
+    policy = LMPolicy.from_pretrained(letters_model, device="cpu")
+    targets = [SearchTarget("one", 1, lambda: policy), SearchTarget("three", 3, lambda: policy)]
+    out = tmp_path / "search"
+    wanted = job(value_noise=0.1)
+    whole = run_search(wanted, targets, out, say=lambda text: None)
+    assert "| three | dvts (noise 0.1) |" in (out / "results.md").read_text()
+    assert (out / "solved.png").is_file()
+    log = out / "three.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[0] + lines[1][:40])
+    again = run_search(wanted, targets, out, say=lambda text: None)
+    assert [one.to_json() for one in again["three"].instances] == [one.to_json() for one in whole["three"].instances]
+    with pytest.raises(ValueError, match=r"holds a search with value_noise=0\.1, not 0\.3: give another --out"):
+        run_search(job(value_noise=0.3), targets, out)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_environment_without_values_is_refused_before_the_policy_is_loaded(
+    method: Any, letters_model: Path, tmp_path: Path
+) -> None:
+    def load() -> LMPolicy:
+        raise AssertionError("loaded")
+
+    with pytest.raises(ValueError, match=f"method {method!r} needs the values of unfinished answers: .* best-of-n or"):
+        run_search(job(env=LETTERS_ID, method=method), [SearchTarget("a", 1, load)], tmp_path / "search")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"width": 0}, "width must be at least 1, got 0"),
+        ({"branches": 0}, "branches must be at least 1, got 0"),
+        ({"segment": 0}, "segment must be at least 1, got 0"),
+        ({"value_noise": -0.1}, "value_noise must be a finite number of at least 0, got -0.1"),
+        ({"value_noise": math.nan}, "value_noise must be a finite number of at least 0, got nan"),
+    ],
+)
+def test_numbers_out_of_range_are_named(changes: dict[str, Any], message: str, strings: LMPolicy) -> None:
+    with pytest.raises(ValueError, match=message):
+        job(**changes)
+    with pytest.raises(ValueError, match=message):
+        tree_search(KnownStrings(split="test"), strings, [0], **changes)
+
+
+def test_two_budgets_exclude_each_other(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["search", "tiny-maze", "--tokens", "50", "--iterations", "5"]) == 2
+    assert "--iterations and --tokens are two budgets: give one of them" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unused_budget_of_answers_is_marked(strings: LMPolicy) -> None:
+    found = tree_search(KnownStrings(split="test"), strings, range(3), budget=50, **SHORT)
+    for one in found.instances:
+        assert len(one.status) == 50
+        sampled = one.status != NOT_SAMPLED
+        assert sampled.any()
+        assert one.tokens[~sampled].sum() == 0

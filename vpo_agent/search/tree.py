@@ -1,0 +1,305 @@
+"""Tree search: an answer grows segment by segment, and the values of unfinished answers say which of them go on.
+
+``beam`` keeps the best few partial answers. ``dvts`` is diverse verifier tree search (Beeching, Tunstall and Rush 2024,
+"Scaling test-time compute with open models"): independent subtrees, here each with a weighting of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_agent.estimators.weights import draw_weights
+from vpo_agent.pareto.pool import Floats
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.search.continuation import Continuer
+from vpo_agent.search.goal import Goal, check_goal
+from vpo_agent.search.instances import Env, Instance, check_budget, log_answers
+from vpo_agent.search.records import SearchResult
+from vpo_agent.search.variation import Answer, decode, read_answers
+from vpo_agent.search.verifier import Verifier, check_values
+from vpo_envs.text import answer_tags
+
+TreeMethod = Literal["beam", "dvts"]
+WIDTHS: dict[TreeMethod, int] = {"beam": 4, "dvts": 1}
+"""Partial answers that a tree keeps by default."""
+DRAWN = 256
+"""Weightings drawn for the subtrees of an instance, before they repeat."""
+CORNER = 0.98
+"""The weight of one objective near a corner. The rest decides between answers that are alike in that objective."""
+
+
+def tree_search(
+    env: Env,
+    policy: LMPolicy,
+    indices: Sequence[int],
+    *,
+    method: TreeMethod = "beam",
+    budget: int = 200,
+    tokens: int | None = None,
+    width: int | None = None,
+    branches: int = 4,
+    segment: int = 1,
+    value_noise: float = 0.0,
+    goal: Goal = "scalar",
+    seed: int = 0,
+    max_new_tokens: int = 1024,
+    temperature: float = 1.0,
+) -> SearchResult:
+    """Search for good answers by the values of unfinished ones.
+
+    A tree grows one answer, after those that the response has already. Each unfinished text of it gets ``branches``
+    sampled continuations of ``segment`` tokens; the ``width`` best texts are kept, finished ones among them; the tree
+    ends when all of these are finished. The best then stays in the response, and the next tree grows the next answer,
+    or the first one of a new response. All finished answers are logged, each with the tokens sampled since the one
+    before, so discarded continuations count. A budget of tokens is kept exactly: the last segment is cut.
+
+    With ``"beam"`` a text is worth what its best completions add, under the goal, to the answers of earlier trees. With
+    ``"dvts"`` each tree has one weighting (see :func:`subtree_weights`; the fixed one for the scalar goal) and knows
+    nothing of the others.
+
+    An instance whose answers are worth as much as its exact front is not sampled further. What an instance finds does
+    not depend on the other instances of the search.
+
+    Args:
+        env: The environment, which values unfinished answers; its ``num_answers`` says how many a response holds.
+        policy: The model.
+        indices: Instances of the environment's split.
+        method: ``"beam"`` or ``"dvts"``.
+        budget: Answers to each instance.
+        tokens: Tokens sampled for each, a budget in place of that of answers.
+        width: Texts that a tree keeps; 4 for ``"beam"`` and 1 for ``"dvts"`` by default.
+        branches: Continuations sampled for each of them.
+        segment: Tokens of a continuation. What comes before an answer is sampled once, through its opening tag.
+        value_noise: Standard deviation of the noise on each value, see :class:`Verifier`.
+        goal: What is searched for: the best ``"scalar"`` reward, or the expected ``"utility"`` of all answers together.
+        seed: Keys the random streams.
+        max_new_tokens: Longest response, in tokens.
+        temperature: Sampling temperature.
+
+    Raises:
+        ValueError: A number is out of range, the method or goal unknown, an index outside the split, or the environment
+            cannot value unfinished answers.
+    """
+    if method not in get_args(TreeMethod):
+        raise ValueError(f"unknown method {method!r}: choose one of {', '.join(get_args(TreeMethod))}")
+    check_budget(budget, tokens)
+    check_tree(width, branches, segment, value_noise)
+    check_goal(goal)
+    instances = [Instance(env, index, budget, goal, tokens) for index in indices]
+    shape = Shape(env.num_answers, width or WIDTHS[method], branches, segment, max_new_tokens)
+    trees = []
+    for one in instances:
+        check_values(env, one.task, method)
+        weights = subtree_weights(one.active, seed, one.index) if method == "dvts" else None
+        if weights is not None and goal == "scalar":
+            weights = one.weightings
+        trees.append(Trees(policy, one, Verifier(env, one.task, one.index, value_noise, seed), weights, shape))
+    prompts = [env.prompt(one.task, env.num_answers) for one in instances]
+    continuer = Continuer(policy, prompts, max_new_tokens=max_new_tokens, temperature=temperature)
+    while growing := [i for i, one in enumerate(instances) if not (one.done and one.sampled)]:
+        rows = [(i, row) for i in growing for row in trees[i].rows]
+        segments = iter(
+            continuer.finish(
+                [i for i, _ in rows],
+                [row.text.tokens for _, row in rows],
+                [row.stop for _, row in rows],
+                [(seed, instances[i].index, 2, row.number) for i, row in rows],
+                [row.most for _, row in rows],
+            )
+        )
+        ended = {i: trees[i].extend([next(segments) for _ in trees[i].rows]) for i in growing}
+        owners = [i for i, found in ended.items() for _ in found]
+        answers = [answer for found in ended.values() for answer, _ in found]
+        costs = [cost for found in ended.values() for _, cost in found]
+        rewards = iter(log_answers(env, instances, owners, answers, costs))
+        for i, found in ended.items():
+            trees[i].select([next(rewards) for _ in found])
+    return SearchResult(method, env.objective_names, tuple(one.record() for one in instances), tokens)
+
+
+def check_tree(width: int | None, branches: int, segment: int, value_noise: float) -> None:
+    """Raise a ValueError if a number that shapes the trees is out of range."""
+    for name, value in (("width", width), ("branches", branches), ("segment", segment)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if not 0 <= value_noise < np.inf:
+        raise ValueError(f"value_noise must be a finite number of at least 0, got {value_noise}")
+
+
+def subtree_weights(active: NDArray[np.bool_], seed: int, index: int) -> Floats:
+    """Return the weightings of the subtrees of an instance in their order, (K, d).
+
+    The first ones are near the corners of the simplex, one for each ``active`` objective (d,); then come Sobol draws
+    from the simplex, keyed by ``seed`` and ``index``. However few subtrees the budget allows, they are spread.
+    """
+    (objectives,) = np.nonzero(active)
+    corners = np.zeros((len(objectives), len(active)))
+    corners[:, objectives] = (1 - CORNER) / max(len(objectives) - 1, 1)
+    corners[np.arange(len(objectives)), objectives] = CORNER if len(objectives) > 1 else 1.0
+    drawn = draw_weights([index], num_objectives=len(active), num_weights=DRAWN, seed=seed, active=active[None])
+    return np.concatenate([corners, drawn[0]])
+
+
+class Shape(NamedTuple):
+    """What all trees of a search have in common; see :func:`tree_search`."""
+
+    num_answers: int
+    width: int
+    branches: int
+    segment: int
+    max_new_tokens: int
+
+
+@dataclass(eq=False)
+class Text:
+    """A response up to some token of the answer that a tree grows."""
+
+    tokens: tuple[int, ...]
+    begun: bool = False
+    """Whether the answer's opening tag is written."""
+    partial: str = ""
+    """The text of the unfinished answer."""
+    answer: Answer | None = None
+    """The answer, if it is finished."""
+    value: float = 0.0
+
+
+class Row(NamedTuple):
+    """A continuation to sample."""
+
+    text: Text
+    stop: str
+    """The tag that ends it."""
+    most: int
+    """The most tokens it has."""
+    number: int
+    """Of the rows of this instance, from 0."""
+
+
+class Trees:
+    """The trees of one instance, one after another: each grows an answer of a response.
+
+    ``weights`` (K, d) has the weighting of each tree in turn, or is ``None`` if a tree values its answer as the goal
+    does, beside those of earlier trees.
+    """
+
+    def __init__(
+        self, policy: LMPolicy, instance: Instance, verifier: Verifier, weights: Floats | None, shape: Shape
+    ) -> None:
+        self.rows: list[Row]
+        """What to sample next."""
+        self._tokenizer = policy.tokenizer
+        self._ending = frozenset(policy.ending_ids)
+        self._instance = instance
+        self._verifier = verifier
+        self._weights = weights
+        self._shape = shape
+        self._sampled = 0
+        """Rows sampled."""
+        self._unlogged = 0
+        """Tokens sampled since the last answer that was logged."""
+        self._trees = 0
+        self._position = 0
+        """Which answer of the response the tree grows, from 0."""
+        self._children: list[Text] = []
+        """What the last segments gave; :meth:`select` keeps the best."""
+        self._plant(())
+
+    def extend(self, segments: Sequence[Sequence[int]]) -> list[tuple[Answer | None, int]]:
+        """Add the tokens sampled for each row, as far as the budget goes.
+
+        Returns:
+            What is to be logged: finished answers with the tokens sampled since the one before; ``None`` for the tokens
+            at the end of a budget, or of a tree without an answer.
+        """
+        ended: list[tuple[Answer | None, int]] = []
+        children: dict[tuple[int, ...], Text | None] = {}
+        left = self._instance.tokens_left
+        for row, tokens in zip(self.rows, segments, strict=True):
+            tokens = tokens if left is None else tokens[: left - self._unlogged]
+            self._unlogged += len(tokens)
+            response = (*row.text.tokens, *tokens)
+            if not tokens or response in children:
+                continue
+            child = children[response] = self._read(response)
+            if child is not None and child.answer is not None:
+                ended.append((child.answer, self._unlogged))
+                left = None if left is None else left - self._unlogged
+                self._unlogged = 0
+        self._children = [child for child in children.values() if child is not None]
+        barren = not self._children and not any(text.answer for text in self._kept)
+        if self._unlogged and (barren or left == self._unlogged):
+            ended.append((None, self._unlogged))
+            self._unlogged = 0
+        return ended
+
+    def select(self, rewards: Sequence[NDArray[np.float32]]) -> None:
+        """Keep the best texts, or begin the next tree; ``rewards`` (d,) are those of what :meth:`extend` returned."""
+        of_answers = iter(rewards)
+        for child in self._children:
+            if child.answer is None:
+                child.value = self._verifier.unfinished(child.partial, self._weighting, self._reached)
+            else:
+                reward = next(of_answers)
+                child.value = self._verifier.finished(child.answer.text, reward, self._weighting, self._reached)
+        finished = [text for text in self._kept if text.answer is not None]
+        # A stable sort: of equally good texts the ones sampled first stay.
+        kept = sorted([*finished, *self._children], key=lambda text: -text.value)[: self._shape.width]
+        if all(text.answer for text in kept):
+            self._plant(kept[0].answer.response if kept and kept[0].answer else ())
+        else:
+            self._keep(kept)
+
+    def _plant(self, response: tuple[int, ...]) -> None:
+        """Begin the next tree after ``response``, or anew if that is empty or has no room for a further answer."""
+        position = self._position + 1
+        if not response or position == self._shape.num_answers or len(response) >= self._shape.max_new_tokens:
+            response, position = (), 0
+        self._position = position
+        if self._weights is None:
+            self._weighting, self._reached = self._instance.weightings, self._instance.reached
+        else:
+            self._weighting = self._weights[[self._trees % len(self._weights)]]
+            self._reached = np.zeros(1)
+        self._trees += 1
+        self._keep([Text(response)])
+
+    def _keep(self, texts: list[Text]) -> None:
+        """Ask for continuations of those ``texts`` that are not finished."""
+        self._kept = texts
+        self.rows = []
+        opening, closing = self._tags
+        for text in texts:
+            if text.answer is None:
+                if text.begun:
+                    branches, stop, most = self._shape.branches, closing, self._shape.segment
+                else:
+                    # Nothing before the opening tag changes a value, so there would be nothing to choose between.
+                    branches, stop, most = 1, opening, self._shape.max_new_tokens
+                numbers = range(self._sampled, self._sampled + branches)
+                self.rows += [Row(text, stop, most, number) for number in numbers]
+                self._sampled += branches
+
+    @property
+    def _tags(self) -> tuple[str, str]:
+        return answer_tags(self._shape.num_answers)[self._position]
+
+    def _read(self, response: tuple[int, ...]) -> Text | None:
+        """Return a response as a text; ``None`` if it ended without the answer."""
+        answer = read_answers(self._tokenizer, response, self._shape.num_answers)[self._position]
+        if answer is not None:
+            return Text(answer.response, begun=True, answer=answer)
+        if response[-1] in self._ending or len(response) >= self._shape.max_new_tokens:
+            return None
+        opening, closing = self._tags
+        _, begun, partial = decode(self._tokenizer, response).rpartition(opening)
+        if not begun:
+            return Text(response)
+        # A closing tag may be several tokens, and its first ones are no part of the answer.
+        cut = next((size for size in range(len(closing) - 1, 0, -1) if partial.endswith(closing[:size])), 0)
+        return Text(response, begun=True, partial=partial[: len(partial) - cut])
