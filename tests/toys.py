@@ -194,13 +194,21 @@ class LettersEnv(VectorTextEnv[LettersTask, str, tuple[float, float]]):
         return [(LETTERS[letter], letter) for letter in "abce"]
 
 
-LETTERS_ID = "test/Letters-v0"
+class ValuedLettersEnv(LettersEnv):
+    """Letters that it can value while they are written: any, until one is."""
+
+    def prefix_outcomes(self, task: LettersTask, partial: str) -> list[tuple[float, float]]:
+        return [vector for letter, vector in LETTERS.items() if letter.startswith(partial.strip())] or [(0.0, 0.0)]
+
+
+LETTERS_ID, VALUED_LETTERS_ID = "test/Letters-v0", "test/ValuedLetters-v0"
 
 
 def register_letters() -> None:
-    """Register ``test/Letters-v0`` with Gymnasium."""
-    if LETTERS_ID not in gym.registry:
-        gym.register(id=LETTERS_ID, entry_point="toys:LettersEnv", disable_env_checker=True)
+    """Register both environments of letters with Gymnasium."""
+    for name, entry_point in ((LETTERS_ID, "toys:LettersEnv"), (VALUED_LETTERS_ID, "toys:ValuedLettersEnv")):
+        if name not in gym.registry:
+            gym.register(id=name, entry_point=entry_point, disable_env_checker=True)
 
 
 def letters_tokenizer() -> PreTrainedTokenizerFast:

@@ -93,6 +93,9 @@ class Method(_Group):
     scalar_weights: list[float] | None = _setting(
         None, "fixed weights of the scalar reward, one per objective; the task's own by default", strict=False
     )
+    value_noise: float = _setting(
+        0.0, "deviation of the noise on the values of unfinished answers, for methods of process credit", ge=0
+    )
 
 
 class Sampling(_Group):

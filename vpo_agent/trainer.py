@@ -189,7 +189,8 @@ class Trainer:
             self._check_prompts(self.env, indices, self.step)  # names the task if its prompt is too long
             raise
         collected = time.perf_counter()
-        result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights)
+        potentials = self.estimator.potentials(self.policy.tokenizer, rollouts, weights)
+        result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights, potentials)
         estimated = time.perf_counter()
         # Until the rows of this step are written.
         self._interrupts.held = True

@@ -30,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.libraries import check_package
 from vpo_agent.pareto.metrics import diversity
@@ -97,6 +98,8 @@ class TRLAdapter:
     ) -> None:
         if rollouts_per_prompt < 2:
             raise ValueError(f"rollouts_per_prompt must be at least 2 inside TRL; got {rollouts_per_prompt}")
+        if estimator(method).needs_potentials:
+            raise ValueError(f"{method} values unfinished answers, which TRL does not: train with the built-in trainer")
         options = {**({"baseline": "others"} if method in ("max_at_k", "set_rl") else {}), **(method_options or {})}
         self.env = env
         self.tokenizer = tokenizer

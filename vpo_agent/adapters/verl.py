@@ -37,6 +37,7 @@ UNLIKE_GRPO = {
     ),
     **dict.fromkeys(("maxrl", "rs_grpo"), "divides by the mean of the group"),
     "vpo_credit": "gives credit to single answers",
+    **dict.fromkeys(("vpo_process", "grpo_process"), "gives credit to single tokens"),
 }
 """Methods that need more than verl's one score per rollout, with the reason."""
 
@@ -69,7 +70,7 @@ def settings_of_rows(
         fitting = ", ".join(name for name in available_estimators() if name not in UNLIKE_GRPO)
         raise ValueError(
             f"{method} {UNLIKE_GRPO[method]}, and verl takes one score per rollout: choose one of {fitting}, "
-            "or train with the built-in trainer or TRL"
+            "or train with the built-in trainer"
         )
     row = {
         "env": env_id,

@@ -30,6 +30,9 @@ class RewardGroups:
     """(P, G) boolean: the rollouts whose scorer did not fail."""
     weights: Tensor | None
     """(P, K, d) drawn weights, shared by the rollouts of a prompt; never None for a method that needs them."""
+    potentials: Tensor | None = None
+    """(P, G, m, L + 1) for a method that needs them: entry j of an answer of n tokens is what could still become of the
+    response before its token j, entry n the score of the answers up to and with it; NaN beyond."""
 
     def scalar_scores(self) -> Tensor:
         """Return the scalar reward of each answer under the fixed weights, (P, G, m)."""
@@ -45,6 +48,16 @@ class RewardGroups:
             raise ValueError("no weights were given; register the estimator with needs_weights=True")
         return self.weights
 
+    def known_potentials(self) -> Tensor:
+        """Return the potentials, (P, G, m, L + 1).
+
+        Raises:
+            ValueError: none were given.
+        """
+        if self.potentials is None:
+            raise ValueError("no potentials were given; register the estimator with needs_potentials=True")
+        return self.potentials
+
 
 def checked_groups(
     rewards: Tensor,
@@ -52,6 +65,7 @@ def checked_groups(
     scalar_weights: Tensor | Sequence[float] | None,
     active: Tensor | None,
     valid: Tensor | None,
+    potentials: Tensor | None = None,
 ) -> RewardGroups:
     """Check the arguments of `advantages` and return them cleaned; they are not modified."""
     if rewards.dim() != 4 or 0 in rewards.shape:
@@ -78,7 +92,15 @@ def checked_groups(
     drawn = None if weights is None else _checked_weights(weights, on, work)
     if drawn is not None and active is not None:
         drawn = _on_active_face("weights", drawn, on[:, None, :])
-    return RewardGroups(cleaned, _checked_scalar_weights(scalar_weights, on, work), on, kept, drawn)
+    fixed = _checked_scalar_weights(scalar_weights, on, work)
+    if potentials is None:
+        return RewardGroups(cleaned, fixed, on, kept, drawn)
+    shape = tuple(rewards.shape[:3])
+    if potentials.dim() != 4 or tuple(potentials.shape[:3]) != shape or potentials.shape[3] < 2:
+        raise ValueError(
+            f"potentials need shape {shape} and at least two numbers for each answer; got {tuple(potentials.shape)}"
+        )
+    return RewardGroups(cleaned, fixed, on, kept, drawn, potentials.detach().to(device, work))
 
 
 def _checked_scalar_weights(values: Tensor | Sequence[float] | None, active: Tensor, work: torch.dtype) -> Tensor:
