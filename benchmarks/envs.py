@@ -187,6 +187,11 @@ def main() -> None:
     show("answers of vpo/Derivation-v0", answers_a_second(systems, few, repeats))
     show("episodes of vpo/Derivation-v0", episodes_a_second(gym.make("vpo/Derivation-v0"), few, repeats))
 
+    problems = text_env("vpo/GSM8K-v0")
+    show("tasks of vpo/GSM8K-v0", tasks_a_second(problems, mazes, repeats))
+    show("answers of vpo/GSM8K-v0", answers_a_second(problems, few, repeats))
+    show("episodes of vpo/GSM8K-v0", episodes_a_second(gym.make("vpo/GSM8K-v0"), few, repeats))
+
     for env_id, target in OTHERS.items():
         for mode, count in (("paper", mazes), ("conflict", few)):
             env = text_env(env_id, mode=mode)

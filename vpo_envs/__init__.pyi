@@ -39,6 +39,10 @@ from .tasks.eureqa import EUREQAConfig as EUREQAConfig
 from .tasks.eureqa import EUREQAEnv as EUREQAEnv
 from .tasks.eureqa import EUREQAOutcome as EUREQAOutcome
 from .tasks.eureqa import EUREQATask as EUREQATask
+from .tasks.gsm8k import GSM8KConfig as GSM8KConfig
+from .tasks.gsm8k import GSM8KEnv as GSM8KEnv
+from .tasks.gsm8k import GSM8KOutcome as GSM8KOutcome
+from .tasks.gsm8k import GSM8KTask as GSM8KTask
 from .tasks.maze import MazeConfig as MazeConfig
 from .tasks.maze import MazeEnv as MazeEnv
 from .tasks.maze import MazeOutcome as MazeOutcome

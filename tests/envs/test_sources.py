@@ -37,6 +37,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
         "kwargs": [{}, {"relation": "less than", "num_words": 50}],
     },
+    "vpo/GSM8K-v0": {"question": "Of 40 items 4 are wrong.", "answer": "<<40-4=36>>36 are right.\n#### 36"},
     "vpo/RewardModels-v0": {"prompt": "Say hello.", "references": ["No.", "Hello."]},
     "vpo/Code-v0": {
         "text": "Write a function to add two numbers.",
@@ -49,6 +50,7 @@ NEEDED: dict[str, str] = {
     "vpo/EUREQA-v0": "entities",
     "vpo/Tools-v0": "input",
     "vpo/Personas-v0": "prompt",
+    "vpo/GSM8K-v0": "answer",
     "vpo/RewardModels-v0": "references",
     "vpo/Code-v0": "text",
 }

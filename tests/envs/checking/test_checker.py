@@ -37,6 +37,7 @@ SUITE: list[tuple[str, dict[str, Any]]] = [
     ("vpo/EUREQA-v0", {"mode": "conflict", "num_answers": 3}),
     ("vpo/Personas-v0", {"num_answers": 2}),
     ("vpo/Personas-v0", {"mode": "conflict", "num_answers": 3}),
+    ("vpo/GSM8K-v0", {"num_answers": 2}),
     ("vpo/Derivation-v0", {"num_answers": 2}),
     ("vpo/Countdown-v0", {"num_answers": 2}),
     ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact", "num_answers": 3}),

@@ -17,6 +17,7 @@ ENVS = {
     "vpo/Maze-v0": gym.make("vpo/Maze-v0").unwrapped,
     "vpo/Countdown-v0": gym.make("vpo/Countdown-v0", preset="embedded").unwrapped,
     "vpo/Derivation-v0": gym.make("vpo/Derivation-v0").unwrapped,
+    "vpo/GSM8K-v0": gym.make("vpo/GSM8K-v0").unwrapped,
     "vpo/Tools-v0": gym.make("vpo/Tools-v0", mode="conflict").unwrapped,
     "vpo/Personas-v0": gym.make("vpo/Personas-v0", mode="conflict").unwrapped,
 }
@@ -36,6 +37,7 @@ PIECES = [
         "NaN",
         "-1",
         *("eliminate 1 2 : ", "isolate 1 :", "substitute 4 1 : x", " x = ", "- 1/0 y ", ";"),
+        *("#### 4", "2 + 2 = 4", "$1,000.50", "%", ".", "="),
         *("1", "2 + ", "3*", "( ", ")", "/ 0", "×", "9" * 400, "(" * 400),
         "\0",
         "\ud800",

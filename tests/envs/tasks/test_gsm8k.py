@@ -1,0 +1,327 @@
+"""Word problems in steps: numbers and equations by hand, fronts by trying answers, rows of GSM8K, and cheating."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import REALDATA
+
+import vpo_envs  # noqa: F401 - registers the environments
+from envs_data.readers import BadRow
+from vpo_envs.core import Status, UnknownFront, Unparsable
+from vpo_envs.tasks.gsm8k.env import GSM8KEnv
+from vpo_envs.tasks.gsm8k.equations import read_equation, read_number
+from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
+from vpo_envs.tasks.gsm8k.task import GSM8KTask
+from vpo_envs.tasks.gsm8k.text import read_answer, write_answer
+from vpo_envs.text import format_answers
+
+ROWS = REALDATA / "gsm8k" / "train_200.jsonl"
+needs_rows = pytest.mark.skipif(not ROWS.exists(), reason=f"{ROWS.name} is not here: set VPO_REALDATA to its folder")
+TASK = GSM8KTask(question="Of 40 items 4 are wrong.", calculations=("40-4=36", "36/2=18", "18+6=24"), final="24")
+"""Intermediate values 36 and 18, and at most five equations."""
+
+
+def made(**options: Any) -> GSM8KEnv:
+    env = gym.make("vpo/GSM8K-v0", **options).unwrapped
+    assert isinstance(env, GSM8KEnv)
+    return env
+
+
+def vectors(env: GSM8KEnv, task: GSM8KTask, answers: list[str]) -> list[tuple[float, ...]]:
+    batch = env.score_batch([task] * len(answers), [format_answers([answer]) for answer in answers], 1)
+    return [tuple(vector) for vector in batch.rewards[:, 0].tolist()]
+
+
+# --- numbers and equations ---
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("24", "24"),
+        (" 27,200 ", "27200"),
+        ("$1,150.00", "1150"),
+        ("-$3.5", "-7/2"),
+        ("−4", "-4"),
+        (".40", "2/5"),
+        ("20%", "1/5"),
+        ("10/3", "10/3"),
+        ("-1/2", "-1/2"),
+        ("78.", "78"),
+    ],
+)
+def test_numbers_are_read_exactly(text: str, value: str) -> None:
+    assert read_number(text) == Fraction(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "24 dollars", "1,15", "1/0", "1e3", "nan", "٣", "2²", "9" * 100_000, "1 2", "--3", "."]
+)
+def test_what_is_not_a_number_is_refused(text: str) -> None:
+    with pytest.raises(Unparsable):
+        read_number(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("40-4=36", True),
+        ("$1,150 × .40 = $460.00", True),
+        ("3/4*40000 = 30,000", True),
+        ("(2 + 3) * -4 = -20", True),
+        ("-5 - -5 = 0", True),
+        ("200 * 15% = 30", True),
+        ("10 / 3 = 10/3", True),
+        ("0.1 + 0.2 = 0.3", True),
+        ("10 / 3 = 3.33", False),
+        ("40 - 4 = 35", False),
+        ("14 = 14", False),
+        ("(14) = 14", False),
+    ],
+)
+def test_equations_are_checked_exactly(text: str, right: bool) -> None:
+    assert read_equation(text).right is right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5",
+        "2 + 3 = 5 = 5",
+        "2 + = 5",
+        "2 + x = 5",
+        "2 - - 3 - = 5",
+        "- (2) = 5",
+        "8 / (3 - 3) = 5",
+        "__import__('os') = 5",
+        "2 ** 3 = 8",
+        "1" * 100_000 + " + 1 = 2",
+        "(" * 10_000 + "1" + ")" * 10_000 + " + 1 = 2",
+    ],
+)
+def test_what_is_not_an_equation_makes_the_answer_unparsable(text: str) -> None:
+    with pytest.raises(Unparsable):
+        read_equation(text)
+    assert made().score_batch([TASK], [format_answers([f"{text}\n#### 24"])]).status.tolist() == [[Status.UNPARSABLE]]
+
+
+@given(st.text(st.sampled_from("0123456789+-*/()=.,%$# \n;") | st.characters(), max_size=80))
+@settings(max_examples=500, deadline=None)
+def test_any_text_is_read_or_refused_and_scored_within_bounds(text: str) -> None:
+    batch = GSM8KEnv().score_batch([TASK] * 2, [format_answers([text]), format_answers([f"{text}\n#### 24"])])
+    assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
+    assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.UNPARSABLE}
+
+
+# --- scores ---
+
+
+@pytest.mark.parametrize(
+    ("answer", "vector"),
+    [
+        ("40 - 4 = 36\n36 / 2 = 18\n18 + 6 = 24\n#### 24", (1, 1, 1, 0.4)),
+        ("40 - 4 = 36; 36 / 2 + 6 = 24; #### 24.0", (1, 0, 1, 0.6)),
+        ("#### 24", (0, 0, 1, 1)),
+        # The wrong final answer still rests on the first step.
+        ("40 - 4 = 36\n36 / 3 = 12\n#### 12", (1, 0, 0, 0)),
+        # Not used by what follows, wrong, or no calculation.
+        ("40 - 4 = 36\n#### 24", (0, 0, 1, 0.8)),
+        ("40 - 4 = 36\n20 + 4 = 24\n#### 24", (0, 0, 1, 0.6)),
+        ("40 - 5 = 36\n36 - 12 = 24\n#### 24", (0, 0, 1, 0.6)),
+        ("36 = 36\n36 - 12 = 24\n#### 24", (0, 0, 1, 0.6)),
+        # Two of five results are of the solution: too few for the steps.
+        ("1 + 0 = 1\n2 + 0 = 2\n3 + 0 = 3\n36 + 0 = 36\n36 - 3 - 2 - 1 - 6 = 24\n#### 24", (0, 0, 1, 0)),
+        ("1 + 0 = 1\n2 + 0 = 2\n36 + 0 = 36\n36 - 2 - 1 - 9 = 24\n#### 24", (1, 0, 1, 0.2)),
+        ("#### 23", (0, 0, 0, 0)),
+        # Six equations.
+        ("40 - 4 = 36\n36 / 2 = 18\n" + "1 + 1 = 2\n" * 3 + "18 + 6 = 24\n#### 24", (0, 0, 0, 0)),
+    ],
+)
+def test_scores(answer: str, vector: tuple[float, ...]) -> None:
+    assert vectors(made(steps=2), TASK, [answer]) == [pytest.approx(vector, abs=1e-6)]
+
+
+def test_steps_that_a_task_lacks_are_inactive_and_those_beyond_share_objectives() -> None:
+    env = made(steps=4)
+    assert env.active(TASK).tolist() == [True, True, False, False, True, True]
+    calculations = [f"{n}+1={n + 1}" for n in range(10, 16)]
+    task = GSM8KTask(question="How many?", calculations=tuple(calculations), final="16")
+    assert len(task.steps) == 5
+    env = made(steps=2)
+    assert env.active(task).all()
+    # The values are 11 to 15; the first objective stands for two of them, the second for three.
+    assert vectors(env, task, [write_answer(["10 + 1 = 11", "11 + 3 = 14", "14 + 2 = 16"], "16")]) == [
+        pytest.approx((1 / 2, 1 / 3, 1, 5 / 8), abs=1e-6)
+    ]
+
+
+def test_answers_with_the_same_equations_are_duplicates() -> None:
+    answers = ["40 - 4 = 36\n36 - 12 = 24\n#### 24", "40-4=$36.00 ; 36-12=24 ; #### $24", "36 - 12 = 24\n#### 24"]
+    status = made(num_answers=3).score_batch([TASK], [format_answers(answers)], 3).status
+    assert status.tolist() == [[Status.OK, Status.DUPLICATE, Status.OK]]
+
+
+# --- fronts ---
+
+
+def test_the_front_is_that_of_all_answers_of_a_few_equations() -> None:
+    task = GSM8KTask(
+        question="5 boxes of 3, less 2, doubled.", calculations=("5*3=15", "15-2=13", "13*2=26"), final="26"
+    )
+    env = made(steps=2)
+    # Every order of up to four true equations between the numbers that can matter.
+    values = [2, 3, 5, 13, 15, 26]
+    lines = [
+        f"{a} {sign} {b} = {result}"
+        for a, b in itertools.product(values, repeat=2)
+        for sign, result in (("+", a + b), ("-", a - b), ("*", a * b))
+        if result in (13, 15, 26)
+    ]
+    lines += ["5 * 3 - 2 = 13", "15 * 2 - 4 = 26", "(5 * 3 - 2) * 2 = 26"]
+    answers = [write_answer(some, "26") for count in range(4) for some in itertools.permutations(lines, count)]
+    reached = set(vectors(env, task, answers))
+    best = {p for p in reached if not any(p != q and all(b >= a for a, b in zip(p, q, strict=True)) for q in reached)}
+    front = env.front(task)
+    assert {tuple(np.float32(point.vector).tolist()) for point in front} == best
+    assert vectors(env, task, [point.answer for point in front]) == [pytest.approx(point.vector) for point in front]
+
+
+def test_the_front_is_unknown_where_the_solution_has_gaps() -> None:
+    task = GSM8KTask(question="How many?", calculations=("40-4=36", "12*2=24"), final="24")
+    with pytest.raises(UnknownFront, match="do not lead from each value to the final answer"):
+        made().front(task)
+    assert made().demonstrations(task, np.random.default_rng(0), 1) == ["40-4=36\n12*2=24\n#### 24"]
+
+
+# --- instances and rows ---
+
+
+def test_generated_solutions_are_right_and_lead_to_the_answer() -> None:
+    env = made(steps=8)
+    for index in range(50):
+        task = env.task(index)
+        count = len(task.steps)
+        assert len(env.front(task)) == 2**count
+        full = vectors(env, task, [write_answer(task.calculations, task.final)])[0]
+        assert full == pytest.approx((*[1] * count, *[0] * (8 - count), 1, 2 / task.limit))
+
+
+def test_a_row_gives_its_exact_calculations() -> None:
+    answer = "So <<10/3=3.33>> and <<14=14>>, then $<<1,000*.5=500.00>>500 less 20% is <<500*80%=400>>.\n#### 1,400"
+    task = read_gsm8k_row({"question": "How much?", "answer": answer})
+    assert task.calculations == ("1,000*.5=500.00", "500*80%=400")
+    assert task.steps == (500, 400)
+    assert task.answer == 1400
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("It is <<2+2=4>>4.", "there is no final answer after ####"),
+        ("#### four", "'four' is not a number"),
+        ("<<x+2=4>>4\n#### 4", "'x' is not a digit"),
+        ("<<2+2>>\n#### 4", "an equation has one equals sign"),
+    ],
+)
+def test_bad_rows_are_named_or_counted(answer: str, reason: str, tmp_path: Path) -> None:
+    row = {"question": "How many?", "answer": answer}
+    with pytest.raises(BadRow) as error:
+        read_gsm8k_row(row)
+    assert reason in str(error.value)
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps({"question": "How many?", "answer": "#### 4"}) + "\n")
+    with pytest.warns(UserWarning, match="skipped 1 bad row and kept 1"):
+        env = made(source=f"whole:{file}", on_bad_row="skip")
+    assert env.skipped_rows == 1
+
+
+@needs_rows
+def test_published_rows_are_read_and_most_have_a_front() -> None:
+    env = made(source=f"whole:{ROWS}")
+    assert (len(env.rows), env.skipped_rows) == (200, 0)
+    unknown = 0
+    for task in env.rows:
+        try:
+            front = env.front(task)
+        except UnknownFront:
+            unknown += 1
+            continue
+        full = max(front, key=lambda point: sum(point.vector[: env.steps]))
+        assert full.vector[: env.steps] == tuple(map(float, env.active(task)[: env.steps]))
+    assert unknown <= 25
+
+
+# --- what cheating earns ---
+
+
+def chained(pairs: list[tuple[str, Fraction]]) -> str:
+    """Write true equations, and one that adds up all of their results so that they are used."""
+    lines = [f"{left} = {value}" for left, value in pairs]
+    total = sum((value for _, value in pairs), Fraction(0))
+    return write_answer([*lines, f"{' + '.join(f'( {value} )' for _, value in pairs)} + 0 = {total}"], str(total))
+
+
+def cheats(env: GSM8KEnv, index: int, source: random.Random) -> dict[str, str]:
+    task = env.task(index)
+    room = task.limit - 1
+    numbers = [text.replace(",", "") for text in re.findall(r"\d[\d,]*(?:\.\d+)?", task.question)] or ["1"]
+    stated = [Fraction(text.rstrip(".")) for text in numbers]
+    pairs = list(itertools.combinations(stated, 2)) or [(stated[0], stated[0])]
+    return {
+        "the prompt": env.prompt(task, 1),
+        "all numbers to 1000": "\n".join(map(str, range(1001))) + "\n#### 1",
+        "small numbers": chained([(f"{n} + 0", Fraction(n)) for n in range(room)]),
+        "the numbers of the question": chained([(f"{n} + 0", n) for n in stated[:room]]),
+        "random pairs": chained([(f"{a} + {b}", a + b) for a, b in source.sample(pairs, min(room, len(pairs)))]),
+        "all products": chained([(f"({a}) * {b}", a * b) for a, b in pairs[:room]]),
+        "the first product": chained([(f"({a}) * {b}", a * b) for a, b in pairs[:1]]),
+        "another task's answer": env.demonstrations(env.task(index + 1), np.random.default_rng(index), 1)[0],
+    }
+
+
+BOUNDS = {
+    "the prompt": 0.0,
+    "all numbers to 1000": 0.0,
+    "small numbers": 0.01,
+    "the numbers of the question": 0.02,
+    "random pairs": 0.02,
+    "all products": 0.03,
+    "the first product": 0.35,
+    "another task's answer": 0.03,
+}
+"""The largest mean of the steps. The first two numbers of a generated story are indeed multiplied first."""
+
+
+@pytest.mark.parametrize("source", ["builtin", pytest.param(f"whole:{ROWS}", marks=needs_rows)])
+def test_answers_that_do_not_solve_anything_earn_few_steps(source: str) -> None:
+    env, rng = made(source=source, split="validation"), random.Random(0)
+    earned: dict[str, list[float]] = {name: [] for name in BOUNDS}
+    for index in range(150):
+        task = env.task(index)
+        count = int(env.active(task)[: env.steps].sum())
+        for name, answer in cheats(env, index, rng).items():
+            earned[name] += vectors(env, task, [answer])[0][:count]
+    means = {name: float(np.mean(values)) for name, values in earned.items()}
+    assert all(means[name] <= bound for name, bound in BOUNDS.items()), means
+    assert read_answer(cheats(env, 0, rng)["all products"]).equations
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="steps must be an integer of at least 1, got 0"):
+        GSM8KEnv(steps=0)
+    with pytest.raises(ValueError, match="the knobs are events, numbers"):
+        GSM8KEnv(difficulty={"event": 3})
+    with pytest.raises(ValueError, match="'2\\+2=5' is not a calculation that holds exactly"):
+        GSM8KEnv().reset(options={"task": {"question": "?", "calculations": ["2+2=5"], "final": "5"}})

@@ -1,0 +1,112 @@
+"""``vpo/GSM8K-v0``: word problems solved by equations, with an objective for each intermediate value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.core import UnknownFront, check_whole
+from vpo_envs.data_env import DataTextEnv
+from vpo_envs.generation import read_knobs
+from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.gsm8k.front import front_answers
+from vpo_envs.tasks.gsm8k.generator import GSM8KConfig, draw_task
+from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
+from vpo_envs.tasks.gsm8k.scoring import GSM8KOutcome, fact_grid, judge, objectives_of
+from vpo_envs.tasks.gsm8k.task import GSM8KTask
+from vpo_envs.tasks.gsm8k.text import GSM8KAnswer, full_prompt, read_answer, write_answer
+
+STEPS = 4
+
+
+class GSM8KEnv(DataTextEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
+    """Solve a word problem by equations that lead to its answer, with an objective for each intermediate value.
+
+    ## Description
+
+    A word problem whose solution takes a few calculations. Generated problems are stories about goods, in the schema of
+    GSM8K (Cobbe et al., 2021, arXiv 2110.14168), whose own rows can be loaded instead. The calculations that such a row
+    marks as ``<<40-4=36>>`` give the intermediate values.
+
+    ## Action space
+
+    Text: ``num_answers`` answers, each in its tag: equations, one a line or separated by semicolons, then the final
+    answer after ``####``::
+
+        40 - 4 = 36
+        36 / 2 = 18
+        #### 18
+
+    An equation has whole or decimal numbers, ``+ - * /`` and parentheses on its left side and one number on its right
+    side; commas, currency signs, ``%`` and fractions are read. It counts if it joins two numbers or more, holds
+    exactly, and its result is used by a later equation that counts or is the stated final answer. Anything else in the
+    tag is unparsable. Working in words belongs before the tag.
+
+    ## Rewards
+
+    Objectives in [0, 1], all zero with more equations than the task's solution has and two:
+
+    0. ``step_1`` to ``step_4``: 1 if an equation that counts has this intermediate value as its result, and at least
+       half of the equations have values of the solution. Steps that the task does not have are inactive. If it has
+       more, each objective is the share found of some consecutive ones.
+    4. ``final``: 1 if the final answer is right.
+    5. ``brevity``: 1 without equations, falling evenly to 0 at the most allowed, if the final answer is right.
+
+    ``pareto_front()`` is exact for generated tasks, and for rows whose calculations lead from each intermediate value
+    to the final answer.
+
+    Args:
+        steps: Number of objectives for intermediate values.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.gsm8k.generator.GSM8KConfig``.
+        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of GSM8K.
+    """
+
+    task_type = GSM8KTask
+    namespace = 22
+    objectives = monotone_objectives = objectives_of(STEPS)
+
+    def __init__(self, *, steps: int = STEPS, difficulty: dict[str, Any] | None = None, **options: Any) -> None:
+        check_whole("steps", steps, 1)
+        self.steps = steps
+        if type(self).objectives is GSM8KEnv.objectives:
+            self.objectives = objectives_of(steps)
+        super().__init__(**options)
+        self.config: GSM8KConfig = read_knobs(GSM8KConfig(), difficulty)
+
+    def generate(self, rng: np.random.Generator) -> GSM8KTask:
+        """Draw a word problem of this split."""
+        return draw_task(rng, self.config, self.split)
+
+    read_row = staticmethod(read_gsm8k_row)
+    prompt = staticmethod(full_prompt)
+    parse = staticmethod(read_answer)
+    evaluate = staticmethod(judge)
+
+    def feasible(self, outcome: GSM8KOutcome) -> bool:
+        """Return whether the answer has few enough equations."""
+        return outcome.equations <= outcome.limit
+
+    def active(self, task: GSM8KTask) -> NDArray[np.bool_]:
+        """Return which objectives count: all but the steps that the task does not have."""
+        absent = {f"step_{step}" for step in range(len(task.steps) + 1, self.steps + 1)}
+        return np.array([name not in absent for name in self.objective_names])
+
+    def outcome_front(self, task: GSM8KTask) -> Sequence[tuple[GSM8KOutcome, str]]:
+        """Return the outcome of the shortest answer for every set of intermediate values."""
+        return list(front_answers(task))
+
+    def fact_grids(self, task: GSM8KTask) -> Sequence[FactGrid]:
+        """Return the outcomes on which objectives must be monotone in steps, final answer and number of equations."""
+        return [fact_grid(len(task.steps), task.limit)]
+
+    def demonstrations(self, task: GSM8KTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return answers of the front in random order, or all calculations of a row whose front is unknown."""
+        try:
+            answers = [answer for _, answer in front_answers(task)]
+        except UnknownFront:
+            answers = [write_answer(task.calculations, task.final)]
+        order = rng.permutation(len(answers))
+        return [answers[order[i % len(order)]] for i in range(num_answers)]

@@ -1,0 +1,68 @@
+"""Generated word problems about goods that are packed, bought, given away, shared and sold, in GSM8K's schema."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from vpo_envs.core import Frozen, Split
+from vpo_envs.generation import Namer, ascending, split_of_content
+from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
+from vpo_envs.tasks.gsm8k.task import GSM8KTask
+
+GOODS = ("apples", "candles", "pencils", "postcards", "marbles", "cookies", "stamps", "buttons")
+
+
+class GSM8KConfig(Frozen):
+    """How word problems are drawn. Pairs are inclusive ranges."""
+
+    events: Annotated[tuple[int, int], ascending(0, 4)] = Field((1, 3), description="events between start and end")
+    numbers: Annotated[tuple[int, int], ascending(2, 50)] = Field((2, 12), description="size of a stated number")
+
+
+def draw_task(rng: np.random.Generator, config: GSM8KConfig, split: Split) -> GSM8KTask:
+    """Draw a word problem of ``split`` whose results all differ."""
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    while True:
+        question, answer = _draw_row(source, config)
+        task = read_gsm8k_row({"question": question, "answer": answer})
+        # With a value that occurs twice, the front would depend on which of the two is meant.
+        if split_of_content(question) == split and len(task.steps) == len(task.calculations) - 1:
+            return task
+
+
+def _draw_row(source: random.Random, config: GSM8KConfig) -> tuple[str, str]:
+    """Return a question and its solution."""
+    name, goods = Namer(source).word(), source.choice(GOODS)
+
+    def number() -> int:
+        return source.randint(*config.numbers)
+
+    boxes, each = number(), number()
+    count = boxes * each
+    story = [f"{name} packs {boxes} boxes of {each} {goods} each."]
+    solution = [f"The boxes hold {boxes} * {each} = <<{boxes}*{each}={count}>>{count} {goods}."]
+    for _ in range(source.randint(*config.events)):
+        size, other = number(), number()
+        product, kind = size * other, source.choice(("given", "bought", "sold"))
+        if kind == "given" and size < count:
+            story.append(f"{name} gives {size} {goods} to a friend.")
+            solution.append(f"That leaves {count} - {size} = <<{count}-{size}={count - size}>>{count - size}.")
+            count -= size
+        elif kind == "sold" and product < count:
+            story.append(f"{size} neighbours take {other} {goods} each.")
+            solution.append(f"They take {size} * {other} = <<{size}*{other}={product}>>{product} {goods}.")
+            solution.append(f"That leaves {count} - {product} = <<{count}-{product}={count - product}>>.")
+            count -= product
+        else:
+            story.append(f"Then {name} gets {size} bags with {other} {goods} each.")
+            solution.append(f"The bags hold {size} * {other} = <<{size}*{other}={product}>>{product} {goods}.")
+            solution.append(f"Together that is {count} + {product} = <<{count}+{product}={count + product}>>.")
+            count += product
+    price = source.choice((0.25, 0.5, 1.5, 2, 3))
+    story.append(f"{name} sells the rest for ${price:.2f} each. How much money does {name} get, in dollars?")
+    solution.append(f"They bring {count} * {price} = $<<{count}*{price}={count * price:.2f}>>{count * price:.2f}.")
+    return " ".join(story), "\n".join([*solution, f"#### {count * price:.2f}"])
