@@ -11,6 +11,7 @@ BUNDLED_MODELS = {
     "tiny-eureqa": "tiny_eureqa",
     "tiny-musique": "tiny_musique",
     "tiny-tools": "tiny_tools",
+    "tiny-countdown": "tiny_countdown",
 }
 """Folder of each bundled model, by its name in settings."""
 

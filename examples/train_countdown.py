@@ -1,16 +1,16 @@
 """Train a language model with Vector Policy Optimization on countdowns: one expression, three targets.
 
-On a GPU, with four numbers, and targets so close that a value between two of them is a compromise:
+With no options this trains a bundled small model on small numbers, on a CPU in minutes:
 
     python examples/train_countdown.py
+
+On a GPU, with four numbers, and targets so close that a value between two of them is a compromise:
+
+    python examples/train_countdown.py --preset conflict
 
 With five numbers and large targets far apart:
 
     python examples/train_countdown.py --preset classic
-
-A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes, so it learns nothing here:
-
-    python examples/train_countdown.py --preset smoke
 """
 
 from vpo_agent.command.presets import COUNTDOWN as PRESETS

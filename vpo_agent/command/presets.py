@@ -113,9 +113,15 @@ _SMOKE = {
 
 _COUNTDOWN = {"env": "vpo/Countdown-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 512}
 COUNTDOWN: Presets = {
+    "embedded": {
+        **_EMBEDDED,
+        "env": "vpo/Countdown-v0",
+        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "model": "tiny-countdown",
+        "max_new_tokens": 32,
+    },
     "conflict": _COUNTDOWN,
     "classic": {**_COUNTDOWN, "env_kwargs": {"preset": "classic"}},
-    "smoke": {**_COUNTDOWN, **_SMOKE},
 }
 
 _DERIVATION = {"env": "vpo/Derivation-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 1024}

@@ -306,6 +306,16 @@ def test_every_instance_is_certified(preset: str) -> None:
         assert (gaps <= env.config.gap[1]).all()
 
 
+def test_two_numbers_hit_each_target_of_the_embedded_preset() -> None:
+    env = CountdownEnv(preset="embedded")
+    for task in map(env.task, range(25)):
+        pairs = {
+            value for a, b in itertools.permutations(task.numbers, 2) for value in (a + b, a - b, a * b, Fraction(a, b))
+        }
+        assert set(task.targets) <= pairs
+        assert not set(task.targets) & set(task.numbers)
+
+
 @PRESETS
 def test_demonstrations_give_the_best_of_each_kind_evenly(preset: str) -> None:
     env, rng = CountdownEnv(preset=preset), np.random.default_rng(0)
@@ -331,7 +341,7 @@ def test_the_compact_style_is_a_word_for_each_number_and_sign() -> None:
         [
             "numbers " + " ".join(map(str, task.numbers)),
             "targets " + " ".join(map(str, task.targets)),
-            "within 10",
+            "within 4",
             "answers 3",
         ]
     )
@@ -346,6 +356,7 @@ def test_the_compact_style_is_a_word_for_each_number_and_sign() -> None:
         ({"numbers": [0, 5]}, "two ascending numbers from 1 to 100"),
         ({"gap": [0, 5]}, "gap must be at least 1"),
         ({"count": 3, "needs": 4}, "needs is at most count=3, got 4"),
+        ({"needs": 3, "most": 2}, "most is at least needs=3, got 2"),
         ({"tolerence": 5}, "tolerance"),
     ],
 )

@@ -32,6 +32,7 @@ class CountdownConfig(Frozen):
     gap: Range = Field((8, 10), description="distance between a target and the next larger one")
     tolerance: int = Field(10, ge=1, le=LARGEST_TARGET, description="distance at which a value earns nothing any more")
     needs: int = Field(2, ge=1, description="fewest numbers that reach a target exactly")
+    most: int = Field(MAX_NUMBERS, description="most numbers that the shortest expression for a target uses")
     integers: bool = Field(False, description="whether every intermediate result must be a whole number")
     min_set_worth: float = Field(
         1.3, ge=1.0, description="certify by the exact front that three expressions are worth this many times the best"
@@ -48,6 +49,8 @@ class CountdownConfig(Frozen):
             raise ValueError(f"gap must be at least 1, since targets differ, got {self.gap}")
         if self.needs > self.count:
             raise ValueError(f"needs is at most count={self.count}, got {self.needs}")
+        if self.most < self.needs:
+            raise ValueError(f"most is at least needs={self.needs}, got {self.most}")
         return self
 
 
@@ -56,10 +59,11 @@ PRESETS = {
     "classic": CountdownConfig(
         count=5, numbers=(1, 25), targets=(100, 999), gap=(30, 300), needs=4, min_set_worth=1.0, min_vector_worth=1.0
     ),
-    "embedded": CountdownConfig(numbers=(1, 7), targets=(1, 40), integers=True),
+    "embedded": CountdownConfig(numbers=(1, 15), targets=(1, 60), gap=(3, 5), tolerance=4, most=2, integers=True),
 }
 """``conflict``: three expressions beat one, and a value between two targets is a compromise. ``classic``: larger
-targets far apart, so that an expression serves one of them. ``embedded``: few and small numbers, for a small model."""
+targets far apart, so that an expression serves one of them. ``embedded``: two of four small numbers hit a target, for
+a small model."""
 
 
 def draw_task(rng: np.random.Generator, config: CountdownConfig, split: Split) -> CountdownTask:
@@ -109,7 +113,7 @@ def _try_task(source: random.Random, config: CountdownConfig, split: Split) -> C
 # Small configurations draw the same numbers and targets again and again.
 @lru_cache(maxsize=1024)
 def _reachable(numbers: tuple[int, ...], config: CountdownConfig) -> list[int]:
-    """Return the targets of the right size that the numbers reach exactly, and fewer of them than needed do not."""
+    """Return the targets of the right size whose shortest exact expression has the right number of numbers."""
     low, high = config.targets
 
     def wanted(numerator: Ints, denominator: Ints) -> NDArray[np.bool_]:
@@ -117,7 +121,8 @@ def _reachable(numbers: tuple[int, ...], config: CountdownConfig) -> list[int]:
         return np.asarray(whole & (numerator >= low * denominator) & (numerator <= high * denominator))
 
     _, found = reach(numbers, config.integers, wanted)
-    reachable: list[int] = found.numerator[found.used >= config.needs].tolist()
+    right = (found.used >= config.needs) & (found.used <= config.most)
+    reachable: list[int] = found.numerator[right].tolist()
     return reachable
 
 
