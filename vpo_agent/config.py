@@ -56,7 +56,9 @@ class Run(_Group):
     env: Evaluated[str] = _setting("vpo/Maze-v0", "id of a registered environment, or MODULE:ID")
     env_kwargs: Evaluated[dict[str, Any]] = _setting({}, "arguments of the environment, as JSON")
     imports: Incidental[list[str]] = _setting([], "modules or .py files that register environments of your own")
-    model: str = _setting("tiny-maze", "Hugging Face causal LM by name or folder, or tiny-maze, the bundled one")
+    model: str = _setting(
+        "tiny-maze", "causal LM: a name on Hugging Face, a folder, a GGUF file, or the bundled tiny-maze"
+    )
     seed: Evaluated[int] = _setting(0, "seeds weights and sampling; the tasks stay the same", ge=0)
     steps: Resumable[int] = _setting(200, "training steps, each one batch of rollouts", ge=1)
     name: Incidental[str | None] = _setting(

@@ -82,8 +82,8 @@ class LMPolicy(Sampler):
         """Load any Hugging Face causal language model.
 
         Args:
-            name_or_path: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub or a folder; saved LoRA
-                adapters are merged into their base.
+            name_or_path: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub, a folder or a GGUF file;
+                saved LoRA adapters are merged into their base.
             device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.

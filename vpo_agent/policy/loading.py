@@ -18,6 +18,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.libraries import check_package
+from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -67,7 +68,7 @@ def find_bundled(name_or_path: str | Path) -> str:
 
 
 def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
-    """Read a causal language model, a bundled one or from the Hub or a folder, and its tokenizer onto the CPU.
+    """Read a causal language model and its tokenizer onto the CPU: a bundled one, or from the Hub, a folder or GGUF.
 
     Saved LoRA adapters are merged into their base model, so the result is an ordinary model.
 
@@ -75,6 +76,9 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
         ValueError: The model cannot be found or read.
     """
     name = find_bundled(name_or_path)
+    if is_gguf(name):
+        with quiet_transformers():
+            return load_gguf(name, dtype)
     try:
         with quiet_transformers():
             cached = (try_to_load_from_cache(name, file) for file in ("config.json", "adapter_config.json"))
@@ -82,7 +86,10 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
                 HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
             base = _base_of_adapters(name)
-            model = AutoModelForCausalLM.from_pretrained(base or name, dtype=dtype)
+            if base is not None and is_gguf(base):
+                model, _ = load_gguf(base, dtype)
+            else:
+                model = AutoModelForCausalLM.from_pretrained(base or name, dtype=dtype)
             if base is not None:
                 from peft import PeftModel
 
@@ -91,8 +98,8 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
-            f"cannot load the model {name!r}: give a folder with a saved model, {', '.join(BUNDLED_MODELS)}, or a name "
-            f"on the Hugging Face Hub with network access ({lines[0]})"
+            f"cannot load the model {name!r}: give a folder with a saved model, a GGUF file, "
+            f"{', '.join(BUNDLED_MODELS)}, or a name on the Hugging Face Hub with network access ({lines[0]})"
         ) from error
     return model, tokenizer
 

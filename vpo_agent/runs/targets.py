@@ -1,4 +1,4 @@
-"""Targets of the commands: a run, a model folder, a name on the Hub, or a bundled model."""
+"""Targets of the commands: a run, a model folder, a GGUF file, a name on the Hub, or a bundled model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from envs_data.models import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.config import is_run
+from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import checkpoints, step_of
 
@@ -15,8 +16,9 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
     """Load the policy that a target names.
 
     Args:
-        target: The folder of a run (``runs/NAME``), of one of its checkpoints or of any saved model; a name on the
-            Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their base.
+        target: The folder of a run (``runs/NAME``), of one of its checkpoints or of any saved model; a GGUF file; a
+            name on the Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their
+            base.
         checkpoint: Step of the run's checkpoint; ``None``: the newest.
         device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
@@ -49,8 +51,10 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
 
 
 def target_name(target: str) -> str:
-    """Return a short name for a target: that of its folder, with the run for a checkpoint, or that on the Hub."""
+    """Return a short name for a target: that of its folder or file, with the run for a checkpoint, or on the Hub."""
     folder = Path(target).expanduser()
+    if is_gguf(folder):
+        return folder.stem
     if not folder.is_dir():
         return target
     folder = folder.resolve()

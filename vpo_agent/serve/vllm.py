@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
+from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.loading import choose_device, choose_dtype, find_bundled
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -44,6 +45,8 @@ def vllm_command(
     The model is a folder, also of LoRA adapters, or a name on the Hub; at most ``rows`` answers are decoded together.
     """
     model = find_bundled(model)
+    if is_gguf(model):
+        raise ValueError(f"the engine vllm takes no GGUF file such as {model!r}: use --engine native")
     adapters = Path(model) / "adapter_config.json"
     if adapters.is_file():
         settings = json.loads(adapters.read_text(encoding="utf-8"))

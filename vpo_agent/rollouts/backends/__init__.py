@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from vpo_agent.config import Backend
+from vpo_agent.policy.gguf_file import is_gguf
 
 if TYPE_CHECKING:
     from vpo_agent.policy.language_model import LMPolicy
@@ -42,6 +43,8 @@ def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_u
         ValueError: The backend is not installed or does not support this model.
     """
     check_backend(backend)
+    if backend == "vllm" and is_gguf(model):
+        raise ValueError(f"backend=vllm takes no GGUF file such as {model!r}: use backend native")
     if backend == "continuous":
         from vpo_agent.rollouts.backends.continuous import ContinuousSampler
 

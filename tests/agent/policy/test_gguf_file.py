@@ -1,0 +1,137 @@
+"""Models in GGUF files: the weights, tokenizer and chat template that a policy gets, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+import toys
+from gguf_files import write_gguf
+
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.rollouts.backends import open_sampler
+from vpo_agent.runs.targets import load_policy, target_name
+from vpo_agent.serve.vllm import vllm_command
+
+pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
+pytest.importorskip("accelerate", reason="needs the gguf extra, which the dev extra installs")
+
+PROMPTS = ["the maze <answer_1>añ</answer_1>", "an answer"]
+TOKENIZER = toys.bpe_tokenizer(chat=True)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    write_gguf(file, toys.tiny_model("llama", TOKENIZER), TOKENIZER)
+    return file
+
+
+# The reader takes Qwen3's usual head width for granted.
+@pytest.mark.parametrize(("family", "head_dim"), [("llama", 8), ("qwen3", 128)])
+@pytest.mark.parametrize("quantized", [False, True], ids=["float32", "Q8_0"])
+def test_a_policy_from_a_gguf_file_is_that_of_the_same_weights(
+    tmp_path: Path, family: str, head_dim: int, quantized: bool
+) -> None:
+    ordinary = toys.tiny_model(family, TOKENIZER, head_dim=head_dim)
+    read = write_gguf(tmp_path / "tiny.gguf", ordinary, TOKENIZER, quantized=quantized)
+    weights = ordinary.state_dict()
+    rounded = [name for name, values in read.items() if (weights[name].numpy() != values).any()]
+    assert bool(rounded) == quantized
+    ordinary.load_state_dict({name: torch.from_numpy(weight) for name, weight in read.items()}, strict=False)
+    expected = LMPolicy(ordinary, TOKENIZER)
+    policy = load_policy(str(tmp_path / "tiny.gguf"), device="cpu")
+    (ids, mask), (expected_ids, expected_mask) = policy.encode_prompts(PROMPTS), expected.encode_prompts(PROMPTS)
+    assert torch.equal(ids, expected_ids)
+    assert torch.equal(mask, expected_mask)
+    assert policy.ending_ids == [TOKENIZER.eos_token_id]
+    with torch.no_grad():
+        logits = policy.model(ids, attention_mask=mask).logits
+        torch.testing.assert_close(logits, ordinary(ids, attention_mask=mask).logits, rtol=0, atol=1e-5)
+
+
+def test_the_weights_are_unpacked_to_the_format_that_was_asked_for(llama: Path) -> None:
+    policy = LMPolicy.from_pretrained(llama, device="cpu", dtype="bfloat16")
+    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.bfloat16}
+    assert all(parameter.requires_grad for parameter in policy.model.parameters())
+
+
+def test_a_policy_from_a_gguf_file_is_saved_as_an_ordinary_folder(llama: Path, tmp_path: Path) -> None:
+    policy = LMPolicy.from_pretrained(llama, device="cpu")
+    policy.save(tmp_path)
+    again = LMPolicy.from_pretrained(tmp_path, device="cpu")
+    for name, weight in policy.model.state_dict().items():
+        assert torch.equal(weight, again.model.state_dict()[name])
+    assert torch.equal(policy.encode_prompts(PROMPTS)[0], again.encode_prompts(PROMPTS)[0])
+
+
+def test_adapters_name_the_gguf_file_that_they_belong_to(llama: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    policy = LMPolicy.from_pretrained(llama, device="cpu", lora_rank=2)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.fill_(0.05)
+    policy.save(tmp_path)
+    merged = LMPolicy.from_pretrained(tmp_path, device="cpu")
+    ids = policy.encode_prompts(PROMPTS[:1])[0]
+    with torch.no_grad():
+        torch.testing.assert_close(merged.model(ids).logits, policy.model(ids).logits, rtol=0, atol=1e-4)
+
+
+def test_a_gguf_file_is_known_by_its_name_without_the_ending(llama: Path) -> None:
+    assert target_name(str(llama)) == "tiny"
+
+
+# --- what is refused ---
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"there is no file 'nowhere\.gguf'"):
+        load_policy("nowhere.gguf", device="cpu")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.5, 0.99])
+def test_a_truncated_file_is_refused(llama: Path, tmp_path: Path, share: float) -> None:
+    whole = llama.read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"cut\.gguf' is not a whole GGUF file, .*: fetch it again$"):
+        LMPolicy.from_pretrained(tmp_path / "cut.gguf", device="cpu")
+
+
+def test_an_architecture_that_transformers_cannot_read_is_named(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "x.gguf", toys.tiny_model("llama", TOKENIZER), TOKENIZER, architecture="abacus")
+    with pytest.raises(ValueError, match=r"transformers 5\S* cannot read '.*x\.gguf', .* architecture 'abacus': give"):
+        LMPolicy.from_pretrained(tmp_path / "x.gguf", device="cpu")
+
+
+def test_a_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "x.gguf", toys.tiny_model("llama", TOKENIZER), None)
+    with pytest.raises(ValueError, match=r"x\.gguf' holds no tokenizer: give"):
+        LMPolicy.from_pretrained(tmp_path / "x.gguf", device="cpu")
+
+
+def test_a_file_without_a_weight_is_refused_instead_of_filled_with_random_numbers(tmp_path: Path) -> None:
+    model = toys.tiny_model("llama", TOKENIZER)
+    del model.model.layers[1].mlp.up_proj
+    write_gguf(tmp_path / "x.gguf", model, TOKENIZER)
+    with pytest.raises(ValueError, match=r"x\.gguf', .*\(model\.layers\.1\.mlp\.up_proj\.weight is missing\)"):
+        LMPolicy.from_pretrained(tmp_path / "x.gguf", device="cpu")
+
+
+@pytest.mark.parametrize("package", ["gguf", "accelerate"])
+def test_a_missing_package_is_named_with_the_extra(llama: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("vpo_agent.libraries.find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(ValueError, match=rf"needs the package {package}: pip install 'vpo-gym\[gguf\]'"):
+        LMPolicy.from_pretrained(llama, device="cpu")
+
+
+def test_vllm_gets_no_gguf_file(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"the engine vllm takes no GGUF file .*: use --engine native"):
+        vllm_command(str(llama), name="x", host="localhost", port=1, rows=1)
+    monkeypatch.setattr("vpo_agent.rollouts.backends.check_backend", lambda backend: None)
+    with pytest.raises(ValueError, match=r"backend=vllm takes no GGUF file .*: use backend native"):
+        open_sampler("vllm", LMPolicy.from_pretrained(llama, device="cpu"), model=str(llama))
