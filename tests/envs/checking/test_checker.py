@@ -43,7 +43,7 @@ SUITE: list[tuple[str, dict[str, Any]]] = [
     ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact", "num_answers": 3}),
     *((f"vpo/{task}Compact-v0", {"num_answers": 3}) for task in ("MuSiQue", "EUREQA", "Tools", "Code")),
 ]
-VALUES_PREFIXES = ("vpo/Maze-v0",)
+VALUES_PREFIXES = ("vpo/Maze-v0", "vpo/Countdown-v0")
 
 
 class WordTask(Task):

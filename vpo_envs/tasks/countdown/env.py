@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.countdown.completions import completions
 from vpo_envs.tasks.countdown.front import front_expressions
 from vpo_envs.tasks.countdown.generator import PRESETS, CountdownConfig, draw_task, front_vectors
 from vpo_envs.tasks.countdown.scoring import OBJECTIVES, CountdownOutcome, fact_grid, judge
@@ -78,6 +79,10 @@ class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
     def outcome_front(self, task: CountdownTask) -> Sequence[tuple[CountdownOutcome, str]]:
         """Return every outcome that no other expression beats in hits and numbers used, each with an expression."""
         return [(judge(task, read_expression(text)), text) for text in front_expressions(task)]
+
+    def prefix_outcomes(self, task: CountdownTask, partial: str) -> Sequence[CountdownOutcome]:
+        """Return every outcome that no other expression beats that begins with an unfinished one."""
+        return completions(task, partial)
 
     def fact_grids(self, task: CountdownTask) -> Sequence[FactGrid]:
         """Return the outcomes on which objectives must be monotone in hits and numbers used."""

@@ -75,7 +75,7 @@ def reach(numbers: tuple[int, ...], integers: bool, keep: Keep) -> tuple[dict[in
         size, mask = np.full_like(index, subset.bit_count()), np.full_like(index, subset)
         found.append(np.stack([table.numerator[index], table.denominator[index], size, mask, index]))
     wanted = np.concatenate(found, axis=1)
-    return tables, Reached(*wanted[:, _distinct(wanted[0], wanted[1], wanted[2])])
+    return tables, Reached(*wanted[:, distinct(wanted[0], wanted[1], wanted[2])])
 
 
 def near_targets(task: CountdownTask) -> Keep:
@@ -97,12 +97,12 @@ def near_targets(task: CountdownTask) -> Keep:
 def front_expressions(task: CountdownTask) -> list[str]:
     """Return an expression for every combination of hits and numbers used that no other expression beats."""
     tables, near = reach(task.numbers, task.integers, near_targets(task))
-    chosen = _undominated(task, near)
+    chosen = undominated(task, near)
     places = zip(near.subset[chosen].tolist(), near.place[chosen].tolist(), strict=True)
     return [_write(task.numbers, tables, subset, index)[0] for subset, index in places]
 
 
-def _undominated(task: CountdownTask, near: Reached) -> Ints:
+def undominated(task: CountdownTask, near: Reached) -> Ints:
     """Return indices of the values whose hits and numbers used are not beaten; of equally good ones the first.
 
     A value is beaten by those that are nearer to every target that it is near to, and use no more numbers. They lie in
@@ -183,7 +183,7 @@ def _join(tables: dict[int, Table], subset: int, integers: bool, keep: Keep | No
     if keep is not None:
         made = made[:, keep(made[0], made[1])]
     made[:2] //= np.gcd(made[0], made[1])
-    return Table(*made[:, _distinct(made[0], made[1])])
+    return Table(*made[:, distinct(made[0], made[1])])
 
 
 def _halves(subset: int) -> Iterator[int]:
@@ -194,7 +194,7 @@ def _halves(subset: int) -> Iterator[int]:
         part = (part - 1) & subset
 
 
-def _distinct(numerator: Ints, denominator: Ints, *then: Ints) -> Ints:
+def distinct(numerator: Ints, denominator: Ints, *then: Ints) -> Ints:
     """Return the index of the first of all equal fractions, in the order of ``then``."""
     order = np.lexsort((*then, denominator, numerator))
     numerator, denominator = numerator[order], denominator[order]

@@ -40,13 +40,18 @@ def judge(task: CountdownTask, answer: Expression) -> CountdownOutcome:
         given = True
     except ValueError:
         given = False
+    return outcome_of(task, given, whole or not task.integers, numerator, denominator, len(numbers))
+
+
+def outcome_of(
+    task: CountdownTask, given: bool, whole: bool, numerator: int, denominator: int, used: int
+) -> CountdownOutcome:
+    """Return the outcome of an expression with this value, which uses ``used`` numbers."""
     # Divided only where the result is small: the value of an expression may exceed the largest float.
     furthest = task.tolerance * denominator
     misses = [abs(numerator - target * denominator) for target in task.targets]
     hits = tuple([1 - miss / furthest if miss < furthest else 0.0 for miss in misses])
-    return CountdownOutcome(
-        given, whole or not task.integers, numerator, denominator, hits, len(numbers), len(task.numbers)
-    )
+    return CountdownOutcome(given, whole, numerator, denominator, hits, used, len(task.numbers))
 
 
 def _hit(target: int, outcome: CountdownOutcome) -> float:
