@@ -47,7 +47,7 @@ def add_parser(commands: Commands) -> None:
     add("--start", type=int, default=30, help="evolve: answers sampled first, default 30")
     add("--offspring", type=int, default=5, help="evolve: children between selections, default 5")
     add("--width", type=int, help="beam, dvts: unfinished answers that a tree keeps; default 4 for beam, 1 for dvts")
-    add("--branches", type=int, default=4, help="beam, dvts: continuations sampled for each, default 4")
+    add("--branches", type=int, default=2, help="beam, dvts: continuations sampled for each, default 2")
     add("--segment", type=int, default=1, help="beam, dvts: tokens of a continuation, default 1")
     add("--value-noise", type=float, default=0.0, help="beam, dvts: standard deviation of noise on values, default 0")
     add("--split", default="test", choices=("validation", "test"), help="default test")

@@ -57,7 +57,7 @@ class SearchJob:
     """``evolve``: children of an instance per call of the policy."""
     width: int | None = None
     """Tree search: unfinished answers that a tree keeps; 4 for ``beam`` and 1 for ``dvts`` by default."""
-    branches: int = 4
+    branches: int = 2
     """Tree search: continuations sampled for each of them."""
     segment: int = 1
     """Tree search: tokens of a continuation."""

@@ -42,7 +42,7 @@ def tree_search(
     budget: int = 200,
     tokens: int | None = None,
     width: int | None = None,
-    branches: int = 4,
+    branches: int = 2,
     segment: int = 1,
     value_noise: float = 0.0,
     goal: Goal = "scalar",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -272,7 +274,7 @@ def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> No
 
 def test_noise_makes_the_search_worse_and_rewards_stay_exact(strings: LMPolicy) -> None:
     env = KnownStrings(split="test")
-    settings: dict[str, Any] = {"method": "dvts", "budget": 1, **SHORT}
+    settings: dict[str, Any] = {"method": "dvts", "budget": 1, "branches": 4, **SHORT}
     exact, noisy = (tree_search(env, strings, range(40), value_noise=noise, **settings) for noise in (0.0, 1.0))
     assert noisy.value()[:, 0].mean() < exact.value()[:, 0].mean() - 0.2
     for one in noisy.instances:
@@ -341,6 +343,17 @@ def test_numbers_out_of_range_are_named(changes: dict[str, Any], message: str, s
         job(**changes)
     with pytest.raises(ValueError, match=message):
         tree_search(KnownStrings(split="test"), strings, [0], **changes)
+
+
+def test_the_command_searches_the_maze(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["--method", "dvts", "--goal", "utility", "--tokens", "40", "--prompts", "2", "--value-noise", "0.1"]
+    assert main(["search", "tiny-maze", *asked, "--device", "cpu", "--out", "found"]) == 0
+    shown = capsys.readouterr().out
+    assert "tiny-maze: dvts (noise 0.1) on 2 instances, 40 tokens each" in shown
+    assert re.search(r"\| tiny-maze \| dvts \(noise 0\.1\) \| \d \| 40 \|", shown)
+    rows = [json.loads(line) for line in (tmp_path / "found" / "tiny-maze.jsonl").read_text().splitlines()]
+    assert [sum(row["tokens"]) for row in rows] == [40, 40]
 
 
 def test_two_budgets_exclude_each_other(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
