@@ -201,12 +201,25 @@ class ValuedLettersEnv(LettersEnv):
         return [vector for letter, vector in LETTERS.items() if letter.startswith(partial.strip())] or [(0.0, 0.0)]
 
 
+class ShownLettersEnv(LettersEnv):
+    """Letters with demonstrations: an a, a b or an e."""
+
+    def demonstrations(self, task: LettersTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        return [str(letter) for letter in rng.choice(list("abe"), size=num_answers)]
+
+
 LETTERS_ID, VALUED_LETTERS_ID = "test/Letters-v0", "test/ValuedLetters-v0"
+SHOWN_LETTERS_ID = "test/ShownLetters-v0"
 
 
 def register_letters() -> None:
-    """Register both environments of letters with Gymnasium."""
-    for name, entry_point in ((LETTERS_ID, "toys:LettersEnv"), (VALUED_LETTERS_ID, "toys:ValuedLettersEnv")):
+    """Register the environments of letters with Gymnasium."""
+    kinds = {
+        LETTERS_ID: "toys:LettersEnv",
+        VALUED_LETTERS_ID: "toys:ValuedLettersEnv",
+        SHOWN_LETTERS_ID: "toys:ShownLettersEnv",
+    }
+    for name, entry_point in kinds.items():
         if name not in gym.registry:
             gym.register(id=name, entry_point=entry_point, disable_env_checker=True)
 

@@ -13,6 +13,7 @@ from vpo_envs.command.parser import Commands, add_env_options
 
 if TYPE_CHECKING:
     from vpo_agent.learning.warm_start import WarmStart
+    from vpo_envs import VectorTextEnv
 
 RECIPE = "recipe.json"
 CHECKPOINTS = "checkpoints"
@@ -40,6 +41,7 @@ def add_parser(commands: Commands) -> None:
             add(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{field.description}{note}", **many)
     add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the model")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
+    add("--gradient-checkpointing", action="store_true", help="recompute activations in the backward pass")
     add("--resume", action="store_true", help="continue from the folder's last checkpoint")
     parser.set_defaults(run=run)
 
@@ -63,10 +65,22 @@ def run(arguments: argparse.Namespace) -> None:
     import_modules(recipe.imports)
     stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
     env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
+    _check_demonstrations(env, recipe)
     if found is None and recipe.model == FRESH:
         policy = small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
     else:
-        policy = LMPolicy.from_pretrained(found or recipe.model, device=arguments.device)
+        # The checkpoint of a LoRA run holds adapters; the model under them is the initial one.
+        policy = LMPolicy.from_pretrained(
+            found if found and not recipe.lora_rank else recipe.model,
+            device=arguments.device,
+            dtype=recipe.dtype,
+            lora_rank=recipe.lora_rank,
+            adapters=found if recipe.lora_rank else None,
+            seed=recipe.seed,
+            gradient_checkpointing=arguments.gradient_checkpointing,
+        )
+        if recipe.lora_rank and has_words(policy):
+            raise ValueError(f"adapters cannot teach {recipe.model!r} the words of a task: leave --lora-rank out")
         if found is None and has_words(policy):
             policy = with_words_of(policy, env, instances=1024, seed=recipe.seed)
     settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
@@ -83,8 +97,22 @@ def run(arguments: argparse.Namespace) -> None:
     _train(job, recipe, out)
     if has_words(policy):
         policy.model.half()  # Half the size, and rounding that no answer notices.
+    if recipe.lora_rank:
+        policy.model = policy.model.merge_and_unload()  # An ordinary model, which gets adapters of its own in RL.
     policy.save(out)
     print(f"saved to {out}; train it with: vpo train --env {recipe.env} --model {out}")
+
+
+def _check_demonstrations(env: VectorTextEnv[Any, Any, Any], recipe: Recipe) -> None:
+    """Raise ValueError if the environment has no demonstrations, before a model is loaded."""
+    import numpy as np
+
+    try:
+        env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
+    except NotImplementedError as error:
+        raise ValueError(
+            f"{error}, which a warm start learns from: choose another environment, or add the method demonstrations"
+        ) from None
 
 
 def _recipe(arguments: argparse.Namespace) -> Recipe:

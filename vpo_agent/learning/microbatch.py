@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
+from vpo_agent.policy.samples import Samples
 
 CPU_TOKENS = 1024
 """Tokens of a micro-batch on a CPU. The update of 16 prompts × 8 rollouts, 6,000 tokens, of the bundled model on one
 thread took 1.0 s and 60 to 210 MiB with 375 to 1,500 tokens at a time, and 1.4 s and 620 MiB with all of them."""
+
+T = TypeVar("T")
 
 
 class MicroBatches:
@@ -21,16 +25,61 @@ class MicroBatches:
 
     On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens in total. This depends on the samples
     alone, so a resumed run computes the same numbers. On a GPU it starts with all prompts and halves their number until
-    a micro-batch fits into memory. Another setting is the number of prompts.
+    a micro-batch fits into memory. Another setting is the number of prompts. ``shorten`` names the options that make
+    one prompt with its responses smaller.
     """
 
-    def __init__(self, setting: int | Literal["auto"], device: torch.device) -> None:
+    def __init__(
+        self,
+        setting: int | Literal["auto"],
+        device: torch.device,
+        *,
+        shorten: str = "--rollouts-per-prompt or --max-new-tokens",
+    ) -> None:
         self.most_prompts: int | None = None if setting == "auto" else setting
         """``None``: unlimited."""
         self.most_tokens = CPU_TOKENS if setting == "auto" and device.type == "cpu" else None
+        self._shorten = shorten
         self._announce = setting == "auto"
         self._too_many: int | None = None
         """Prompts of the first micro-batch that did not fit, until the user is told."""
+
+    def run(
+        self,
+        compute: Callable[[list[int]], T],
+        samples: Samples,
+        used: Tensor,
+        *,
+        packs: bool,
+        drop: Callable[[], None],
+    ) -> T:
+        """Call ``compute`` with the micro-batch sizes of the prompts ``used``, (n,), until it fits into memory.
+
+        Args:
+            compute: What a micro-batch of each size does.
+            samples: The prompts with their responses.
+            used: Indices of the prompts, in order.
+            packs: Whether the policy computes nothing for padding.
+            drop: Frees what a pass that did not fit has left behind.
+
+        Raises:
+            OutOfMemory: A single prompt does not fit.
+        """
+        lengths = samples.mask.sum(1).view(len(samples.prompt_ids), -1).cpu()
+        # Tokens that a pass computes for each prompt and its rollouts; without packing that includes padding.
+        tokens = samples.prompt_mask.sum(1).cpu() + lengths.sum(1)
+        if not packs:
+            tokens = lengths.shape[1] * (samples.prompt_mask.sum(1).cpu() + lengths.amax(1))
+        while True:
+            sizes = self.sizes(tokens[used].tolist())
+            try:
+                return compute(sizes)
+            except torch.OutOfMemoryError:
+                self.halve(max(sizes))
+            # Outside the except clause, whose traceback keeps the tensors of the failed pass alive.
+            drop()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     def sizes(self, tokens: Sequence[int]) -> list[int]:
         """Return the number of prompts in each micro-batch, in order, given the tokens of each with its rollouts."""
@@ -53,8 +102,8 @@ class MicroBatches:
         """
         if prompts == 1:
             raise OutOfMemory(
-                "out of memory in the update with one prompt per micro-batch: lower --rollouts-per-prompt or "
-                "--max-new-tokens, or give --gradient-checkpointing or --lora-rank"
+                f"out of memory in the update with one prompt per micro-batch: lower {self._shorten}, or give "
+                "--gradient-checkpointing or --lora-rank"
             )
         self.most_prompts = prompts // 2
         if self._too_many is None:

@@ -144,21 +144,7 @@ class PolicyUpdate:
 
     def _within_memory(self, compute: Callable[[list[int]], T], samples: Samples, used: Tensor) -> T:
         """Call ``compute`` with the micro-batch sizes of the prompts ``used``, (n,), until it fits into memory."""
-        lengths = samples.mask.sum(1).view(len(samples.prompt_ids), -1).cpu()
-        # Tokens that a pass computes for each prompt and its rollouts; without packing that includes padding.
-        tokens = samples.prompt_mask.sum(1).cpu() + lengths.sum(1)
-        if not self.policy.packs:
-            tokens = lengths.shape[1] * (samples.prompt_mask.sum(1).cpu() + lengths.amax(1))
-        while True:
-            sizes = self.microbatches.sizes(tokens[used].tolist())
-            try:
-                return compute(sizes)
-            except torch.OutOfMemoryError:
-                self.microbatches.halve(max(sizes))
-            # Outside the except clause, whose traceback keeps the tensors of the failed pass alive.
-            self.optimizer.zero_grad()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+        return self.microbatches.run(compute, samples, used, packs=self.policy.packs, drop=self.optimizer.zero_grad)
 
     def _accumulate(
         self, samples: Samples, advantages: Tensor, used: Tensor, sizes: list[int], normalizer: float

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
@@ -74,7 +75,8 @@ def small_policy(env: Env, *, instances: int = 256, positions: int = 512, seed: 
 
 def has_words(policy: LMPolicy) -> bool:
     """Return whether the tokens of a policy are words, as in the bundled models."""
-    return isinstance(policy.tokenizer.backend_tokenizer.model, models.WordLevel)
+    backend = getattr(policy.tokenizer, "backend_tokenizer", None)  # tokenizers written in Python have none
+    return backend is not None and isinstance(backend.model, models.WordLevel)
 
 
 def with_words_of(policy: LMPolicy, env: Env, *, instances: int = 256, seed: int = 0) -> LMPolicy:
@@ -104,7 +106,7 @@ def _words(env: Env, instances: int) -> list[str]:
 
 
 class WarmStart:
-    """Next-token prediction on demonstrated responses, step by step.
+    """Next-token prediction on demonstrated responses, step by step; the prompts are those of the rollouts.
 
     The rate of AdamW rises over the first :data:`WARM_UP_STEPS`, and falls to zero over the last fifth of the steps.
     Each step depends on the weights, the optimizer's state and its number alone, so a run can be continued.
@@ -139,6 +141,7 @@ class WarmStart:
         self.optimizer = MasterAdamW(
             policy.model.named_parameters(), learning_rate=learning_rate, beta2=0.98, weight_decay=0.01
         )
+        self.microbatches = MicroBatches("auto", policy.device, shorten="--responses")
         self.done = 0
         """Steps taken."""
 
@@ -151,18 +154,29 @@ class WarmStart:
         Raises:
             NotImplementedError: The environment has no demonstrations.
             ValueError: Prompt and response do not fit into the model's context.
+            OutOfMemory: A single prompt with its responses, or the optimizer, does not fit into memory.
         """
         tasks = map(self.env.task, range(self.done * self.instances, (self.done + 1) * self.instances))
         rng = np.random.default_rng([self.seed, self.done])
         samples = demonstrated(self.policy, self.env, tasks, rng, self.answers, self.responses)
-        self.policy.model.train()
-        loss = -self.policy.log_probs(samples)[0].sum() / samples.mask.sum()
+        prompts, tokens = torch.arange(self.instances), samples.mask.sum()
+
+        def accumulate(sizes: list[int]) -> float:
+            total = 0.0
+            for part in prompts.split(sizes):
+                loss = -self.policy.log_probs(samples.subset(part))[0].sum() / tokens
+                loss.backward()
+                total += float(loss.detach())
+            return total
+
         self.optimizer.zero_grad()
-        loss.backward()
+        loss = self.microbatches.run(
+            accumulate, samples, prompts, packs=self.policy.packs, drop=self.optimizer.zero_grad
+        )
         rise, fall = (self.done + 1) / WARM_UP_STEPS, 5 * (self.steps - self.done) / self.steps
         self.optimizer.step(self.learning_rate * min(1.0, rise, fall), max_norm=1.0)
         self.done += 1
-        return float(loss.detach())
+        return loss
 
     def run(self) -> None:
         """Take the steps that are left."""
@@ -186,6 +200,7 @@ def demonstrated(
         texts += [format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    rows = [[*row, policy.tokenizer.eos_token_id] for row in tokens]
+    end = [] if policy.tokenizer.eos_token_id is None else [policy.tokenizer.eos_token_id]
+    rows = [[*row, *end] for row in tokens]
     policy.check_length(encoded[0].shape[1], max(map(len, rows)))
     return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)

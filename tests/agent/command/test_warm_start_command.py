@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import toys
+from gguf_files import write_gguf
 from safetensors.torch import load_file
 
 import envs_data
 from vpo_agent.command import main
-from vpo_agent.config import check_settings, read_values
+from vpo_agent.config import TrainConfig, check_settings, read_values
 from vpo_agent.learning.recipe import Recipe
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.trainer import Trainer
 from vpo_envs.tasks.code.compact import CodeCompactEnv
 
 SHORT = ["--steps", "4", "--batch", "4", "--eval-every", "2", "--eval-prompts", "2", "--eval-answers", "3"]
@@ -50,18 +54,7 @@ def test_the_recipe_of_a_model_makes_it_again(made: Path, tmp_path: Path) -> Non
 def test_a_stopped_warm_start_continues_to_the_same_weights(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = WarmStart.step
-
-    def stop(self: WarmStart) -> float:
-        if self.done == 3:
-            raise KeyboardInterrupt
-        return whole(self)
-
-    out = str(tmp_path / "stopped")
-    with monkeypatch.context() as patch:
-        patch.setattr(WarmStart, "step", stop)
-        assert main([*CODE, "--out", out]) == 130
-    assert main(["warm-start", "--out", out, "--resume"]) == 0
+    stop_and_continue(CODE, tmp_path / "stopped", monkeypatch)
     assert_same_weights(made, tmp_path / "stopped")
 
 
@@ -77,11 +70,18 @@ def test_a_stopped_warm_start_continues_to_the_same_weights(
             "learning_rate=3.0 is invalid: it must be below 1",
         ),
         (["--out", "{new}", "--env", "vpo/CodeCompact-v0", "--answers", "1", "0"], "answers.1=0 is invalid"),
+        (["--out", "{new}", "--env", toys.LETTERS_ID], "LettersEnv has no demonstrations, which a warm start learns"),
+        (["--out", "{new}", "--env", toys.SHOWN_LETTERS_ID, "--lora-rank", "4"], "model=small is trained whole"),
+        (
+            ["--out", "{new}", "--env", toys.SHOWN_LETTERS_ID, "--model", "tiny-maze", "--lora-rank", "4"],
+            "adapters cannot teach 'tiny-maze' the words of a task: leave --lora-rank out",
+        ),
     ],
 )
 def test_what_it_refuses(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
+    toys.register_letters()
     places = {"made": made, "new": tmp_path / "new"}
     assert main(["warm-start", *(one.format(**places) for one in arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -125,3 +125,80 @@ def assert_same_weights(first: Path, second: Path) -> None:
     one, other = (load_file(folder / "model.safetensors") for folder in (first, second))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- pretrained models ---
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    toys.register_letters()
+    folder = tmp_path_factory.mktemp("chat")
+    tokenizer = toys.bpe_tokenizer(chat=True)
+    toys.tiny_model("llama", tokenizer, scale=1.0, max_position_embeddings=512).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def letters(model: Path, *more: str) -> list[str]:
+    return ["warm-start", "--env", toys.SHOWN_LETTERS_ID, "--model", str(model), *SHORT, *more]
+
+
+def test_adapters_of_a_chat_model_end_in_an_ordinary_model_that_training_asks_alike(
+    chat_model: Path, tmp_path: Path, letters_config: Callable[..., TrainConfig]
+) -> None:
+    pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    out = tmp_path / "made"
+    options = ["--lora-rank", "2", "--learning-rate", "0.5", "--gradient-checkpointing", "--max-new-tokens", "16"]
+    assert main(letters(chat_model, *options, "--out", str(out))) == 0
+    assert not (out / "adapter_config.json").exists()
+    before, after = load_file(chat_model / "model.safetensors"), load_file(out / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {
+        name for name in before if "_proj" in name
+    }
+    trainer = Trainer(letters_config(env=toys.SHOWN_LETTERS_ID, model=str(out), lora_rank=2, steps=1))
+    prompts = [trainer.env.prompt(trainer.env.task(index), 3) for index in range(2)]
+    expected = LMPolicy.from_pretrained(chat_model, device="cpu").encode_prompts(prompts)
+    for found, wanted in zip(trainer.policy.encode_prompts(prompts), expected, strict=True):
+        assert torch.equal(found, wanted)
+    assert trainer.train_step()["step"] == 1
+
+
+def test_a_stopped_warm_start_of_adapters_continues_to_the_same_weights(
+    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    command = letters(chat_model, "--lora-rank", "2", "--learning-rate", "0.5", "--max-new-tokens", "16")
+    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+    stop_and_continue(command, tmp_path / "stopped", monkeypatch)
+    assert_same_weights(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_gguf_file_is_warm_started_whole_into_an_ordinary_folder(tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
+    toys.register_letters()
+    tokenizer = toys.bpe_tokenizer(chat=True)
+    model = toys.tiny_model("llama", tokenizer, scale=1.0)
+    write_gguf(tmp_path / "tiny.gguf", model, tokenizer)
+    options = ["--dtype", "bfloat16", "--learning-rate", "0.5", "--max-new-tokens", "16"]
+    assert main(letters(tmp_path / "tiny.gguf", *options, "--out", str(tmp_path / "made"))) == 0
+    weights = load_file(tmp_path / "made" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+    moved = [name for name, weight in model.named_parameters() if not torch.equal(weight.bfloat16(), weights[name])]
+    assert "model.embed_tokens.weight" in moved
+    assert LMPolicy.from_pretrained(tmp_path / "made", device="cpu").tokenizer.chat_template == toys.CHAT_TEMPLATE
+
+
+def stop_and_continue(command: list[str], out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = WarmStart.step
+
+    def stop(self: WarmStart) -> float:
+        if self.done == 3:
+            raise KeyboardInterrupt
+        return whole(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WarmStart, "step", stop)
+        assert main([*command, "--out", str(out)]) == 130
+    assert main(["warm-start", "--out", str(out), "--resume"]) == 0

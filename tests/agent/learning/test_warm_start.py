@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import toys
 
+from vpo_agent.learning import microbatch
 from vpo_agent.learning.warm_start import WarmStart, demonstrated, small_policy, with_words_of
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import add_adapters
 from vpo_envs import MazeEnv, Status
 from vpo_envs.registration import make_text_env
 
@@ -91,3 +96,52 @@ def test_a_batch_of_several_responses_each_has_fewer_instances(env: MazeEnv, mon
     monkeypatch.setattr(env, "task", lambda index: asked.append(index) or task(index))
     WarmStart(policy, env, steps=2, batch=6, learning_rate=1e-3, responses=2).run()
     assert asked == [0, 1, 2, 3, 4, 5]
+
+
+# --- pretrained models ---
+
+
+def chat_model(scale: float) -> tuple[Any, Any]:
+    tokenizer = toys.bpe_tokenizer(chat=True)
+    return toys.tiny_model("llama", tokenizer, scale=scale, max_position_embeddings=512), tokenizer
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("most_tokens", [1, 10_000], ids=["prompts apart", "prompts together"])
+def test_the_loss_is_that_of_the_response_tokens_after_the_templated_prompt(
+    monkeypatch: pytest.MonkeyPatch, checkpointing: bool, most_tokens: int
+) -> None:
+    monkeypatch.setattr(microbatch, "CPU_TOKENS", most_tokens)
+    model, tokenizer = chat_model(scale=1.0)
+    policy, env = LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing), toys.ShownLettersEnv(num_answers=2)
+    samples = demonstrated(policy, env, map(env.task, range(3)), np.random.default_rng([5, 0]), [1, 2], each=2)
+    losses = []
+    for row in range(6):
+        head = samples.prompt_ids[row // 2][samples.prompt_mask[row // 2]]
+        tail = samples.ids[row][samples.mask[row]]
+        assert tokenizer.decode(head).startswith("[user] pick ")
+        assert tokenizer.decode(head).endswith("[assistant] (no thinking) ")
+        assert tokenizer.decode(tail).startswith("<answer")
+        logits = model(torch.cat([head, tail])[None]).logits[0, len(head) - 1 : -1]
+        losses.append(torch.nn.functional.cross_entropy(logits, tail, reduction="none"))
+    expected = torch.cat(losses).mean()
+    expected.backward()
+    gradient = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    job = WarmStart(policy, env, steps=1, batch=6, responses=2, answers=[1, 2], learning_rate=1e-3, seed=5)
+    monkeypatch.setattr(job.optimizer, "step", lambda *args, **kwargs: 0.0)
+    assert job.step() == pytest.approx(expected.item(), rel=1e-5)
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, gradient[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_adapters_alone_learn_the_demonstrations_of_a_chat_model(dtype: torch.dtype) -> None:
+    pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    model, tokenizer = chat_model(scale=4.0)
+    policy, env = LMPolicy(add_adapters(model.to(dtype), 4), tokenizer), toys.ShownLettersEnv()
+    before = {name: weight.detach().clone() for name, weight in policy.model.named_parameters()}
+    job = WarmStart(policy, env, steps=100, batch=8, learning_rate=0.1)
+    losses = [job.step() for _ in range(25)]
+    assert losses[-1] < losses[0] - 1
+    changed = {name for name, weight in policy.model.named_parameters() if not torch.equal(weight, before[name])}
+    assert changed == {name for name in before if "lora_" in name}
