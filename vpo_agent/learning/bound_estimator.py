@@ -15,6 +15,7 @@ from vpo_agent.estimators import Advantages, advantages, estimator
 from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
 from vpo_agent.rollouts.collect import Rollouts
 from vpo_agent.rollouts.potentials import response_potentials
+from vpo_agent.rollouts.verifier import check_values
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
@@ -56,10 +57,7 @@ class BoundEstimator:
 
     def __post_init__(self) -> None:
         if estimator(self.name).needs_potentials:
-            try:
-                self.env.prefix_front(self.env.task(0), "")
-            except NotImplementedError as error:
-                raise ValueError(f"{self.name} needs the values of unfinished answers: {error}") from None
+            check_values(self.env, self.env.task(0), self.name, "vpo or grpo")
         if self.scalar_weights is not None and len(self.scalar_weights) != self.env.reward_dim:
             env = self.env.spec.id if self.env.spec else type(self.env).__name__
             raise ValueError(

@@ -12,6 +12,7 @@ from vpo_agent.pareto.pool import counted
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.page import markdown_table
 from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.rollouts.verifier import check_values
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
@@ -21,7 +22,6 @@ from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
 from vpo_agent.search.sampling import best_of_n
 from vpo_agent.search.tree import TreeMethod, check_tree, tree_search
 from vpo_agent.search.variation import Variation
-from vpo_agent.search.verifier import check_values
 
 Method = Literal["best-of-n", "evolve", "beam", "dvts"]
 SIDE_BY_SIDE = 64
@@ -88,7 +88,7 @@ class SearchJob:
         for index in self.indices:
             task = task_of(env, index)
             if self.method in get_args(TreeMethod):
-                check_values(env, task, self.method)
+                check_values(env, task, self.method, "best-of-n or evolve")
         return env
 
     @property

@@ -1,42 +1,48 @@
-"""What tree search goes by: the exact best that an unfinished answer can still become, and noise in place of errors."""
+"""The exact best that an unfinished answer can still become, and noise in place of a learned verifier's errors.
+
+Tree search and process credit both go by it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.pool import Floats
-from vpo_agent.search.instances import Env
-from vpo_envs import Task
+from vpo_envs import Task, VectorTextEnv
+
+Env = VectorTextEnv[Any, Any, Any]
+Floats = NDArray[np.floating]
 
 STREAM = 0x7E
-"""Separates the noise from the other random streams of a search."""
+"""Separates the noise from other random streams."""
 
 
-def check_values(env: Env, task: Task, method: str) -> None:
-    """Raise a ValueError if an environment cannot value unfinished answers to ``task``."""
+def check_values(env: Env, task: Task, method: str, others: str) -> None:
+    """Raise a ValueError if an environment cannot value unfinished answers to ``task``, with ``others`` to choose."""
     try:
         env.prefix_front(task, "")
     except NotImplementedError as error:
         raise ValueError(
-            f"method {method!r} needs the values of unfinished answers: {error}; choose best-of-n or evolve"
+            f"method {method!r} needs the values of unfinished answers: {error}; choose {others}"
         ) from None
 
 
 class Verifier:
-    """Values the answers of one instance, finished or not, under given weightings.
+    """Values the answers to one task, finished or not, under given weightings.
 
     A value is E_w max(best w·r of the answers before, best w·r of the completions), plus Gaussian noise of standard
     deviation ``noise`` that stands for the error of a learned verifier. The noise belongs to the content of the answer:
-    it is the same whenever, and under whatever weightings, the same text is valued.
+    it is the same whenever, and under whatever weightings, the same text is valued. ``key`` and ``seed`` tell tasks and
+    runs apart.
     """
 
-    def __init__(self, env: Env, task: Task, index: int, noise: float, seed: int) -> None:
+    def __init__(self, env: Env, task: Task, key: int, noise: float, seed: int) -> None:
         self._env = env
         self._task = task
-        self._key = (seed, index, STREAM)
+        self._key = (seed, key, STREAM)
         self._noise = noise
         self._fronts: dict[str, Floats] = {}
 
