@@ -1,16 +1,16 @@
 """Train a language model with Vector Policy Optimization on systems of linear equations, solved line by line.
 
-On a GPU, with three unknowns:
+With no options this trains a bundled small model on one left side and small solutions, on a CPU in minutes:
 
     python examples/train_derivation.py
+
+On a GPU, with three unknowns:
+
+    python examples/train_derivation.py --preset conflict
 
 With two unknowns:
 
     python examples/train_derivation.py --preset easy
-
-A smoke test on a CPU, with nothing downloaded; the tiny model knows only mazes, so it learns nothing here:
-
-    python examples/train_derivation.py --preset smoke
 """
 
 from vpo_agent.command.presets import DERIVATION as PRESETS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 
 from vpo_envs import DerivationEnv, DerivationTask, Objective, Status, UnknownFront, Unparsable
 from vpo_envs.pareto import worths
+from vpo_envs.tasks.derivation.generator import KNOWN
 from vpo_envs.tasks.derivation.solutions import KINDS
-from vpo_envs.tasks.derivation.task import Equation, cancel, is_general, unknowns_of
-from vpo_envs.tasks.derivation.text import read_derivation
+from vpo_envs.tasks.derivation.task import Equation, cancel, is_general, reduced, unknowns_of
+from vpo_envs.tasks.derivation.text import read_derivation, write_equation
 from vpo_envs.text import format_answers
 
 ENV = DerivationEnv()
+SMALL = {"coefficients": 3, "solutions": 3}
 TWO = DerivationTask(equations=((2, 3, 12), (5, -2, 11)))  # x = 3, y = 2
 LINES = "eliminate 1 2: 19 y = 38\nisolate 3: y = 2\nsubstitute 4 1: x = 3"
 
@@ -122,7 +125,7 @@ def test_any_text_is_read_or_refused_and_scored_within_bounds(text: str) -> None
 
 
 def test_every_accepted_line_is_in_the_span_of_the_lines_that_it_names() -> None:
-    env, rng = DerivationEnv(preset="embedded"), np.random.default_rng(0)
+    env, rng = DerivationEnv(difficulty=SMALL), np.random.default_rng(0)
     for index in range(20):
         task = env.task(index)
         for answer in env.demonstrations(task, rng, 8):
@@ -179,7 +182,7 @@ def can_solve(task: DerivationTask, methods: set[str], limit: int) -> bool:
 
 @pytest.mark.slow
 def test_no_derivation_is_shorter_than_those_of_the_front() -> None:
-    task = DerivationEnv(preset="embedded").task(0)
+    task = DerivationEnv(difficulty=SMALL).task(0)
     # That six lines do is what scores of 1 for few lines say.
     assert not can_solve(task, {"eliminate", "isolate", "substitute"}, 5)
     for methods, fewest in (({"eliminate"}, 7), ({"isolate", "substitute"}, 7)):
@@ -238,11 +241,40 @@ def test_a_system_with_a_late_accident_is_not_general() -> None:
 
 
 def test_six_eliminations_solve_no_generated_system() -> None:
-    env = DerivationEnv(preset="embedded", split="test")
+    env = DerivationEnv(difficulty=SMALL, split="test")
     assert not any(can_solve(env.task(index), {"eliminate"}, 6) for index in range(4))
 
 
+def test_the_embedded_preset_has_one_left_side_and_tells_small_models_the_solution() -> None:
+    env = DerivationEnv(preset="embedded", prompt_style="compact")
+    tasks = [env.task(index) for index in range(40)]
+    assert {frozenset(equation[:-1] for equation in task.equations) for task in tasks} == {frozenset(KNOWN)}
+    assert len({tuple(equation[:-1] for equation in task.equations) for task in tasks}) == 6
+    for task in tasks:
+        *equations, values, _ = env.prompt(task, 3).splitlines()
+        solution = list(map(int, values.split()[1:]))
+        assert max(map(abs, solution)) <= 2
+        for row, line in zip(task.equations, equations, strict=True):
+            assert np.dot(row[:-1], solution) == row[-1]
+            assert read_derivation(f"isolate {line}")[0].equation == reduced(row)
+        # Its demonstrations use the equations in their own order, so that each kind is one text.
+        texts = {tuple(sorted(env.demonstrations(task, np.random.default_rng(seed), len(KINDS)))) for seed in range(3)}
+        assert len(texts) == 1
+
+
 # --- instances ---
+
+
+def test_the_number_of_a_line_may_be_written_as_what_each_unknown_contributes() -> None:
+    values = [Fraction(1), Fraction(0), Fraction(-2)]
+    for equation, alone, text in [
+        ((0, 3, -2, 4), -1, "3 y - 2 z = +0 +4"),
+        ((1, 2, 1, -1), 0, "x = - 2 y - z +1 +0 -2"),
+        ((0, 0, 1, -2), 2, "z = -2"),
+        ((0, 3, -2, 4), 1, "y = 2/3 z +0 +4/3"),
+    ]:
+        assert write_equation(equation, alone, values) == text
+        assert read_derivation(f"isolate 1: {text}")[0].equation == equation
 
 
 @pytest.mark.parametrize("preset", ["conflict", "easy", "embedded"])
@@ -255,7 +287,7 @@ def test_demonstrations_are_right_and_of_each_kind_evenly(preset: str) -> None:
         scored = vectors(env, task, answers)
         assert {tuple(np.float32(point.vector).round(6).tolist()) for point in env.front(task)} <= set(scored)
         firsts[scored[0]] += 1
-        assert all(word.isalnum() or word in {"+", "-", "=", ":", ";"} or "/" in word for word in answers[0].split())
+        assert all(re.fullmatch(r"\w+|[=:;]|[+-]?(\d+(/\d+)?)?[xyz]?", word) for word in answers[0].split())
     assert min(firsts.values()) >= 5
 
 
@@ -266,6 +298,7 @@ def test_demonstrations_are_right_and_of_each_kind_evenly(preset: str) -> None:
         ({"prompt_style": "short"}, "unknown prompt_style 'short'"),
         ({"difficulty": {"unknowns": 4}}, "unknowns=4"),
         ({"difficulty": {"size": 4}}, "coefficients"),
+        ({"difficulty": {"left_sides": [[[1, 2], [3, 1]]]}}, "left_sides need 3 rows of as many coefficients"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:

@@ -11,7 +11,7 @@ from vpo_envs.tasks.derivation.generator import PRESETS, DerivationConfig, draw_
 from vpo_envs.tasks.derivation.scoring import OBJECTIVES, DerivationOutcome, judge
 from vpo_envs.tasks.derivation.solutions import KINDS, derive
 from vpo_envs.tasks.derivation.task import DerivationTask, is_general
-from vpo_envs.tasks.derivation.text import Derivation, compact_prompt, full_prompt, read_derivation
+from vpo_envs.tasks.derivation.text import Derivation, compact_prompt, full_prompt, in_few_words, read_derivation
 from vpo_envs.tasks.preset_env import PresetEnv
 
 
@@ -49,9 +49,9 @@ class DerivationEnv(PresetEnv[DerivationTask, Derivation, DerivationOutcome]):
     nearly the best mean. ``pareto_front()`` is exact for generated systems, in which no unknown cancels by accident.
 
     Args:
-        preset: ``"conflict"`` (three unknowns), ``"easy"`` (two unknowns) or ``"embedded"`` (three unknowns and small
-            numbers).
-        prompt_style: ``"full"`` explains the rules, ``"compact"`` is the equations alone.
+        preset: ``"conflict"`` (three unknowns), ``"easy"`` (two unknowns) or ``"embedded"`` (one left side
+            and small solutions, for a small model).
+        prompt_style: ``"full"`` explains the rules, ``"compact"`` is the equations and their solution in a few words.
         difficulty: Knobs that replace the preset's, by name; see
             ``vpo_envs.tasks.derivation.generator.DerivationConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
@@ -91,17 +91,24 @@ class DerivationEnv(PresetEnv[DerivationTask, Derivation, DerivationOutcome]):
         if not is_general(task):
             raise UnknownFront("an unknown is missing or cancels by accident, so shorter derivations may exist")
         order = range(len(task.equations))
-        answers = [self._join(derive(task, kind, order, order)) for kind in KINDS]
+        answers = [self._derivation(task, kind, order, order) for kind in KINDS]
         return [(judge(task, read_derivation(answer)), answer) for answer in answers]
 
     def demonstrations(self, task: DerivationTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return derivations of each kind equally often, in random order, unknowns and equations in random order."""
-        count = len(task.equations)
-        kinds = [KINDS[i] for _ in range(-(-num_answers // len(KINDS))) for i in rng.permutation(len(KINDS))]
-        return [
-            self._join(derive(task, kind, rng.permutation(count).tolist(), rng.permutation(count).tolist()))
-            for kind in kinds[:num_answers]
-        ]
+        """Return derivations of each kind equally often, in random order.
 
-    def _join(self, lines: list[str]) -> str:
-        return ("\n" if self.prompt_style == "full" else " ; ").join(lines)
+        Unknowns and equations are taken in random order, or in their own order where a small model has to learn them.
+        """
+        count = len(task.equations)
+
+        def order() -> list[int]:
+            return rng.permutation(count).tolist() if self.prompt_style == "full" else list(range(count))
+
+        kinds = [KINDS[i] for _ in range(-(-num_answers // len(KINDS))) for i in rng.permutation(len(KINDS))]
+        return [self._derivation(task, kind, order(), order()) for kind in kinds[:num_answers]]
+
+    def _derivation(self, task: DerivationTask, kind: str, unknowns: Sequence[int], givens: Sequence[int]) -> str:
+        """Return a derivation in the prompt's style; in the compact one every number is a product of two words."""
+        if self.prompt_style == "full":
+            return "\n".join(derive(task, kind, unknowns, givens))
+        return " ; ".join(map(in_few_words, derive(task, kind, unknowns, givens, in_terms=True)))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import split_of_content
 from vpo_envs.tasks.derivation.task import LARGEST, DerivationTask, determinant, is_general
 
 MAX_TRIES = 10_000
+LeftSide = tuple[tuple[int, ...], ...]
+"""The coefficients of each equation of a system."""
 
 
 class DerivationConfig(Frozen):
@@ -20,15 +23,25 @@ class DerivationConfig(Frozen):
     unknowns: int = Field(3, ge=2, le=3, description="unknowns, and equations")
     coefficients: int = Field(9, ge=1, le=20, description="size of the largest coefficient")
     solutions: int = Field(9, ge=1, le=20, description="size of the largest unknown, which is a whole number")
+    left_sides: tuple[LeftSide, ...] = Field((), description="left sides to choose from, in any order; all if empty")
+
+    @model_validator(mode="after")
+    def _have_the_right_shape(self) -> Self:
+        for rows in self.left_sides:
+            if [len(row) for row in rows] != [self.unknowns] * self.unknowns:
+                raise ValueError(f"left_sides need {self.unknowns} rows of as many coefficients, got {rows}")
+        return self
 
 
+KNOWN: LeftSide = ((1, 2, 1), (1, -1, 3), (1, 1, -2))
+"""A left side whose derivations have small numbers."""
 PRESETS = {
     "conflict": DerivationConfig(),
     "easy": DerivationConfig(unknowns=2, coefficients=5),
-    "embedded": DerivationConfig(coefficients=3, solutions=3),
+    "embedded": DerivationConfig(solutions=2, left_sides=(KNOWN,)),
 }
 """``conflict``: three unknowns, whose front needs a set and a vector. ``easy``: two unknowns. ``embedded``: three
-unknowns and small numbers."""
+unknowns, one left side in any order, and small solutions, so that a small model can know every line by heart."""
 
 
 def draw_task(rng: np.random.Generator, config: DerivationConfig, split: Split) -> DerivationTask:
@@ -41,7 +54,10 @@ def draw_task(rng: np.random.Generator, config: DerivationConfig, split: Split) 
     sizes = [size for size in range(-config.coefficients, config.coefficients + 1) if size]
     for _ in range(MAX_TRIES):
         solution = [source.randint(-config.solutions, config.solutions) for _ in range(config.unknowns)]
-        rows = [source.choices(sizes, k=config.unknowns) for _ in solution]
+        if config.left_sides:
+            rows = source.sample(source.choice(config.left_sides), k=config.unknowns)
+        else:
+            rows = [tuple(source.choices(sizes, k=config.unknowns)) for _ in solution]
         equations = tuple((*row, sum(a * v for a, v in zip(row, solution, strict=True))) for row in rows)
         if max(abs(number) for equation in equations for number in equation) > LARGEST or determinant(rows) == 0:
             continue

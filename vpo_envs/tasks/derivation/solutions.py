@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vpo_envs.tasks.derivation.task import DerivationTask, Equation, cancel, reduced, unknowns_of
+from vpo_envs.tasks.derivation.task import DerivationTask, Equation, cancel, reduced, solution, unknowns_of
 from vpo_envs.tasks.derivation.text import write_equation
 
 KINDS = ("elimination", "substitution", "mostly elimination", "mostly substitution")
@@ -13,9 +13,10 @@ KINDS = ("elimination", "substitution", "mostly elimination", "mostly substituti
 class _Sheet:
     """A sheet of paper with numbered lines; every method appends one and returns its number, counted from 0."""
 
-    def __init__(self, task: DerivationTask) -> None:
+    def __init__(self, task: DerivationTask, in_terms: bool) -> None:
         self.lines: list[Equation] = [reduced(equation) for equation in task.equations]
         self.texts: list[str] = []
+        self.values = solution(task.equations) if in_terms else []
 
     def eliminate(self, one: int, other: int, unknown: int, alone: int = -1) -> int:
         equation = cancel(self.lines[one], self.lines[other], unknown)
@@ -32,11 +33,13 @@ class _Sheet:
         left = unknowns_of(equation)
         self.lines.append(equation)
         # The last unknown of a line is always written as a value.
-        self.texts.append(f"{source} : {write_equation(equation, left[0] if len(left) == 1 else alone)}")
+        self.texts.append(f"{source} : {write_equation(equation, left[0] if len(left) == 1 else alone, self.values)}")
         return len(self.lines) - 1
 
 
-def derive(task: DerivationTask, kind: str, unknowns: Sequence[int], givens: Sequence[int]) -> list[str]:
+def derive(
+    task: DerivationTask, kind: str, unknowns: Sequence[int], givens: Sequence[int], in_terms: bool = False
+) -> list[str]:
     """Return the lines of a derivation of a general system.
 
     Args:
@@ -44,8 +47,9 @@ def derive(task: DerivationTask, kind: str, unknowns: Sequence[int], givens: Seq
         kind: One of :data:`KINDS`; with two unknowns both shortest ones are the one that mixes the methods evenly.
         unknowns: The order in which the unknowns are removed.
         givens: The order in which the given lines are used, counted from 0.
+        in_terms: Whether to write the number of a line as the sum of what each unknown contributes.
     """
-    sheet = _Sheet(task)
+    sheet = _Sheet(task, in_terms)
     if len(unknowns) == 2:
         _solve_two(sheet, kind, *unknowns, *givens)
     else:

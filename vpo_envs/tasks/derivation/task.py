@@ -52,6 +52,13 @@ def determinant(rows: Sequence[Sequence[int]]) -> int:
     return sum((-1) ** i * a * determinant([[*row[:i], *row[i + 1 :]] for row in rest]) for i, a in enumerate(first))
 
 
+def solution(equations: Sequence[Equation]) -> list[Fraction]:
+    """Return the values of the unknowns of a system with one solution, by Cramer's rule."""
+    rows = [equation[:-1] for equation in equations]
+    replaced = [[[*e[:i], e[-1], *e[i + 1 : -1]] for e in equations] for i in range(len(rows))]
+    return [Fraction(determinant(changed), determinant(rows)) for changed in replaced]
+
+
 def reduced(numbers: Sequence[int | Fraction]) -> Equation:
     """Return an equation in whole numbers without a common factor, its first coefficient positive; 0 = 0 as zeros."""
     factor = lcm(*(number.denominator for number in numbers))

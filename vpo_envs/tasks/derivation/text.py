@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from vpo_envs.core import Unparsable
-from vpo_envs.tasks.derivation.task import UNKNOWNS, DerivationTask, Equation, reduced, unknowns_of
+from vpo_envs.tasks.derivation.task import UNKNOWNS, DerivationTask, Equation, reduced, solution, unknowns_of
 from vpo_envs.text import answer_tags, several_answers
 
 MAX_CHARS = 4000
@@ -49,13 +49,22 @@ def read_derivation(text: str) -> Derivation:
     return tuple([_read_step(line) for line in lines])
 
 
-def write_equation(equation: Equation, alone: int = -1) -> str:
-    """Return an equation as text, with the unknown ``alone`` on its left side, or all unknowns there if it is -1."""
-    if alone < 0:
-        return f"{_write_side(equation[:-1], 0)} = {_write_side((), equation[-1])}"
-    factor = equation[alone]
-    rest = [Fraction(-number, factor) if i != alone else Fraction(0) for i, number in enumerate(equation[:-1])]
-    return f"{UNKNOWNS[alone]} = {_write_side(rest, Fraction(equation[-1], factor))}"
+def write_equation(equation: Equation, alone: int = -1, values: Sequence[Fraction] = ()) -> str:
+    """Return an equation as text.
+
+    Args:
+        equation: The equation.
+        alone: The unknown that stands alone on the left side; all stand there if it is -1.
+        values: Values of the unknowns. If given, the number is written as the sum of what each unknown contributes.
+    """
+    sizes = [Fraction(number, 1 if alone < 0 else equation[alone]) for number in equation]
+    rest = [] if alone < 0 else [-size if i != alone else Fraction(0) for i, size in enumerate(sizes[:-1])]
+    left = _write_side(equation[:-1], 0) if alone < 0 else UNKNOWNS[alone]
+    if not values:
+        return f"{left} = {_write_side(rest, sizes[-1])}"
+    parts = [_write_side(rest, 0)] if any(rest) else []
+    parts += [_signed(size * value) for size, value in zip(sizes, values, strict=False) if size]
+    return f"{left} = {' '.join(parts)}"
 
 
 def full_prompt(task: DerivationTask, num_answers: int) -> str:
@@ -103,9 +112,19 @@ def fewest_lines(unknowns: int) -> int:
 
 
 def compact_prompt(task: DerivationTask, num_answers: int) -> str:
-    """Return the system in a few words, for a small model."""
+    """Return the system and its solution in a few words, for a small model, which has to derive what it is told."""
     lines = [f"{number} : {write_equation(given)}" for number, given in enumerate(task.equations, start=1)]
-    return "\n".join([*lines, f"answers {num_answers}"])
+    values = " ".join(map(_signed, solution(task.equations)))
+    return "\n".join([*map(in_few_words, lines), f"solution {values}", f"answers {num_answers}"])
+
+
+def in_few_words(line: str) -> str:
+    """Return a line with one word for each term: ``y - 3 z = - 7`` as ``y -3z = -7``."""
+    return re.sub(r"([0-9]) (?=[xyz])", r"\1", re.sub(r"([+-]) ", r"\1", line))
+
+
+def _signed(number: Fraction) -> str:
+    return f"{'-' if number < 0 else '+'}{abs(number)}"
 
 
 def _read_step(line: str) -> Step:
