@@ -99,18 +99,6 @@ TOOLS: Presets = {
 _PERSONAS = {"env": "vpo/Personas-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
 PERSONAS: Presets = {"conflict": {**_PERSONAS, **_CONFLICT}, "paper": _PERSONAS}
 
-_SMOKE = {
-    "model": "tiny-maze-easy",
-    "steps": 2,
-    "prompts_per_step": 2,
-    "minibatch_prompts": 2,
-    "rollouts_per_prompt": 2,
-    "max_new_tokens": 16,
-    "eval_prompts": 2,
-    "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
-}
-"""Two steps of a model that knows another task, to check that everything runs."""
-
 _COUNTDOWN = {"env": "vpo/Countdown-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 512}
 COUNTDOWN: Presets = {
     "embedded": {
@@ -126,9 +114,15 @@ COUNTDOWN: Presets = {
 
 _DERIVATION = {"env": "vpo/Derivation-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 1024}
 DERIVATION: Presets = {
+    "embedded": {
+        **_EMBEDDED,
+        "env": "vpo/Derivation-v0",
+        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
+        "model": "tiny-derivation",
+        "max_new_tokens": 200,
+    },
     "conflict": _DERIVATION,
     "easy": {**_DERIVATION, "env_kwargs": {"preset": "easy"}},
-    "smoke": {**_DERIVATION, **_SMOKE},
 }
 
 REWARD_MODELS: Presets = {
