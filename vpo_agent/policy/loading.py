@@ -85,15 +85,7 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             if not Path(name).exists() and not any(isinstance(path, str) for path in cached):
                 HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
-            base = _base_of_adapters(name)
-            if base is not None and is_gguf(base):
-                model, _ = load_gguf(base, dtype)
-            else:
-                model = AutoModelForCausalLM.from_pretrained(base or name, dtype=dtype)
-            if base is not None:
-                from peft import PeftModel
-
-                model = PeftModel.from_pretrained(model, name).merge_and_unload().requires_grad_(True)
+            model = _read_weights(name, dtype)
     # Loading goes through several libraries, each with its own exceptions.
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -149,6 +141,23 @@ def quiet_transformers() -> Iterator[None]:
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+def _read_weights(name: str, dtype: torch.dtype) -> Any:
+    """Read a model without its tokenizer; adapters are merged into their base, which may hold adapters itself."""
+    name = find_bundled(name)
+    if is_gguf(name):
+        return load_gguf(name, dtype)[0]
+    base = _base_of_adapters(name)
+    if base is None:
+        return AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+    from peft import PeftModel
+
+    model: Any = PeftModel.from_pretrained(_read_weights(base, dtype), name)
+    model = model.merge_and_unload().requires_grad_(True)
+    # Adapters that are added to this model belong to it, and not to the base under it.
+    model.name_or_path = name
+    return model
 
 
 def _base_of_adapters(name: str) -> str | None:

@@ -493,6 +493,19 @@ def test_a_folder_of_adapters_loads_as_an_ordinary_model_with_the_adapters_merge
     torch.testing.assert_close(merged.log_probs(samples)[0], policy.log_probs(samples)[0], rtol=0, atol=1e-4)
 
 
+def test_adapters_over_a_folder_of_adapters_come_back_with_both(bpe_model: Path, tmp_path: Path) -> None:
+    first = with_adapters(bpe_model)
+    train_a_little(first)
+    first.save(tmp_path / "first")
+    second = with_adapters(tmp_path / "first", seed=1)
+    train_a_little(second)
+    second.save(tmp_path / "second")
+    merged = LMPolicy.from_pretrained(tmp_path / "second", device="cpu")
+    samples = sample(second)
+    torch.testing.assert_close(merged.log_probs(samples)[0], second.log_probs(samples)[0], rtol=0, atol=1e-4)
+    assert not torch.allclose(merged.log_probs(samples)[0], first.log_probs(samples)[0], atol=1e-2)
+
+
 def test_the_cache_of_shared_prompts_carries_gradient_into_the_prompt() -> None:
     policy = make_policy("llama")
     samples = sample(policy, ["hello"])
