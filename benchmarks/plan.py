@@ -36,7 +36,8 @@ def memory_table() -> str:
     heads = ["model", "weights", "full", "full, with KL", "LoRA", "cache, KiB a token"]
     rows = []
     for s in SHAPES:
-        gigabytes = [each * f.parameters(s) / GIGA for each in (2, 18, 20, 2.1)]
+        state = (f.weight_bytes(s, 2), f.whole_bytes(s), f.state_bytes(s, 1), f.whole_bytes(s, rank=16))
+        gigabytes = [each / GIGA for each in state]
         responses = 256 * 1500 * f.cache_bytes(s) / GIGA
         rows.append([s.name, *(f"{x:.0f}" for x in gigabytes), f.cache_bytes(s) // 1024, f"{responses:.0f}"])
     return table([*heads, "cache of 256 responses of 1,500 tokens"], rows)
@@ -59,7 +60,7 @@ def sharded_table(device: Device) -> str:
     for s in PLANNED.values():
         size, response = f.tensor_parallel(s, device), 3 * ASSUMED.answer
         cells = [f"{f.training_bytes(s, shards) / GIGA:.0f}" for shards in (1, 8, 16, 64)]
-        cells += [f"{f.activation_bytes(s) / GIGA:.0f}", str(size), f"{2 * f.parameters(s) / size / GIGA:.0f}"]
+        cells += [f"{f.activation_bytes(s) / GIGA:.0f}", str(size), f"{f.weight_bytes(s, 2) / size / GIGA:.0f}"]
         room = f.slots(s, device, kept=0, tensor_parallel=size, response=response)
         rows.append([s.name, *cells, f"{f.cache_bytes(s) * (ASSUMED.prompt + response) / GIGA:.2f}", f"{room:,}"])
     heads = ["model", "training, 1 shard", "8 shards", "16", "64", "activations in it", "generator, GPUs"]

@@ -7,33 +7,58 @@ the rest. `benchmarks/plan.py` makes the tables.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from vpo_agent.policy.memory import (
+    GRADIENT,
+    Shape,
+    cache_bytes,
+    logits_bytes,
+    optimizer_bytes,
+    saved_bytes,
+    trained_parameters,
+    weight_bytes,
+)
 
 GIGA = 1e9
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A dense Qwen3 model (Qwen3 Technical Report, arXiv 2505.09388, and the published configurations)."""
+def dense(
+    name: str,
+    layers: int,
+    hidden: int,
+    intermediate: int,
+    heads: int,
+    *,
+    tied: bool,
+    key_heads: int = 8,
+    head_width: int = 128,
+    vocabulary: int = 151_936,
+) -> Shape:
+    """Return a dense Qwen3 model (Qwen3 Technical Report, arXiv 2505.09388, and the published configurations).
 
-    name: str
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-    tied: bool
-    key_heads: int = 8
-    head_width: int = 128
-    vocabulary: int = 151_936
+    Its parameters are the layers, the last norm, and one embedding table, or two if they are not tied.
+    """
+    shape = Shape(
+        name, 0, layers, hidden, intermediate, heads, key_heads, head_width, vocabulary, tied=tied, head_norms=True
+    )
+    tables = (1 if tied else 2) * vocabulary * hidden
+    return replace(shape, parameters=layers * layer_parameters(shape) + hidden + tables)
+
+
+def layer_parameters(shape: Shape) -> int:
+    """Count the parameters of a layer: queries and output, keys and values, the gated MLP, and four norms."""
+    attention = 2 * shape.hidden * (shape.queries + shape.keys)
+    return attention + 3 * shape.hidden * shape.intermediate + 2 * shape.hidden + 2 * shape.head_width
 
 
 SHAPES = (
-    Shape("0.6B", 28, 1024, 3072, 16, tied=True),
-    Shape("1.7B", 28, 2048, 6144, 16, tied=True),
-    Shape("4B", 36, 2560, 9728, 32, tied=True),
-    Shape("8B", 36, 4096, 12288, 32, tied=False),
-    Shape("14B", 40, 5120, 17408, 40, tied=False),
-    Shape("32B", 64, 5120, 25600, 64, tied=False),
+    dense("0.6B", 28, 1024, 3072, 16, tied=True),
+    dense("1.7B", 28, 2048, 6144, 16, tied=True),
+    dense("4B", 36, 2560, 9728, 32, tied=True),
+    dense("8B", 36, 4096, 12288, 32, tied=False),
+    dense("14B", 40, 5120, 17408, 40, tied=False),
+    dense("32B", 64, 5120, 25600, 64, tied=False),
 )
 
 
@@ -87,49 +112,33 @@ TIME_LIMIT = 6.0  # seconds that a test of a program may take
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-def layer_parameters(shape: Shape) -> int:
-    """Count the parameters of a layer: queries and output, keys and values, the gated MLP, and four norms."""
-    attention = 2 * shape.hidden * (shape.heads + shape.key_heads) * shape.head_width
-    return attention + 3 * shape.hidden * shape.intermediate + 2 * shape.hidden + 2 * shape.head_width
-
-
-def parameters(shape: Shape) -> int:
-    """Count all parameters: the layers, the last norm, and one embedding table, or two if they are not tied."""
-    tables = (1 if shape.tied else 2) * shape.vocabulary * shape.hidden
-    return shape.layers * layer_parameters(shape) + shape.hidden + tables
-
-
 def multiplied(shape: Shape) -> int:
     """Count N, the parameters that a token is multiplied with: an untied input table is only looked up."""
-    return parameters(shape) - (0 if shape.tied else shape.vocabulary * shape.hidden)
-
-
-def cache_bytes(shape: Shape) -> int:
-    """Return the bytes of a token in the key-value cache: keys and values of 2 bytes in each layer."""
-    return 2 * 2 * shape.layers * shape.key_heads * shape.head_width
+    return shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
 def activation_bytes(shape: Shape) -> float:
-    """Return the activations of a micro-batch with checkpointing: all layer inputs, one layer, one tile of logits.
+    """Return the activations of a micro-batch with checkpointing: all layer inputs, one layer, one tile of logits."""
+    inside = saved_bytes(shape, 2) + 4 * shape.keys
+    logits = logits_bytes(shape, 2, ASSUMED.micro_batch, ASSUMED.head_tile)
+    return ASSUMED.micro_batch * (2 * shape.layers * shape.hidden + inside) + logits
 
-    A layer holds four vectors of the hidden width, queries, keys and values before and after rotation, the attention's
-    output and four vectors of the MLP's width, 2 bytes each; logits and their gradient take 4 bytes each.
-    """
-    heads = 2 * (shape.heads + 2 * shape.key_heads) + shape.heads
-    inside = 2 * (4 * shape.hidden + heads * shape.head_width + 4 * shape.intermediate)
-    tile = 2 * 4 * ASSUMED.head_tile * shape.vocabulary
-    return ASSUMED.micro_batch * (2 * shape.layers * shape.hidden + inside) + tile
+
+def whole_bytes(shape: Shape, rank: int = 0) -> int:
+    """Return what the built-in trainer keeps through an update: weights, optimizer and gradients."""
+    state = weight_bytes(shape, 2, rank) + optimizer_bytes(shape, 2, rank)
+    return state + GRADIENT * trained_parameters(shape, rank)
 
 
 def state_bytes(shape: Shape, shards: int) -> float:
-    """Return what a GPU keeps between steps: float32 weights, gradients and two moments, and the reference's 2 bytes.
+    """Return what a GPU keeps between steps: its share of the weights, optimizer and gradients, and the reference.
 
-    Unsharded, the model's own 2 bytes come on top: 18 bytes per parameter, 20 with the reference.
+    Sharded weights are their own float32 copies, so the 2 bytes of the model's own are the reference's.
     """
-    return (18 if shards > 1 else 20) * parameters(shape) / shards
+    return whole_bytes(shape) / shards if shards > 1 else whole_bytes(shape) + weight_bytes(shape, 2)
 
 
 def training_bytes(shape: Shape, shards: int) -> float:
@@ -143,14 +152,14 @@ def training_bytes(shape: Shape, shards: int) -> float:
 
 def slots(shape: Shape, device: Device, *, kept: float, tensor_parallel: int, response: int) -> int:
     """Count the rollouts that one generator replica holds in the memory that weights and ``kept`` bytes a GPU leave."""
-    free = ASSUMED.memory_used * device.memory - kept - 2 * parameters(shape) / tensor_parallel
+    free = ASSUMED.memory_used * device.memory - kept - weight_bytes(shape, 2) / tensor_parallel
     return max(0, int(tensor_parallel * free / (cache_bytes(shape) * (ASSUMED.prompt + response))))
 
 
 def tensor_parallel(shape: Shape, device: Device) -> int:
     """Count the GPUs of one generator replica: the weights take at most half of their memory."""
     size = 1
-    while 2 * parameters(shape) / size > device.memory / 2:
+    while weight_bytes(shape, 2) / size > device.memory / 2:
         size *= 2
     return size
 
@@ -228,15 +237,15 @@ def update_seconds(
     operations = a_gpu * token_operations(shape, length, forwards=forwards, lora=lora)
     computing = operations / (device.operations * ASSUMED.mfu_train)
     passes = math.ceil(a_gpu / ASSUMED.micro_batch)
-    gathered = passes * (3 + forwards) * 2 * parameters(shape) * (1 - 1 / shards)
+    gathered = passes * (3 + forwards) * weight_bytes(shape, 2) * (1 - 1 / shards)
     groups = gpus // shards
-    summed = 2 * (1 - 1 / groups) * 4 * parameters(shape) / shards
+    summed = 2 * (1 - 1 / groups) * 4 * shape.parameters / shards
     return ASSUMED.updates * (max(computing, gathered / link(device, shards)) + summed / link(device, gpus))
 
 
 def transfer_seconds(shape: Shape, device: Device, spread_over: int, gpus: int) -> float:
     """Return the time to send new weights to every generator: 2 bytes per parameter of a GPU, over its slowest link."""
-    return 2 * parameters(shape) / spread_over / link(device, gpus)
+    return weight_bytes(shape, 2) / spread_over / link(device, gpus)
 
 
 # --- a step ---------------------------------------------------------------------------------------------------------
@@ -265,11 +274,11 @@ def together(shape: Shape, device: Device, gpus: int, rollouts: int, response: i
     """
     usable = ASSUMED.memory_used * device.memory
     lora = gpus == 1 and training_bytes(shape, 1) > usable
-    own = 2 * parameters(shape) if gpus == 1 else 0  # counted in the state and in the generator
+    own = weight_bytes(shape, 2) if gpus == 1 else 0  # counted in the state and in the generator
     least = 1 if gpus == 1 else tensor_parallel(shape, device)
     for size in [1] if gpus == 1 else [size for size in (1, 2, 4, 8) if size >= least]:
         for shards in [1] if gpus == 1 else [shards for shards in (8, 16, 32, 64) if shards <= gpus]:
-            kept = 0.1 * parameters(shape) if lora else state_bytes(shape, shards) - own
+            kept = whole_bytes(shape, rank=16) - own if lora else state_bytes(shape, shards) - own
             room = slots(shape, device, kept=kept, tensor_parallel=size, response=response)
             if room < 16 or not (lora or training_bytes(shape, shards) <= usable):
                 continue

@@ -4,14 +4,15 @@ With no options this trains a bundled small model on a compact version of the ta
 
     python examples/train_code.py
 
-In the paper's setting, on a GPU, with rows of DeepCoder or of LiveCodeBench's code_generation_lite; {split} stands for
-train, validation and test:
+With the paper's batches, on a GPU of 80 GB, with rows of DeepCoder or of LiveCodeBench's code_generation_lite; {split}
+stands for train, validation and test:
 
-    python examples/train_code.py --preset paper --env-kwargs '{"source": "deepcoder_{split}.jsonl"}'
+    python examples/train_code.py --preset paper --lora-rank 16 --learning-rate 2e-5 \\
+        --env-kwargs '{"source": "deepcoder_{split}.jsonl"}'
 
 On the project's own few problems, with nothing downloaded but the model:
 
-    python examples/train_code.py --preset builtin
+    python examples/train_code.py --preset builtin --lora-rank 16 --learning-rate 2e-5
 
 Programs run in the sandbox that SECURITY.md describes.
 """

@@ -4,7 +4,7 @@ With no options this trains a bundled small model on small numbers, on a CPU in 
 
     python examples/train_countdown.py
 
-On a GPU, with four numbers, and targets so close that a value between two of them is a compromise:
+On a GPU of 24 GB, with four numbers, and targets so close that a value between two of them is a compromise:
 
     python examples/train_countdown.py --preset conflict
 

@@ -4,7 +4,7 @@ With no options this trains a bundled small model on one left side and small sol
 
     python examples/train_derivation.py
 
-On a GPU, with three unknowns:
+On a GPU of 24 GB, with three unknowns:
 
     python examples/train_derivation.py --preset conflict
 

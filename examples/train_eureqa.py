@@ -4,13 +4,14 @@ With no options this trains a bundled small model on a compact version of the ta
 
     python examples/train_eureqa.py
 
-In the paper's setting, on a GPU, with generated narratives:
+With the paper's batches, on a GPU of 80 GB, with generated narratives:
 
-    python examples/train_eureqa.py --preset paper
+    python examples/train_eureqa.py --preset paper --lora-rank 16 --learning-rate 2e-5
 
 On EUREQA itself (CC BY-NC 4.0, available from its authors), with {split} standing for train, validation and test:
 
-    python examples/train_eureqa.py --preset paper --env-kwargs '{"source": "eureqa_{split}.jsonl"}'
+    python examples/train_eureqa.py --preset paper --lora-rank 16 --learning-rate 2e-5 \\
+        --env-kwargs '{"source": "eureqa_{split}.jsonl"}'
 """
 
 from vpo_agent.command.presets import EUREQA as PRESETS

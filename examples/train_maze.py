@@ -4,9 +4,9 @@ With no options this trains the bundled tiny model on a CPU in minutes, with not
 
     python examples/train_maze.py
 
-With a real model, on a GPU, in the paper's setting:
+With a real model, on a GPU of 80 GB, with the paper's mazes and batches:
 
-    python examples/train_maze.py --preset paper --model Qwen/Qwen3-4B
+    python examples/train_maze.py --preset paper --lora-rank 16 --learning-rate 2e-5
 """
 
 from vpo_agent.command.presets import MAZE as PRESETS

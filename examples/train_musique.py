@@ -4,7 +4,7 @@ With no options this trains a bundled small model on a compact version of the ta
 
     python examples/train_musique.py
 
-In the paper's setting, on a GPU, with generated questions:
+In the paper's setting, on a GPU of 80 GB, with generated questions:
 
     python examples/train_musique.py --preset paper
 

@@ -1,6 +1,6 @@
 """Train a language model with Vector Policy Optimization to write for several personas, and show what it learned.
 
-On a GPU, with generated personas who contradict each other and nothing downloaded but the model:
+On a GPU of 80 GB, with generated personas who contradict each other and nothing downloaded but the model:
 
     python examples/train_personas.py
 

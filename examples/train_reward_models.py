@@ -1,6 +1,6 @@
 """Train a language model with Vector Policy Optimization on several reward models, and show what it learned.
 
-On a GPU, with the reward models that you name, each of them an objective, and built-in prompts:
+On a GPU of 80 GB, with the reward models that you name, each of them an objective, and built-in prompts:
 
     python examples/train_reward_models.py --env-kwargs '{"models": {"kind": "org/kind-rm", "brief": "org/brief-rm"}}'
 

@@ -4,7 +4,7 @@ With no options this trains a bundled small model on a compact version of the ta
 
     python examples/train_tools.py
 
-On a GPU, with generated requests and nothing downloaded but the model:
+On a GPU of 80 GB, with generated requests and nothing downloaded but the model:
 
     python examples/train_tools.py --preset builtin
 

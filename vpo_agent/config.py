@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import gymnasium as gym
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.estimators.losses import Aggregation, KLEstimator
@@ -154,7 +154,9 @@ class Hardware(_Group):
     microbatch_prompts: Incidental[int | Literal["auto"]] = _setting(
         "auto", "prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
     )
-    sample_batch: Incidental[int] = _setting(1024, "responses sampled at the same time, at most", ge=1)
+    sample_batch: Incidental[int | Literal["auto"]] = _setting(
+        "auto", "responses sampled at the same time, at most; auto: as many as fit on a GPU, 1,024 on a CPU"
+    )
     backend: Evaluated[Backend] = _setting(
         "native", "sampling engine: native, continuous (of transformers) or vllm (install it first)"
     )
@@ -168,11 +170,12 @@ class Hardware(_Group):
         None, "workers of that pool; about one per processor by default", ge=1
     )
 
-    @field_validator("microbatch_prompts", mode="before")
+    @field_validator("microbatch_prompts", "sample_batch", mode="before")
     @classmethod
-    def _is_auto_or_a_number(cls, value: object) -> object:
+    def _is_auto_or_a_number(cls, value: object, info: ValidationInfo) -> object:
         if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ValueError("give a number of prompts from 1, or auto")
+            counted = "prompts" if info.field_name == "microbatch_prompts" else "responses"
+            raise ValueError(f"give a number of {counted} from 1, or auto")
         return value
 
 

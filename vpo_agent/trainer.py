@@ -19,6 +19,7 @@ from vpo_agent.config import TrainConfig, import_saved
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
+from vpo_agent.learning.plan import MOST_RESPONSES, Plan, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.libraries import check_libraries
 from vpo_agent.pareto.measures import measures
@@ -26,6 +27,7 @@ from vpo_agent.pareto.metrics import diversity
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.memory import Shape
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_prompts
@@ -56,8 +58,9 @@ class Trainer:
 
     Raises:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
-            not take, prompts too long for the model, a run folder in use, fewer steps than the resumed run has done, a
-            backend that is not installed, or an unsupported version of a library.
+            not take, prompts too long for the model, a run that does not fit into the GPU's memory, a run folder in
+            use, fewer steps than the resumed run has done, a backend that is not installed, or an unsupported version
+            of a library.
         OutOfMemory: The model or the optimizer does not fit into the device's memory.
     """
 
@@ -94,16 +97,26 @@ class Trainer:
             gradient_checkpointing=config.gradient_checkpointing,
         )
         # Later prompts are checked when they are sampled; those of evaluations would otherwise fail after hours.
-        self._check_prompts(self.env, range(config.prompts_per_step), step=0)
-        self._check_prompts(self._eval_env, range(config.eval_prompts), step=0)
+        checked = [(self.env, config.prompts_per_step), (self._eval_env, config.eval_prompts)]
         if config.eval_every:
-            self._check_prompts(self._validation_env, range(config.eval_every_prompts), step=0)
+            checked.append((self._validation_env, config.eval_every_prompts))
+        longest = max(self._check_prompts(env, range(prompts), step=0) for env, prompts in checked)
+        memory = device_memory(self.policy.device)
+        self.plan: Plan | None = None
+        """How the run fits into the memory of its GPU; ``None`` on a CPU."""
+        if memory is not None:
+            shape = Shape.of(self.policy.causal_lm, config.model)
+            self.plan = plan_run(config, shape, prompt=longest, memory=memory)
+        automatic = self.plan.sample_batch if self.plan else MOST_RESPONSES
+        self.sample_batch = automatic if config.sample_batch == "auto" else config.sample_batch
         # LoRA needs no reference: it switches its adapters off.
         self.reference = self._load_initial() if config.kl_coef and not config.lora_rank else None
         self.sampler = open_sampler(
             config.backend, self.policy, model=config.model, gpu_memory_utilization=config.gpu_memory_utilization
         )
         self._update = PolicyUpdate(config, self.policy, self.reference)
+        if self.plan:
+            self._update.microbatches.most_prompts = self.plan.microbatch_prompts
         self.optimizer = self._update.optimizer
         self.step = 0
         self.skipped_steps = 0
@@ -182,7 +195,7 @@ class Trainer:
                 max_new_tokens=config.max_new_tokens,
                 temperature=config.temperature,
                 seed=[config.seed, TRAIN_STREAM, self.step],
-                sample_batch=config.sample_batch,
+                sample_batch=self.sample_batch,
                 scorer=self.scorer,
             )
         except ValueError:
@@ -258,11 +271,15 @@ class Trainer:
             "truncated": float(samples.truncated.float().mean()),
         }
 
-    def _check_prompts(self, env: VectorTextEnv[Any, Any, Any], indices: Iterable[int], step: int) -> None:
-        """Raise ValueError if the prompt of one of these tasks, as asked at ``step``, is too long for the model."""
+    def _check_prompts(self, env: VectorTextEnv[Any, Any, Any], indices: Iterable[int], step: int) -> int:
+        """Return the tokens of the longest prompt of these tasks, as asked at ``step``.
+
+        Raises:
+            ValueError: It is too long for the model.
+        """
         tasks = {index: env.task(index) for index in indices}
         stated = self.estimator.stated_weights(list(tasks.values()), step)
-        check_prompts(self.policy, env, tasks, self.config.max_new_tokens, stated)
+        return check_prompts(self.policy, env, tasks, self.config.max_new_tokens, stated)
 
     def _load_initial(self) -> LMPolicy:
         config = self.config
@@ -280,7 +297,7 @@ class Trainer:
             max_new_tokens=config.max_new_tokens,
             temperature=config.eval_temperature,
             seed=[config.seed, EVAL_STREAM],
-            sample_batch=config.sample_batch,
+            sample_batch=self.sample_batch,
             scalar_weights=config.scalar_weights if env.objective_names == self.env.objective_names else None,
             state_weights=self.estimator.in_prompt,
             source={

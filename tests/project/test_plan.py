@@ -42,13 +42,13 @@ def test_the_page_holds_the_table(title: str) -> None:
 def test_parameters_are_those_of_the_model(shape: f.Shape) -> None:
     with torch.device("meta"):
         model = Qwen3ForCausalLM(config(shape))
-    assert f.parameters(shape) == sum(p.numel() for p in model.parameters())
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
     assert f.layer_parameters(shape) == sum(p.numel() for p in model.model.layers[0].parameters())
     looked_up = 0 if shape.tied else model.model.embed_tokens.weight.numel()
-    assert f.multiplied(shape) == f.parameters(shape) - looked_up
+    assert f.multiplied(shape) == shape.parameters - looked_up
 
 
-TINY = f.Shape("tiny", 3, 32, 48, 4, tied=True, key_heads=2, head_width=8, vocabulary=64)
+TINY = f.dense("tiny", 3, 32, 48, 4, tied=True, key_heads=2, head_width=8, vocabulary=64)
 
 
 def test_cache_bytes_are_those_of_a_filled_cache() -> None:

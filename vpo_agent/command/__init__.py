@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vpo_agent.command import compare, decompose, evaluate, export, push, search, serve, study, train, warm_start
+from vpo_agent.command import compare, decompose, evaluate, export, plan, push, search, serve, study, train, warm_start
 from vpo_agent.errors import RunStopped
 from vpo_envs import __version__
 from vpo_envs.command import add_commands
@@ -26,6 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"vpo-gym {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    for command in (warm_start, train, evaluate, compare, decompose, study, search, serve, export, push):
+    for command in (warm_start, plan, train, evaluate, compare, decompose, study, search, serve, export, push):
         command.add_parser(commands)
     return run_command(parser, argv, (*USER_ERRORS, RunStopped))

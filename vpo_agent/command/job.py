@@ -36,6 +36,8 @@ def train_and_report(job: Job) -> str:
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, {config.steps} steps of "
         f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts x {m} answers"
     )
+    if trainer.plan:
+        print(trainer.plan.table())
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {folder.path}")

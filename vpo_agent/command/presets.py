@@ -17,7 +17,7 @@ _PAPER = {
     "kl_coef": 1e-3,
     "eval_temperature": 0.7,
     "eval_every": 25,
-    "microbatch_prompts": 2,
+    "gradient_checkpointing": True,
 }
 _EMBEDDED = {
     "steps": 150,
@@ -30,7 +30,13 @@ _EMBEDDED = {
     "eval_prompts": 200,
 }
 """With a bundled model, for a CPU."""
-_SMALLER = {"prompts_per_step": 32, "minibatch_prompts": 16, "eval_temperature": 0.7, "eval_every": 25}
+_SMALLER = {
+    "prompts_per_step": 32,
+    "minibatch_prompts": 16,
+    "eval_temperature": 0.7,
+    "eval_every": 25,
+    "gradient_checkpointing": True,
+}
 _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 
 MAZE: Presets = {
@@ -65,7 +71,6 @@ _CODE = {
     "env": "vpo/Code-v0",
     "model": "Qwen/Qwen2.5-Coder-7B-Instruct",
     "max_new_tokens": 4096,
-    "microbatch_prompts": 1,
 }
 CODE: Presets = {
     "embedded": {**_EMBEDDED, "env": "vpo/CodeCompact-v0", "model": "tiny-code", "max_new_tokens": 20},
@@ -88,7 +93,7 @@ MUSIQUE: Presets = {
     "conflict": {**_MUSIQUE, **_CONFLICT},
 }
 
-_TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "microbatch_prompts": 2}
+_TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER}
 TOOLS: Presets = {
     "embedded": {**_EMBEDDED, "env": "vpo/ToolsCompact-v0", "model": "tiny-tools", "max_new_tokens": 32},
     "builtin": _TOOLS,

@@ -79,11 +79,16 @@ class RowsLayer(DynamicLayer):
                 return
             rows = max(rows, capacity)
         used = self._end - self._first
-        columns = width + more + max(SPARE_COLUMNS, width // 4)
+        columns = columns_for(width, more)
         stores = [states.new_zeros(rows, states.shape[1], columns, states.shape[3]) for states in like]
         for new, old in zip(stores, self._stores, strict=False):
             new[:present, :, width - used : width] = old[:present, :, self._first : self._end]
         self._stores, self._first, self._end = stores, width - used, width
+
+
+def columns_for(width: int, more: int) -> int:
+    """Return the columns of new storage for ``width`` columns in use and ``more`` to come."""
+    return width + more + max(SPARE_COLUMNS, width // 4)
 
 
 def has_full_attention(config: Any) -> bool:

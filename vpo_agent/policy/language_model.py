@@ -17,6 +17,7 @@ from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.decoding import ClosingTag, Decoder, Row
 from vpo_agent.policy.head import token_log_probs
 from vpo_agent.policy.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
+from vpo_agent.policy.memory import check_context
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.recomputing import recompute_layers
 from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, positions_of
@@ -152,13 +153,7 @@ class LMPolicy(Sampler):
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         """Raise ValueError unless prompts and responses of these lengths fit into the model's context."""
-        # The last token sampled is never read, so it needs no position.
-        most = self.cached_model.most_positions
-        if most is not None and prompt_tokens + max_new_tokens - 1 > most:
-            raise ValueError(
-                f"a prompt of {prompt_tokens} tokens and max_new_tokens={max_new_tokens} do not fit into the "
-                f"{most} positions of this model: lower max_new_tokens, or use another model"
-            )
+        check_context(self.cached_model.most_positions, prompt_tokens, max_new_tokens)
 
     # Sampling ------------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,11 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, 
     The query is (1, heads, N, width), keys and values are (1, key heads, N, width).
     """
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
-    grouped = query.shape[1] != key.shape[1]
+    shared = query.shape[1] // key.shape[1]
+    # With a mask and shared keys, PyTorch on a GPU would store all scores. Not measured on a GPU yet.
+    grouped = shared > 1 and not query.is_cuda
+    if shared > 1 and not grouped:
+        keys, values = (states.repeat_interleave(shared, 1) for states in (keys, values))
     group = len(packed.responses) // len(packed.prompts)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

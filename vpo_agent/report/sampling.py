@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.config import check_room, read_run_config
+from vpo_agent.learning.plan import MOST_RESPONSES
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
@@ -26,7 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "max_new_tokens": 1024,
     "seed": 0,
     "device": "auto",
-    "sample_batch": 1024,
+    "sample_batch": "auto",
 }
 """The options of ``vpo eval`` for a model without a run."""
 
@@ -101,7 +102,7 @@ def _sample(
         max_new_tokens=chosen["max_new_tokens"],
         temperature=chosen["temperature"],
         seed=[chosen["seed"], EVAL_STREAM],
-        sample_batch=chosen["sample_batch"],
+        sample_batch=MOST_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
         scalar_weights=scalar_weights if env is trained else None,
         source={**origin, "seed": chosen["seed"], "dtype": str(policy.dtype).removeprefix("torch.")},
     )

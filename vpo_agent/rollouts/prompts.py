@@ -31,15 +31,20 @@ def check_prompts(
     tasks: Mapping[int, Task],
     max_new_tokens: int,
     stated_weights: NDArray[np.floating] | None = None,
-) -> None:
+) -> int:
     """Check that the prompts of tasks, and the responses to them, fit into the model's context.
+
+    Returns:
+        The tokens of the longest prompt.
 
     Raises:
         ValueError: One does not fit; the error names its index and length, and the way out.
     """
     _, mask = policy.encode_prompts(make_prompts(env, list(tasks.values()), stated_weights))
-    for index, tokens in zip(tasks, mask.sum(1).tolist(), strict=True):
+    lengths: list[int] = mask.sum(1).tolist()
+    for index, tokens in zip(tasks, lengths, strict=True):
         try:
             policy.check_length(tokens, max_new_tokens)
         except ValueError as error:
             raise ValueError(f"task {index} of the split {env.split!r}: {error}") from None
+    return max(lengths)

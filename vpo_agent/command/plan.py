@@ -1,0 +1,75 @@
+"""``vpo plan``: whether a run fits into the memory of a GPU, without one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from vpo_agent.command import presets
+from vpo_envs.command.parser import Commands, Parser, at_least
+
+if TYPE_CHECKING:
+    from vpo_agent.config import TrainConfig
+
+DESCRIPTION = """Show how a training run fits into the memory of a GPU, from the model's config.json alone.
+
+vpo plan --memory 80GB [--prompt-tokens N] and the settings of vpo train, where --model may be a config.json. The
+presets of the maze need no prefix here. Without --prompt-tokens the prompts of the environment are counted with three
+characters a token; the trainer counts them exactly."""
+UNITS = {"GB": 1e9, "GIB": 2**30, "MB": 1e6, "MIB": 2**20}
+TOKEN_CHARACTERS = 3
+"""Characters of a token, fewer than in most English text, so that the plan is rather too large."""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``vpo plan``, whose options are its own two and those of ``vpo train``."""
+    parser = commands.add_parser(
+        "plan", help="show how a run fits into a GPU's memory", add_help=False, prefix_chars="\0"
+    )
+    parser.add_argument("options", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the plan."""
+    from vpo_agent.command.options import parse_job
+    from vpo_agent.learning.plan import GIGA, plan_run
+    from vpo_agent.policy.memory import check_context, read_shape
+
+    own = Parser(prog="vpo plan", add_help=False, allow_abbrev=False)
+    own.add_argument("--memory", type=memory)
+    own.add_argument("--prompt-tokens", type=at_least(1))
+    chosen, options = own.parse_known_args(arguments.options)
+    choices = {**presets.ALL, **presets.MAZE}
+    config = parse_job(options, description=DESCRIPTION, presets=choices, program="vpo plan").config
+    if chosen.memory is None:
+        raise ValueError("vpo plan needs the memory of the GPU: give it, such as --memory 80GB")
+    shape = read_shape(config.model)
+    prompt = chosen.prompt_tokens or longest_prompt(config)
+    check_context(shape.positions, prompt, config.max_new_tokens)
+    plan = plan_run(config, shape, prompt=prompt, memory=chosen.memory, on_gpu=config.device != "cpu")
+    print(
+        f"{shape.name} ({shape.parameters / GIGA:.2f} billion parameters) on a GPU of {chosen.memory / GIGA:.3g} GB, "
+        f"prompts of {prompt:,} tokens, responses of at most {config.max_new_tokens:,}\n\n{plan.table()}"
+    )
+
+
+def memory(text: str) -> int:
+    """Return the bytes of an amount such as ``80GB`` (10⁹ bytes) or ``79.1 GiB`` (2³⁰ bytes); an argument type."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([GM]i?B)", text.strip(), flags=re.IGNORECASE)
+    amount = int(float(found[1]) * UNITS[found[2].upper()]) if found else 0
+    if not amount:
+        raise argparse.ArgumentTypeError(f"must be an amount such as 80GB or 79.1GiB, got {text!r}")
+    return amount
+
+
+def longest_prompt(config: TrainConfig) -> int:
+    """Return the tokens of the longest prompt that the trainer checks before the first step, from its characters."""
+    from vpo_agent.rollouts.collect import make_text_env
+
+    longest = 0
+    for split, prompts in (("train", config.prompts_per_step), (config.eval_split, config.eval_prompts)):
+        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split=split)
+        longest = max(longest, *(len(env.prompt(env.task(index), env.num_answers)) for index in range(prompts)))
+    return -(-longest // TOKEN_CHARACTERS)
