@@ -195,8 +195,7 @@ def test_stepping_needs_a_running_episode(env_id: str) -> None:
         env.step(env.action_space.sample())
 
 
-@pytest.mark.parametrize("env_id", DATA_IDS)
-@pytest.mark.parametrize("mode", ["paper", "conflict"])
+@pytest.mark.parametrize(("env_id", "mode"), [(env_id, mode) for env_id in DATA_IDS for mode in env_type(env_id).modes])
 def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) -> None:
     env = gym.make(env_id, mode=mode, split="test", num_answers=2, data_seed=3)
     assert env.spec is not None
@@ -208,7 +207,7 @@ def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) ->
 @pytest.mark.parametrize(
     ("argument", "value", "way_out"),
     [
-        ("mode", "papr", "paper, conflict"),
+        ("mode", "papr", "choose one of paper"),
         ("split", "dev", "train, validation, test"),
         ("source", "no-such-file.jsonl", "no-such-file.jsonl"),
         ("on_bad_row", "hide", "error, skip"),
