@@ -86,13 +86,12 @@ class Trainer:
         """Scores rollouts. Its workers live while it is entered, as in training and in each evaluation."""
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
-        # The checkpoint of a LoRA run holds adapters; the model under them is the initial one.
         self.policy = LMPolicy.from_pretrained(
-            found if found and not config.lora_rank else config.model,
+            config.model,
             device=config.device,
             dtype=config.dtype,
             lora_rank=config.lora_rank,
-            adapters=found if config.lora_rank else None,
+            checkpoint=found,
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
         )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
-from paths import ROOT
+from studies_by_path import load_study
 
 from envs_data.code_problems import load_problems
 
@@ -26,12 +25,7 @@ def total(values):
 
 @pytest.fixture(scope="module")
 def study() -> Any:
-    spec = importlib.util.spec_from_file_location("decompose_code", ROOT / "studies" / "decompose_code.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_study("decompose_code")
 
 
 def results(source: str, values: list[list[int]]) -> list[int]:

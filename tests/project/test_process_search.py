@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,14 @@ import numpy as np
 import pytest
 from paths import ROOT
 from scipy import stats
+from studies_by_path import load_study
 
 from vpo_agent.search import InstanceSearch, SearchResult
 
 
 @pytest.fixture(scope="module")
 def study() -> Any:
-    spec = importlib.util.spec_from_file_location("process_search", ROOT / "studies" / "process_search.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_study("process_search")
 
 
 def result(values: list[float]) -> SearchResult:

@@ -30,6 +30,8 @@ _EMBEDDED = {
     "eval_prompts": 200,
 }
 """With a bundled model, for a CPU."""
+_GENERATED = {**_EMBEDDED, "env_kwargs": {"preset": "embedded", "prompt_style": "compact"}}
+"""The same on the embedded instances of an environment that has a compact prompt."""
 _SMALLER = {
     "prompts_per_step": 32,
     "minibatch_prompts": 16,
@@ -41,9 +43,8 @@ _CONFLICT = {"env_kwargs": {"mode": "conflict"}}
 
 MAZE: Presets = {
     "embedded": {
-        **_EMBEDDED,
+        **_GENERATED,
         "env": "vpo/Maze-v0",
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
         "model": "tiny-maze",
         "max_new_tokens": 60,
     },
@@ -107,9 +108,8 @@ PERSONAS: Presets = {"conflict": {**_PERSONAS, **_CONFLICT}, "paper": _PERSONAS}
 _COUNTDOWN = {"env": "vpo/Countdown-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 512}
 COUNTDOWN: Presets = {
     "embedded": {
-        **_EMBEDDED,
+        **_GENERATED,
         "env": "vpo/Countdown-v0",
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
         "model": "tiny-countdown",
         "max_new_tokens": 32,
     },
@@ -120,9 +120,8 @@ COUNTDOWN: Presets = {
 _DERIVATION = {"env": "vpo/Derivation-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 1024}
 DERIVATION: Presets = {
     "embedded": {
-        **_EMBEDDED,
+        **_GENERATED,
         "env": "vpo/Derivation-v0",
-        "env_kwargs": {"preset": "embedded", "prompt_style": "compact"},
         "model": "tiny-derivation",
         "max_new_tokens": 200,
     },

@@ -69,13 +69,12 @@ def run(arguments: argparse.Namespace) -> None:
     if found is None and recipe.model == FRESH:
         policy = small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
     else:
-        # The checkpoint of a LoRA run holds adapters; the model under them is the initial one.
         policy = LMPolicy.from_pretrained(
-            found if found and not recipe.lora_rank else recipe.model,
+            recipe.model,
             device=arguments.device,
             dtype=recipe.dtype,
             lora_rank=recipe.lora_rank,
-            adapters=found if recipe.lora_rank else None,
+            checkpoint=found,
             seed=recipe.seed,
             gradient_checkpointing=arguments.gradient_checkpointing,
         )

@@ -76,7 +76,7 @@ class LMPolicy(Sampler):
         device: str = "auto",
         dtype: str = "auto",
         lora_rank: int = 0,
-        adapters: Path | None = None,
+        checkpoint: Path | None = None,
         seed: int = 0,
         gradient_checkpointing: bool = False,
     ) -> LMPolicy:
@@ -88,7 +88,8 @@ class LMPolicy(Sampler):
             device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.
-            adapters: Folder of saved adapters to continue from, with ``lora_rank``; ``None``: fresh ones.
+            checkpoint: Saved folder to continue from: with ``lora_rank`` adapters, under which the model stays the
+                initial one, otherwise the whole model.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
 
@@ -98,9 +99,11 @@ class LMPolicy(Sampler):
             OutOfMemory: The model does not fit into the device's memory.
         """
         place = choose_device(device)
+        if checkpoint and not lora_rank:
+            name_or_path = checkpoint
         model, tokenizer = load_model(name_or_path, choose_dtype(dtype, place))
         if lora_rank:
-            model = add_adapters(model, lora_rank, seed=seed, saved=adapters)
+            model = add_adapters(model, lora_rank, seed=seed, saved=checkpoint)
         with memory_for(f"the model {str(name_or_path)!r}", "use a smaller one, or --dtype bfloat16"):
             model = model.to(place)
         return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing)

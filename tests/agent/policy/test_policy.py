@@ -466,7 +466,7 @@ def test_saved_adapters_go_on_training_over_their_base(bpe_model: Path, tmp_path
     train_a_little(policy)
     policy.save(tmp_path)
     assert not list(tmp_path.glob("model*.safetensors")), "the base is not saved again"
-    again = LMPolicy.from_pretrained(bpe_model, device="cpu", lora_rank=4, adapters=tmp_path)
+    again = LMPolicy.from_pretrained(bpe_model, device="cpu", lora_rank=4, checkpoint=tmp_path)
     first, second = dict(policy.model.named_parameters()), dict(again.model.named_parameters())
     assert first.keys() == second.keys()
     for name, parameter in first.items():
