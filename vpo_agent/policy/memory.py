@@ -128,7 +128,10 @@ def weight_bytes(shape: Shape, element: int, rank: int = 0) -> int:
 
 
 def optimizer_bytes(shape: Shape, element: int, rank: int = 0) -> int:
-    """Return the size of AdamW's moments, and of the float32 copies of weights in half precision."""
+    """Return the size of AdamW's moments, and of the float32 copies of weights in half precision.
+
+    The fused step, which a GPU uses, holds nothing more.
+    """
     copies = MASTER if element < 4 and not rank else 0
     return (MOMENTS + copies) * trained_parameters(shape, rank)
 

@@ -10,13 +10,13 @@ from vpo_agent.learning.optimizer import MasterAdamW
 
 
 def make(
-    dtype: torch.dtype, size: int = 6, rate: float = 1e-3, start: Tensor | None = None
+    dtype: torch.dtype, size: int = 6, rate: float = 1e-3, start: Tensor | None = None, fused: bool | None = None
 ) -> tuple[Tensor, MasterAdamW]:
     values = 1 + torch.rand(size, generator=torch.Generator().manual_seed(0)) if start is None else start
     weight = values.to(dtype, copy=True).requires_grad_()
     frozen = torch.ones(3)
     return weight, MasterAdamW(
-        [("weight", weight), ("frozen", frozen)], learning_rate=rate, beta2=0.999, weight_decay=0.01
+        [("weight", weight), ("frozen", frozen)], learning_rate=rate, beta2=0.999, weight_decay=0.01, fused=fused
     )
 
 
@@ -60,6 +60,38 @@ def test_float32_steps_are_those_of_plain_adamw() -> None:
         reference.param_groups[0]["lr"] = rate
         reference.step()
         assert torch.equal(weight, plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fused_step_of_gpus_is_the_plain_one_and_goes_on_from_its_state(dtype: torch.dtype) -> None:
+    plain, fused = make(dtype), make(dtype, fused=True)
+    assert plain[1].adamw.defaults["fused"] is None
+    for _ in range(3):
+        push_and_step(*plain)
+        push_and_step(*fused)
+    start = plain[0].detach()
+    others = [make(dtype, start=start, fused=way) for way in (None, True)]
+    for (_, other), (_, optimizer) in zip(others, (fused, plain), strict=True):
+        other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    for pair in (plain, fused, *others):
+        push_and_step(*pair)
+    masters = [optimizer.masters["weight"].detach() for _, optimizer in (plain, fused, *others)]
+    for master in masters[1:]:
+        torch.testing.assert_close(master, masters[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_uses_the_fused_step_and_takes_the_state_of_a_cpu() -> None:
+    weight, optimizer = trained(torch.bfloat16)
+    moved = weight.detach().cuda().requires_grad_()
+    other = MasterAdamW([("weight", moved)], learning_rate=1e-3, beta2=0.999, weight_decay=0.01)
+    assert other.adamw.defaults["fused"]
+    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
+    push_and_step(weight, optimizer)
+    push_and_step(moved, other)
+    found, expected = other.masters["weight"].detach().cpu(), optimizer.masters["weight"].detach()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
 
 
 def test_tiny_updates_of_bfloat16_weights_add_up() -> None:
