@@ -1,4 +1,4 @@
-"""Compare the memory that the planner expects with measured peaks, on the CPU.
+"""Compare the memory that the planner expects with measured peaks, on the CPU; `gpu_acceptance.py` does so on a GPU.
 
     python benchmarks/peaks.py
 
@@ -59,44 +59,58 @@ def highest() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def run(sizes: dict[str, Any], key_heads: int, phase: str, way: dict[str, Any]) -> tuple[int, int]:
-    """Sample or update once, and return the highest resident memory and what the planner expects beside the process."""
-    prompts = 4
-    model = make_model(sizes, key_heads)
+def run(model: Any, phase: str, way: dict[str, Any], *, prompts: int, prompt: int, response: int) -> tuple[int, int]:
+    """Sample or update once, and return the highest memory and what the planner expects.
+
+    On a CPU that is resident memory, that of the process before included; on a GPU what tensors take there.
+    """
+    device = model.device.type
     shape = Shape.of(model, "model")
     if rank := way.get("lora_rank", 0):
-        model = add_adapters(model, rank)
-    tokenizer = word_tokenizer([f"w{i}" for i in range(sizes["vocab_size"] - 3)])
+        model = add_adapters(model, rank).to(device)
+    tokenizer = word_tokenizer([f"w{i}" for i in range(shape.vocabulary - 3)])
     policy = LMPolicy(model, tokenizer, gradient_checkpointing=way.get("gradient_checkpointing", False))
-    settings = {"prompts_per_step": prompts, "rollouts_per_prompt": GROUP, "max_new_tokens": RESPONSE, "kl_coef": 0.0}
-    config = make_config({**settings, "microbatch_prompts": prompts // 2, "eval_answers": 3, "device": "cpu", **way})
+    settings = {"prompts_per_step": prompts, "rollouts_per_prompt": GROUP, "max_new_tokens": response, "kl_coef": 0.0}
+    config = make_config({**settings, "microbatch_prompts": prompts // 2, "eval_answers": 3, "device": device, **way})
     update = PolicyUpdate(config, policy, None)
     # The first step makes the moments.
     for weight in update.optimizer.masters.values():
         weight.grad = torch.zeros_like(weight)
     update.optimizer.step(1e-6, 1.0)
     update.optimizer.zero_grad()
-    texts = [" ".join(f"w{(7 * i + j) % 50}" for j in range(PROMPT - i % 2)) for i in range(prompts)]
-    sizes_of_step = {"rollouts": GROUP, "num_answers": 1, "max_new_tokens": RESPONSE}
+    texts = [" ".join(f"w{(7 * i + j) % 50}" for j in range(prompt - i % 2)) for i in range(prompts)]
+    sizes_of_step = {"rollouts": GROUP, "num_answers": 1, "max_new_tokens": response}
     samples = policy.sample(texts, **sizes_of_step) if phase == "update" else None
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # Resets the highest resident memory.
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")  # Resets the highest resident memory.
     if samples is None:
         policy.sample(texts, **sizes_of_step)
     else:
         update.step(samples, torch.randn(prompts, GROUP), torch.ones(prompts, GROUP, dtype=torch.bool), 1)
-    peak = highest()
-    plan = plan_run(config, shape, prompt=PROMPT, memory=2**40, on_gpu=False)
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else highest()
+    plan = plan_run(config, shape, prompt=prompt, memory=2**40, on_gpu=device == "cuda")
     return peak, plan.sampling if phase == "sampling" else plan.update
 
 
 def measure(name: str, phase: str, way: str) -> None:
     """Print the measured and the planned peak in MiB, and the parameters, as JSON."""
     torch.set_num_threads(1)
-    run(TINY, 2, phase, WAYS[way])  # Loads libraries and makes buffers.
+    lengths = {"prompts": 4, "prompt": PROMPT, "response": RESPONSE}
+    run(make_model(TINY, 2), phase, WAYS[way], **lengths)  # Loads libraries and makes buffers.
     before = psutil.Process().memory_info().rss
-    peak, planned = run(SHAPES[name], KEY_HEADS[name], phase, WAYS[way])
+    peak, planned = run(make_model(SHAPES[name], KEY_HEADS[name]), phase, WAYS[way], **lengths)
     print(json.dumps([(peak - before) / 2**20, planned / 2**20]))
+
+
+def measured(name: str, phase: str, way: str) -> tuple[float, float]:
+    """Return the measured and the planned peak in MiB, from a process of its own."""
+    command = [sys.executable, __file__, "--one", name, phase, way]
+    done = subprocess.run(command, env={**os.environ, **ALLOCATOR}, stdout=subprocess.PIPE, text=True, check=True)
+    peak, planned = json.loads(done.stdout)
+    return peak, planned
 
 
 def main() -> None:
@@ -113,11 +127,7 @@ def main() -> None:
         with torch.device("meta"):
             parameters = Shape.of(make_model(sizes, KEY_HEADS[name]), name).parameters / 1e6
         for phase, way in [("sampling", "full"), *(("update", way) for way in WAYS)]:
-            command = [sys.executable, __file__, "--one", name, phase, way]
-            done = subprocess.run(
-                command, env={**os.environ, **ALLOCATOR}, stdout=subprocess.PIPE, text=True, check=True
-            )
-            peak, planned = json.loads(done.stdout)
+            peak, planned = measured(name, phase, way)
             worst = max(worst, abs(planned / peak - 1))
             cells = f"{planned:.0f} | {peak:.0f} | {planned / peak:.2f}"
             print(f"| {name} | {parameters:.0f} M | {phase} | {way} | {cells} |", flush=True)

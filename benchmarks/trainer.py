@@ -14,8 +14,8 @@ turn, so that other load on the machine slows both. Printed are medians over the
   time, which other load on the machine disturbs less, beside the most that a step and an evaluation should take.
 
 "TRL, batched" generates with transformers' ``generate_batch``. With a GPU, the fixed setting also runs on a model of
-the shape of Qwen3-0.6B with random weights. The floor printed for it is the least that a step must take, given the
-measured bandwidth and arithmetic rate of the device.
+the shape of Qwen3-0.6B with random weights, one trainer after the other. The floor printed for it is the least that a
+step must take, given the measured bandwidth and arithmetic rate of the device.
 """
 
 from __future__ import annotations
@@ -38,14 +38,22 @@ import torch
 from vpo_agent.command.presets import BUNDLED
 from vpo_agent.config import TrainConfig, make_config
 
-NAMES = {"ours": "built in", "trl": "TRL", "trl_batched": "TRL, batched"}
+BACKENDS = {"ours": "native", "continuous": "continuous", "vllm": "vllm"}
+"""Backends of the built-in trainer."""
+NAMES = {
+    "ours": "built in",
+    "continuous": "built in, continuous",
+    "vllm": "built in, vLLM",
+    "trl": "TRL",
+    "trl_batched": "TRL, batched",
+}
 TARGET = 2.0
 EVALUATION_BAR = 20.0
 """Seconds that an evaluation of 200 x 30 answers should take at most."""
 WARMUP = 2
 
 
-def config_of(chosen: argparse.Namespace, folder: str) -> TrainConfig:
+def config_of(chosen: argparse.Namespace, folder: str, backend: str = "native") -> TrainConfig:
     settings = {
         "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "model": chosen.model,
@@ -58,6 +66,7 @@ def config_of(chosen: argparse.Namespace, folder: str) -> TrainConfig:
         "kl_coef": 0.0,
         "device": chosen.device,
         "dtype": "bfloat16" if chosen.device == "cuda" else "float32",
+        "backend": backend,
         "runs_dir": folder,
         "name": "run",
     }
@@ -72,8 +81,8 @@ def work(name: str, setting: str, chosen: argparse.Namespace, folder: str, line:
     os.dup2(log, 1)
     os.dup2(log, 2)
     torch.set_num_threads(chosen.threads)
-    if name == "ours":
-        run_ours(setting, chosen, folder, line)
+    if name in BACKENDS:
+        run_ours(BACKENDS[name], setting, chosen, folder, line)
     else:
         run_trl(name, setting, chosen, folder, line)
 
@@ -83,22 +92,24 @@ def send_peak_memory(line: Connection) -> None:
     line.send({"cpu": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, "cuda": on_gpu})
 
 
-def run_ours(setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
+def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
+    from vpo_agent.policy.decoding import ClosingTag
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.trainer import Trainer
 
-    trainer = Trainer(config_of(chosen, folder))
+    trainer = Trainer(config_of(chosen, folder, backend))
     if setting == "fixed":
         LMPolicy.ending_ids = ()
-        trainer.policy.closing_tag = lambda closing: lambda tokens: False
+        trainer.policy.closing_tag = lambda closing: ClosingTag(trainer.policy.tokenizer, closing, frozenset())
     line.send({})
     with trainer.folder.writer(0) as log:
         while line.recv():
-            start = time.perf_counter()
+            start, processor = time.perf_counter(), time.process_time()
             row = trainer.train_step()
             log.write(row)
             tokens = row["response_tokens"] * chosen.prompts * chosen.rollouts
             seconds = {"generate": row["seconds_generate"], "update": row["seconds_update"]}
+            seconds["processor"] = time.process_time() - processor
             line.send({"step": time.perf_counter() - start, **seconds, "tokens": tokens})
     send_peak_memory(line)
 
@@ -134,7 +145,7 @@ def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, li
             return output
 
     class InTurn(TrainerCallback):
-        start = None
+        start = processor = None
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """End the step before, logging and data included, and wait for the turn of this one."""
@@ -145,11 +156,12 @@ def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, li
                     torch.cuda.synchronize()
                 step = time.perf_counter() - self.start
                 parts = {"generate": clock["generate"], "update": step - clock["score"]}
+                parts["processor"] = time.process_time() - self.processor
                 line.send({"step": step, **parts, "tokens": clock["tokens"]})
             if not line.recv():
                 send_peak_memory(line)
                 sys.exit()
-            self.start = time.perf_counter()
+            self.start, self.processor = time.perf_counter(), time.process_time()
 
     more: dict[str, Any] = {"output_dir": folder, "save_strategy": "no", "disable_tqdm": True}
     if setting == "fixed":
@@ -210,6 +222,7 @@ class Worker:
         self.line.send(False)
         quantities = {
             "step": lambda row: row["step"],
+            "processor": lambda row: row["processor"],
             "tokens": lambda row: row["tokens"],
             "rollout": lambda row: row["tokens"] / row["generate"],
             "update": lambda row: row["tokens"] / row["update"],
@@ -221,7 +234,9 @@ class Worker:
 
 
 def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Return medians and peaks of each trainer that works here."""
+    """Return medians and peaks of each trainer that works here; on a GPU each has the card to itself."""
+    if chosen.device == "cuda" and len(names) > 1:
+        return {name: row for one in names for name, row in compare(setting, [one], chosen).items()}
     with tempfile.TemporaryDirectory() as folder:
         workers = [Worker(name, setting, chosen, Path(folder) / name) for name in names]
         try:
@@ -239,11 +254,11 @@ def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[
 def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
     """Print the table, and whether the target is met."""
     print(f"\n{setting} setting, medians of steps taken in turn")
-    print(f"{'':16s}   s/step  tokens  rollout tok/s  update tok/s   rest  peak MiB")
+    print(f"{'':20s}   s/step  processor  tokens  rollout tok/s  update tok/s   rest  peak MiB")
     for name, row in found.items():
         print(
-            f"{NAMES[name]:16s} {row['step']:8.3f} {row['tokens']:7.0f} {row['rollout']:14,.0f} "
-            f"{row['update']:13,.0f} {row['rest']:6.1%} {row[device]:9.0f}"
+            f"{NAMES[name]:20s} {row['step']:8.3f} {row['processor']:10.3f} {row['tokens']:7.0f} "
+            f"{row['rollout']:14,.0f} {row['update']:13,.0f} {row['rest']:6.1%} {row[device]:9.0f}"
         )
     met = False
     ours = found.pop("ours", {})
@@ -252,7 +267,8 @@ def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
         print(
             f"built in over {NAMES[name]}: rollout tokens {ratios['rollout']:.2f}, update tokens "
             f"{ratios['update']:.2f}, whole steps {ratios['whole']:.2f} (a token), "
-            f"{row['step'] / ours['step']:.2f} (a step), peak memory {ratios[device]:.2f}"
+            f"{row['step'] / ours['step']:.2f} (a step), {row['processor'] / ours['processor']:.2f} (a step, processor "
+            f"time), peak memory {ratios[device]:.2f}"
         )
         met |= name == "trl" and ratios["whole"] >= TARGET and ratios[device] <= 1
     print(f"{TARGET:.0f} times TRL a token, peak memory no higher: {'met' if met else 'missed'}")
@@ -320,19 +336,25 @@ def floor(chosen: argparse.Namespace, parameters: int) -> str:
 
 def save_qwen_shape(folder: Path) -> int:
     """Save a model of the shape of Qwen3-0.6B, random, with the tiny model's tokenizer; return its parameter count."""
-    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+    from transformers import AutoTokenizer
 
     from envs_data import bundled_model_path
 
     tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze-easy"))
-    shape = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
-    shape |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960}
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(Qwen3Config(**shape, **ends, tie_word_embeddings=True)).to(torch.bfloat16)
+    model = qwen_shape(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model.num_parameters()
+
+
+def qwen_shape(**more: Any) -> Any:
+    """Make a model of the shape of Qwen3-0.6B with random weights, bfloat16."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    shape = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
+    shape |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960}
+    torch.manual_seed(0)
+    return Qwen3ForCausalLM(Qwen3Config(**shape, **more, tie_word_embeddings=True)).to(torch.bfloat16)
 
 
 def main() -> None:
@@ -364,7 +386,7 @@ def main() -> None:
         parameters = save_qwen_shape(Path(folder))
         chosen.model, chosen.device, chosen.prompts, chosen.tokens, chosen.microbatch = folder, "cuda", 16, 256, 4
         print(f"\nthe shape of Qwen3-0.6B with random weights on {torch.cuda.get_device_name()}, bfloat16")
-        show("fixed", compare("fixed", list(NAMES), chosen), "cuda")
+        show("fixed", compare("fixed", ["ours", "trl", "trl_batched"], chosen), "cuda")
         print(floor(chosen, parameters))
 
 

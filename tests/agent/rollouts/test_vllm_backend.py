@@ -188,6 +188,7 @@ def test_vllm_has_what_the_stand_in_has() -> None:
         assert ours.keys() <= inspect.signature(getattr(LLM, method)).parameters.keys(), method
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not (INSTALLED and torch.cuda.is_available()), reason="needs vLLM and a GPU")
 def test_vllm_samples_from_the_weights_of_now() -> None:
     from envs_data import bundled_model_path
