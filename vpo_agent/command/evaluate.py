@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vpo_agent.command.endpoint import OF_AN_ENDPOINT, add_endpoint_options, open_endpoint, unfinished
 from vpo_envs.command.parser import Commands, add_env_options, at_least
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 OF_A_POOL = ("target", "k", "threshold", "pairs", "examples", "out", "imports", "run")
 """Arguments that also apply to a saved pool; all others concern sampling."""
+OF_A_LOCAL_MODEL = ("target", "checkpoint", "device", "sample_batch")
+"""Arguments without a meaning for a model behind an endpoint."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -24,7 +28,7 @@ def add_parser(commands: Commands) -> None:
         "pool, its numbers and figures.",
     )
     add = parser.add_argument
-    add("target", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
+    add("target", nargs="?", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
     add(
         "--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; for a saved pool, all)"
     )
@@ -54,6 +58,7 @@ def add_parser(commands: Commands) -> None:
     add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
     add("--examples", type=at_least(0), default=3, metavar="N", help="prompts whose answers are shown (default: 3)")
     add("--out", type=Path, metavar="FOLDER", help="output folder")
+    add_endpoint_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,21 +67,29 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_agent.report.evaluation import evaluate_pool
     from vpo_agent.report.figures import read_pairs
 
-    target = Path(arguments.target)
     if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
         raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    if target.suffix == ".npz" or target.is_file():
-        from vpo_agent.pareto.pool import Pool
-
-        for name in given:
-            if name not in OF_A_POOL:
-                option = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{str(target)!r} is a saved pool, which {option} cannot change: leave it out")
-        pool, usual_out = Pool.load(target), target.with_name(f"{target.stem}_eval")
+    journal = None
+    if arguments.endpoint is not None:
+        _refuse(given, OF_A_LOCAL_MODEL, "does not apply to a model behind an endpoint")
+        name = str(arguments.model)
+        usual_out = Path("runs") / f"eval_{_task_name(str(arguments.env))}_{Path(name).name}"
+        journal = unfinished(arguments.out or usual_out)
+        pool = _ask(arguments, _of_sampling(given), journal)
     else:
-        sampling = {name: value for name, value in given.items() if name not in OF_A_POOL or name in ("k", "pairs")}
-        pool, usual_out = _sample(arguments, target, sampling)
+        _refuse(given, OF_AN_ENDPOINT, "applies only to a model behind an --endpoint")
+        if arguments.target is None:
+            raise ValueError("nothing to evaluate: give a run, a model or a saved pool, or --endpoint URL")
+        name, target = arguments.target, Path(arguments.target)
+        if target.suffix == ".npz" or target.is_file():
+            from vpo_agent.pareto.pool import Pool
+
+            others = [one for one in given if one not in OF_A_POOL]
+            _refuse(given, others, f"cannot change {str(target)!r}, which is a saved pool")
+            pool, usual_out = Pool.load(target), target.with_name(f"{target.stem}_eval")
+        else:
+            pool, usual_out = _sample(arguments, target, _of_sampling(given))
     out = arguments.out or usual_out
     report = evaluate_pool(
         pool,
@@ -85,12 +98,41 @@ def run(arguments: argparse.Namespace) -> None:
         threshold=arguments.threshold,
         pairs=None if arguments.pairs is None else read_pairs(arguments.pairs, pool.objectives),
         examples=arguments.examples,
-        name=arguments.target,
+        name=name,
     )
+    if journal is not None:
+        journal.unlink(missing_ok=True)
     print(f"{report}\n{out}/ holds pool.npz, eval.json, eval.md and the figures")
 
 
-def _sample(arguments: argparse.Namespace, target: Path, sampling: dict[str, Any]) -> tuple[Pool, Path]:
+def _refuse(given: Mapping[str, Any], names: Iterable[str], reason: str) -> None:
+    """Raise a ValueError if one of these arguments is given."""
+    for name in names:
+        if name in given:
+            shown = repr(given[name]) if name == "target" else f"--{name.replace('_', '-')}"
+            raise ValueError(f"{shown} {reason}: leave it out")
+
+
+def _of_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in OF_A_POOL or name in ("k", "pairs")}
+
+
+def _task_name(env: str) -> str:
+    return env.rsplit("/", 1)[-1].split("-")[0].lower()
+
+
+def _ask(arguments: argparse.Namespace, sampling: Mapping[str, Any], journal: Path) -> Pool:
+    """Return a pool sampled from the model behind an endpoint."""
+    from vpo_agent.report.folder import check_folder
+    from vpo_agent.report.sampling import DEFAULTS, sample_endpoint
+
+    if arguments.out is not None:
+        check_folder(arguments.out, "eval.json")
+    arguments.k = arguments.k or DEFAULTS["k"]
+    return sample_endpoint(open_endpoint(arguments, journal), sampling)
+
+
+def _sample(arguments: argparse.Namespace, target: Path, sampling: Mapping[str, Any]) -> tuple[Pool, Path]:
     """Return a pool sampled from a run or model, and the usual folder of its report."""
     from vpo_agent.config import is_run
     from vpo_agent.report.folder import check_folder
@@ -98,12 +140,9 @@ def _sample(arguments: argparse.Namespace, target: Path, sampling: dict[str, Any
 
     if arguments.out is not None:
         check_folder(arguments.out, "eval.json")
+    arguments.k = arguments.k or DEFAULTS["k"]
     if is_run(target):
         pool = sample_run(target, sampling)
-        out = target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
-    else:
-        pool = sample_model(arguments.target, sampling)
-        task = str(pool.source["env"]).rsplit("/", 1)[-1].split("-")[0].lower()
-        out = Path("runs") / f"eval_{task}_{Path(arguments.target).name}"
-    arguments.k = arguments.k or min(DEFAULTS["k"], pool.rewards.shape[1] * pool.rewards.shape[2])
-    return pool, out
+        return pool, target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
+    pool = sample_model(arguments.target, sampling)
+    return pool, Path("runs") / f"eval_{_task_name(str(pool.source['env']))}_{Path(arguments.target).name}"

@@ -45,7 +45,8 @@ class Pool:
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
-    ``seed``, ``step``, ``dtype``, ``temperature`` and ``max_new_tokens``."""
+    ``seed``, ``step``, ``dtype``, ``temperature`` and ``max_new_tokens``; from an endpoint also ``endpoint``, its
+    address, and ``usage``, its tokens."""
 
     def __post_init__(self) -> None:
         if self.rewards.ndim != 4 or 0 in self.rewards.shape:

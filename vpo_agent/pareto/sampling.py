@@ -15,13 +15,13 @@ from vpo_envs import Task, UnknownFront, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 
 if TYPE_CHECKING:
-    from vpo_agent.policy.samples import Sampler
+    from vpo_agent.policy.samples import TextSampler
     from vpo_envs.scoring.scorers import Scorer
 
 
 def sample_pool(
     env: VectorTextEnv[Any, Any, Any],
-    sampler: Sampler,
+    sampler: TextSampler,
     indices: Sequence[int],
     *,
     rollouts: int,
@@ -43,22 +43,19 @@ def sample_pool(
     same for every policy. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this process scores.
     """
     # Torch is slow to import, and a saved pool is read without it.
-    from vpo_agent.rollouts.collect import collect
+    from vpo_agent.policy.samples import SampleRequest
+    from vpo_agent.rollouts.collect import score
+    from vpo_agent.rollouts.prompts import make_prompts
 
     tasks = [env.task(index) for index in indices]
-    rolled = collect(
-        env,
-        sampler,
-        [task for task in tasks for _ in range(rollouts)] if state_weights else tasks,
-        rollouts=1 if state_weights else rollouts,
-        stated_weights=_goals(env, tasks, rollouts) if state_weights else None,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        seed=seed,
-        sample_batch=sample_batch,
-        scorer=scorer,
-    )
-    texts = rolled.samples.texts
+    asked = [task for task in tasks for _ in range(rollouts)] if state_weights else tasks
+    each = 1 if state_weights else rollouts
+    prompts = make_prompts(env, asked, _goals(env, tasks, rollouts) if state_weights else None)
+    places = range(len(prompts))
+    request = SampleRequest(prompts, each, env.num_answers, max_new_tokens, temperature, seed, places)
+    found = sampler.sample_texts(request, sample_batch)
+    rewards, status = score(env, asked, found.texts, rollouts=each, scorer=scorer)
+    texts = found.texts
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:
         fixed = np.stack([env.fixed_weights(task) for task in tasks])
@@ -70,21 +67,22 @@ def sample_pool(
         with suppress(UnknownFront):
             exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in tasks)
     return Pool(
-        rewards=rolled.rewards.reshape(len(tasks), rollouts, *rolled.rewards.shape[2:]),
-        status=rolled.status.reshape(len(tasks), rollouts, -1),
+        rewards=rewards.reshape(len(tasks), rollouts, *rewards.shape[2:]),
+        status=status.reshape(len(tasks), rollouts, -1),
         active=active,
         scalar_weights=fixed,
         indices=np.array(indices, dtype=np.int64),
         objectives=env.objective_names,
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
-        tokens=rolled.samples.mask.sum(dim=1).cpu().numpy().astype(np.int32).reshape(len(tasks), rollouts),
+        tokens=None if found.tokens is None else found.tokens.reshape(len(tasks), rollouts),
         source={
             **_source(env),
             "tasks": blake2b("".join(task.content_hash() for task in tasks).encode(), digest_size=16).hexdigest(),
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
             **(source or {}),
+            **found.origin,
         },
     )
 

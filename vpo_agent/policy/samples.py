@@ -1,16 +1,34 @@
-"""Samples of a policy as tensors: prompts, responses and their log-probabilities; and the interface of samplers."""
+"""Responses of a model, as text or as a policy's tensors with log-probabilities; and the interfaces of samplers."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from vpo_agent.errors import OutOfMemory
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Responses to P prompts as text, G to each; those to a prompt are adjacent, B = P·G."""
+
+    texts: list[str]
+    tokens: NDArray[np.int32] | None
+    """Number of generated tokens of each response, (B,); ``None`` if unknown."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that describe where they come from, for :attr:`vpo_agent.Pool.source`."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,7 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """What :meth:`Sampler.sample` was asked for."""
+    """What a sampler is asked for; the fields are explained at :meth:`Sampler.sample`."""
 
     prompts: Sequence[str]
     rollouts: int
@@ -115,7 +133,15 @@ class SampleRequest:
     places: Sequence[int]
 
 
-class Sampler(ABC):
+class TextSampler(ABC):
+    """Samples responses as text: a local policy, or a model behind an endpoint."""
+
+    @abstractmethod
+    def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
+        """Sample what ``request`` asks for, with at most ``sample_batch`` responses in the local memory at a time."""
+
+
+class Sampler(TextSampler):
     """Samples responses from the current weights of a policy."""
 
     most_responses: int | None = None
@@ -156,3 +182,59 @@ class Sampler(ABC):
     @abstractmethod
     def _sample(self, request: SampleRequest) -> Samples:
         """Sample what ``request`` asks for."""
+
+    def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
+        """Sample what ``request`` asks for, as :meth:`sample_in_parts`."""
+        samples = self.sample_in_parts(request, sample_batch)
+        return Responses(samples.texts, samples.mask.sum(dim=1).cpu().numpy().astype(np.int32))
+
+    def sample_in_parts(self, request: SampleRequest, sample_batch: int) -> Samples:
+        """Sample at most ``sample_batch`` responses at a time, and fewer where memory does not hold them.
+
+        The responses to one prompt stay together. What did not fit is remembered for later calls.
+
+        Raises:
+            OutOfMemory: The responses to one prompt do not fit into the device's memory.
+        """
+        rollouts = request.rollouts
+        size = most = max(1, min(sample_batch, self.most_responses or sample_batch) // rollouts)
+        order = list(range(len(request.prompts)))
+        parts: list[Samples] = []
+        done = 0
+        while done < len(order):
+            if len(order) > size and not parts:
+                # Prompts of like length are sampled together, which saves padding.
+                order.sort(key=lambda place: len(request.prompts[place]))
+            chosen = order[done : done + size]
+            with suppress(torch.OutOfMemoryError):
+                parts.append(self._sample_part(request, chosen))
+                done += len(chosen)
+                continue
+            # What the failed attempt held is free only here, where its error is gone.
+            if len(chosen) == 1:
+                raise OutOfMemory(
+                    f"out of memory for sampling {rollouts} responses at a time: lower --max-new-tokens or the rollouts"
+                )
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            size = len(chosen) // 2
+        if size < most:
+            tqdm.write(
+                f"out of memory for sampling {min(most, len(order)) * rollouts} responses at a time: the batch is "
+                f"repeated, and the run goes on, with --sample-batch {size * rollouts}",
+                file=sys.stderr,
+            )
+            self.most_responses = size * rollouts
+        samples = concatenate_samples(parts)
+        return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples
+
+    def _sample_part(self, request: SampleRequest, chosen: Sequence[int]) -> Samples:
+        return self.sample(
+            [request.prompts[place] for place in chosen],
+            rollouts=request.rollouts,
+            num_answers=request.num_answers,
+            max_new_tokens=request.max_new_tokens,
+            temperature=request.temperature,
+            seed=request.seed,
+            places=[request.places[place] for place in chosen],
+        )

@@ -99,7 +99,18 @@ def describe(pool: Pool) -> str:
         parts.append("generated tokens unknown")
     if "temperature" in source:
         parts.append(f"temperature {source['temperature']:g}")
+    if "usage" in source:
+        parts.append(_cost(source["usage"]))
     return "; ".join(parts) + "."
+
+
+def _cost(usage: Mapping[str, Any]) -> str:
+    """What an endpoint was asked for and said about its tokens."""
+    read, generated = (
+        "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("prompt_tokens", "completion_tokens")
+    )
+    cut = f", {counted(usage['truncated'], 'response')} cut at the limit" if usage["truncated"] else ""
+    return f"cost in tokens: {read} read, {generated} generated{cut}"
 
 
 def _worths(pool: Pool) -> dict[str, BestSets]:

@@ -17,7 +17,7 @@ from vpo_agent.pareto.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
 
-OF_THE_EVALUATION = frozenset({"dtype", "max_new_tokens", "run", "split", "tasks", "temperature"})
+OF_THE_EVALUATION = frozenset({"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "usage"})
 """Entries of a pool's source that training does not depend on."""
 OPTION = "option "
 UNTRAINED = "untrained"

@@ -1,21 +1,29 @@
-"""Samples the pool that ``vpo eval`` measures, from a checkpoint of a run or from any causal language model."""
+"""Samples the pool that ``vpo eval`` measures: from a run's checkpoint, any causal language model, or an endpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from vpo_agent.config import check_room, read_run_config
 from vpo_agent.learning.plan import MOST_RESPONSES
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import TextSampler
 from vpo_agent.report.figures import read_pairs
+from vpo_agent.report.origin import AnyEnv
 from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import find_checkpoint
 from vpo_agent.trainer import EVAL_STREAM
+from vpo_envs import Task
+
+Origin: TypeAlias = Mapping[str, Any]
+Opener: TypeAlias = Callable[[AnyEnv, Mapping[int, Task], Mapping[str, Any]], tuple[TextSampler, Origin]]
+"""Makes the sampler for an environment, its tasks and the options; and what it adds to the pool's source."""
 
 DEFAULTS: dict[str, Any] = {
     "env_kwargs": {},
@@ -58,7 +66,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     }
     trained = config.model_dump(mode="json", include={"model", "method", "method_options"})
     origin = {"run": folder.resolve().name, **trained, "step": step}
-    return _sample(model, given, defaults, origin, dtype=config.dtype, scalar_weights=config.scalar_weights)
+    return _sample(_opener(model, config.dtype), given, defaults, origin, scalar_weights=config.scalar_weights)
 
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
@@ -68,17 +76,33 @@ def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
         raise ValueError(f"{model!r} {found}: to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
-    return _sample(model, given, {}, {"model": model}, dtype="auto", scalar_weights=None)
+    return _sample(_opener(model, "auto"), given, {}, {"model": model})
+
+
+def sample_endpoint(policy: EndpointPolicy, given: Mapping[str, Any]) -> Pool:
+    """Sample a pool from a model behind an endpoint."""
+    if "env" not in given:
+        raise ValueError("--endpoint needs --env, such as --env vpo/Maze-v0")
+    return _sample(lambda env, tasks, chosen: (policy, {}), given, {}, {})
+
+
+def _opener(model: str | Path, dtype: str) -> Opener:
+    """Return a function that loads a model and checks that the prompts of the tasks fit into its context."""
+
+    def open_policy(env: AnyEnv, tasks: Mapping[int, Task], chosen: Mapping[str, Any]) -> tuple[LMPolicy, Origin]:
+        policy = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
+        check_prompts(policy, env, tasks, chosen["max_new_tokens"])
+        return policy, {"dtype": str(policy.dtype).removeprefix("torch.")}
+
+    return open_policy
 
 
 def _sample(
-    model: str | Path,
+    open_policy: Opener,
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
-    origin: Mapping[str, Any],
-    *,
-    dtype: str,
-    scalar_weights: list[float] | None,
+    origin: Origin,
+    scalar_weights: list[float] | None = None,
 ) -> Pool:
     chosen = {**DEFAULTS, **defaults, **given}
     env_kwargs = {**defaults.get("env_kwargs", {}), **given.get("env_kwargs", {})}
@@ -91,9 +115,7 @@ def _sample(
     if "pairs" in given:
         # Report a mistake before the long sampling.
         read_pairs(given["pairs"], env.objective_names)
-    policy = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
-    tasks = {index: env.task(index) for index in range(chosen["prompts"])}
-    check_prompts(policy, env, tasks, chosen["max_new_tokens"])
+    policy, opened = open_policy(env, {index: env.task(index) for index in range(chosen["prompts"])}, chosen)
     return sample_pool(
         env,
         policy,
@@ -104,5 +126,5 @@ def _sample(
         seed=[chosen["seed"], EVAL_STREAM],
         sample_batch=MOST_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
         scalar_weights=scalar_weights if env is trained else None,
-        source={**origin, "seed": chosen["seed"], "dtype": str(policy.dtype).removeprefix("torch.")},
+        source={**origin, "seed": chosen["seed"], **opened},
     )

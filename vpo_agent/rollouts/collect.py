@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from vpo_agent.errors import OutOfMemory
-from vpo_agent.policy.samples import Sampler, Samples, concatenate_samples
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.registration import make_text_env as make_text_env
@@ -76,65 +71,25 @@ def collect(
     """
     start = time.perf_counter()
     prompts = make_prompts(env, tasks, stated_weights)
-
-    def sample(places: Sequence[int]) -> Samples:
-        return sampler.sample(
-            [prompts[place] for place in places],
-            rollouts=rollouts,
-            num_answers=env.num_answers,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            seed=seed,
-            places=places,
-        )
-
-    most = max(1, min(sample_batch, sampler.most_responses or sample_batch) // rollouts)
-    samples, held = _sample_in_parts(sample, [len(prompt) for prompt in prompts], most, rollouts)
-    if held < most:
-        sampler.most_responses = held * rollouts
+    where = range(len(prompts))
+    request = SampleRequest(prompts, rollouts, env.num_answers, max_new_tokens, temperature, seed, where)
+    samples = sampler.sample_in_parts(request, sample_batch)
     generated = time.perf_counter()
-    asked = [task for task in tasks for _ in range(rollouts)]
-    batch = env.score_batch(asked, samples.texts) if scorer is None else scorer.score_batch(asked, samples.texts, env)
+    rewards, status = score(env, tasks, samples.texts, rollouts=rollouts, scorer=scorer)
     scored = time.perf_counter()
-    shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
-    rewards, status = batch.rewards.reshape(shape), batch.status.reshape(shape[:-1])
     return Rollouts(list(tasks), samples, rewards, status, generated - start, scored - generated)
 
 
-def _sample_in_parts(
-    sample: Callable[[Sequence[int]], Samples], lengths: Sequence[int], most: int, rollouts: int
-) -> tuple[Samples, int]:
-    """Sample the prompts of these lengths, at most ``most`` at a time, and fewer where memory does not hold them.
-
-    Returns:
-        The samples in the order of the prompts, and the number of prompts that fit into memory at a time.
-    """
-    size = most
-    order = list(range(len(lengths)))
-    parts: list[Samples] = []
-    done = 0
-    while done < len(order):
-        if len(order) > size and not parts:
-            # Prompts of like length are sampled together, which saves padding.
-            order.sort(key=lambda place: lengths[place])
-        places = order[done : done + size]
-        with suppress(torch.OutOfMemoryError):
-            parts.append(sample(places))
-            done += len(places)
-            continue
-        # What the failed attempt held is free only here, where its error is gone.
-        if len(places) == 1:
-            raise OutOfMemory(
-                f"out of memory for sampling {rollouts} responses at a time: lower --max-new-tokens or the rollouts"
-            )
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        size = len(places) // 2
-    if size < most:
-        tqdm.write(
-            f"out of memory for sampling {min(most, len(order)) * rollouts} responses at a time: the batch is "
-            f"repeated, and the run goes on, with --sample-batch {size * rollouts}",
-            file=sys.stderr,
-        )
-    samples = concatenate_samples(parts)
-    return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples, size
+def score(
+    env: VectorTextEnv[Any, Any, Any],
+    tasks: Sequence[Task],
+    texts: Sequence[str],
+    *,
+    rollouts: int,
+    scorer: Scorer | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    """Score ``rollouts`` adjacent responses to each of P tasks: reward matrices (P, G, m, d) and statuses (P, G, m)."""
+    asked = [task for task in tasks for _ in range(rollouts)]
+    batch = env.score_batch(asked, texts) if scorer is None else scorer.score_batch(asked, texts, env)
+    shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
+    return batch.rewards.reshape(shape), batch.status.reshape(shape[:-1])

@@ -1,0 +1,361 @@
+"""A model behind an endpoint: the same pool whatever goes wrong on the way, and one sentence where nothing helps."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toys
+from scripted_endpoint import Body, Reply, Script, letters, scripted
+
+from vpo_agent.pareto.pool import Pool
+from vpo_agent.pareto.sampling import sample_pool
+from vpo_agent.rollouts.endpoint.client import Client, EndpointError
+from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
+from vpo_agent.rollouts.endpoint.protocol import Dialect, read_answers
+
+PROMPTS, ROLLOUTS = 3, 5
+
+
+def sampled(url: str, *, num_answers: int = 1, client: dict[str, Any] | None = None, **settings: Any) -> Pool:
+    """The pool of a small request, without pauses between tries."""
+    asked = Client(url, **{"pause": lambda seconds: None, **(client or {})})
+    env = toys.LettersEnv(num_answers=num_answers)
+    sampling = {"rollouts": ROLLOUTS, "max_new_tokens": 20, "temperature": 1.0, "seed": [3, 1]}
+    return sample_pool(env, EndpointPolicy(asked, "m", **settings), range(PROMPTS), **sampling)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Pool:
+    with scripted() as endpoint:
+        return sampled(endpoint.url)
+
+
+def test_one_request_gets_all_answers_to_a_prompt(undisturbed: Pool) -> None:
+    with scripted() as endpoint:
+        pool = sampled(endpoint.url)
+    assert pool.responses == undisturbed.responses
+    assert pool.rewards.shape == (PROMPTS, ROLLOUTS, 1, 2)
+    assert [(body["n"], body["max_tokens"], body["temperature"], body["model"]) for body in endpoint.requests] == [
+        (ROLLOUTS, 20, 1.0, "m")
+    ] * PROMPTS
+    env = toys.LettersEnv()
+    assert {body["messages"][0]["content"] for body in endpoint.requests} == {
+        env.prompt(env.task(index), 1) for index in range(PROMPTS)
+    }
+    assert len({body["seed"] for body in endpoint.requests}) == PROMPTS
+    assert {body["path"] for body in endpoint.requests} == {"/v1/chat/completions"}
+    assert {body["key"] for body in endpoint.requests} == {None}
+    assert pool.tokens is not None
+    assert pool.tokens.tolist() == [[4] * ROLLOUTS] * PROMPTS
+    usage = {"prompt_tokens": 7 * PROMPTS, "completion_tokens": 4 * PROMPTS * ROLLOUTS, "truncated": 0}
+    known = {name: pool.source[name] for name in ("model", "endpoint", "usage")}
+    assert known == {"model": "m", "endpoint": endpoint.url, "usage": usage}
+
+
+def test_plain_completions_have_a_prompt_and_no_messages() -> None:
+    with scripted() as endpoint:
+        sampled(endpoint.url, chat=False)
+    assert {body["path"] for body in endpoint.requests} == {"/v1/completions"}
+    assert all(isinstance(body["prompt"], str) and "messages" not in body for body in endpoint.requests)
+
+
+def refusing(*names: str, said: str = "Unsupported parameter: {}") -> Script:
+    def script(body: Body, number: int) -> Reply | Body:
+        bad = next((name for name in names if name in body), None)
+        return letters(body) if bad is None else Reply(400, {"error": {"message": said.format(bad), "param": bad}})
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("script", "without"),
+    [
+        (lambda body, number: letters(body, n=False), "n"),
+        (refusing("n"), "n"),
+        (refusing("n", said="number of choices must be 1"), "n"),
+        (refusing("seed"), "seed"),
+        (refusing("temperature"), "temperature"),
+        (refusing("max_tokens", said="'{}' is not supported: use 'max_completion_tokens' instead"), "max_tokens"),
+        (refusing("n", "seed", "temperature"), "seed"),
+    ],
+)
+def test_what_a_server_refuses_or_ignores_is_no_longer_sent(script: Script, without: str) -> None:
+    with scripted(script) as endpoint:
+        pool = sampled(endpoint.url, concurrency=1)
+    assert pool.responses is not None
+    assert all(text.startswith("<answer>") for row in pool.responses for text in row)
+    # One request shows it; those that were underway with several answers may ask once more.
+    assert sum(without in body for body in endpoint.requests) <= PROMPTS
+    assert without not in endpoint.requests[-1]
+    if without == "n":
+        seeds = [body["seed"] for body in endpoint.requests if "n" not in body and "seed" in body]
+        assert len(seeds) == len(set(seeds)), "a seed twice would be the same answer twice"
+
+
+def test_a_temperature_other_than_the_usual_one_is_not_left_out() -> None:
+    body = Dialect().body("m", "p", 1, max_tokens=5, temperature=0.7, seed=1, closing="</answer>")
+    assert Dialect().after_refusal("temperature is not supported", body) is None
+    assert Dialect().after_refusal("temperature is not supported", {**body, "temperature": 1.0}) is not None
+
+
+def test_a_server_that_gives_some_of_n_is_asked_for_the_rest() -> None:
+    with scripted(lambda body, number: letters({**body, "n": min(2, body.get("n", 1))})) as endpoint:
+        sampled(endpoint.url, concurrency=1)
+    asked = Counter(body["messages"][0]["content"] for body in endpoint.requests)
+    assert set(asked.values()) == {3}, "two, two and one"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Reply(500, "oops"),
+        Reply(503, {"error": {"message": "overloaded"}}, {"Retry-After": "0"}),
+        Reply(429, "<html>slow down</html>"),
+        Reply(body=b"[1, 2"),
+        Reply(body="Sure! Here is the answer."),
+        Reply(body={"error": {"message": "upstream failed"}}),
+        Reply(body={"choices": []}),
+        Reply(body={"choices": [{"message": {"content": 5}}]}),
+        Reply(body={"choices": [{"message": {"content": "<answer>a</answer>"}}]}, sent=30),
+        Reply(sent=0),
+        Reply(after=threading.Event(), sent=0),
+    ],
+)
+def test_a_temporary_failure_leaves_no_trace_in_the_pool(bad: Reply, undisturbed: Pool) -> None:
+    with scripted(lambda body, number: letters(body) if number % 2 else bad) as endpoint:
+        pool = sampled(endpoint.url, client={"timeout": 0.5} if bad.after else {}, concurrency=1)
+        if bad.after:
+            bad.after.set()
+    assert len(endpoint.requests) == 2 * PROMPTS
+    assert pool.responses == undisturbed.responses
+    np.testing.assert_array_equal(pool.rewards, undisturbed.rewards)
+    assert pool.source["usage"] == undisturbed.source["usage"]
+
+
+def test_pauses_double_unless_the_server_names_one() -> None:
+    pauses: list[float] = []
+    soon = formatdate(4e9, usegmt=True)
+    waits = [None, None, None, "20", "0", soon]
+
+    def script(body: Body, number: int) -> Reply:
+        wait = waits[number]
+        return Reply(429, "busy", {} if wait is None else {"Retry-After": wait})
+
+    with scripted(script) as endpoint:
+        client = Client(endpoint.url, pause=pauses.append)
+        with pytest.raises(EndpointError, match=r"answered with status 429 \(busy\), and asks for a pause of \d+ s"):
+            client.post("completions", {}, read=json.dumps)
+    assert len(endpoint.requests) == len(waits)
+    for pause, most in zip(pauses, (1, 2, 4), strict=False):
+        assert most / 2 <= pause <= most
+    # The server's own pause; as the test does not wait, what is left of it comes before each further try.
+    assert [round(pause) for pause in pauses[3:]] == [20, 20]
+
+
+def test_a_server_that_keeps_failing_is_given_up() -> None:
+    said = r"answered with status 502 \(bad gateway\), 3 times in a row"
+    bad = scripted(lambda body, number: Reply(502, "bad gateway"))
+    with bad as endpoint, pytest.raises(EndpointError, match=said):
+        sampled(endpoint.url, client={"retries": 2}, concurrency=1)
+    assert len(endpoint.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (Reply(401, {"error": {"message": "no key"}}), r"status 401 \(no key\): name the environment variable"),
+        (Reply(403, {"detail": "not yours"}), r"status 403 \(not yours\): name the environment variable"),
+        (Reply(404, {"error": "no model m"}), r"status 404 \(no model m\) for /chat/completions: check --endpoint"),
+        (Reply(400, {"message": "the prompt is too long"}), r"status 400 \(the prompt is too long\)"),
+        (Reply(413, ""), r"status 413 \(Request Entity Too Large\)"),
+        (Reply(429, {"error": {"message": "pay", "code": "insufficient_quota"}}), r"status 429 \(pay\)"),
+        (Reply(307, "", {"Location": "https://elsewhere"}), r"it has moved to 'https://elsewhere'"),
+        (Reply(body=" <!doctype html><p>Sign in"), "answers with a page of HTML: give the base of its API"),
+        (Reply(429, "", {"Retry-After": "7200"}), "asks for a pause of 7200 s"),
+    ],
+)
+def test_what_another_try_cannot_help_ends_at_once(bad: Reply, message: str) -> None:
+    with scripted(lambda body, number: bad) as endpoint, pytest.raises(EndpointError, match=message):
+        sampled(endpoint.url, concurrency=1)
+    # A refusal might be about n.
+    assert len(endpoint.requests) == (2 if bad.status == 400 else 1)
+
+
+@pytest.mark.parametrize("models", [Reply(body="<html>"), Reply(sent=0)])
+def test_an_address_that_is_no_api_is_noticed_before_anything_is_sampled(models: Reply) -> None:
+    with (
+        scripted(models=models) as endpoint,
+        pytest.raises(EndpointError, match=r"page of HTML|dropped the connection"),
+    ):
+        sampled(endpoint.url)
+    assert endpoint.requests == []
+
+
+def test_a_server_that_is_not_there_is_said_at_once() -> None:
+    with scripted() as endpoint:
+        pass
+    with pytest.raises(EndpointError, match=r"cannot be reached \(Connection refused\)"):
+        sampled(endpoint.url)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:8000", "must be the base of an API"),
+        ("ftp://host/v1", "must be the base of an API"),
+        ("http://", "must be the base of an API"),
+        ("http://host:99999/v1", "must be the base of an API"),
+        ("http://me:secret@host/v1", "must not hold a password"),
+        ("http://host/v1?api_key=secret", "must not hold a password, a query"),
+    ],
+)
+def test_an_address_is_checked_and_its_secrets_are_not_repeated(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        Client(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_an_address_without_a_path_is_that_of_version_1() -> None:
+    assert Client("http://host:80/").url == Client("http://host:80").url == "http://host:80/v1"
+    assert Client("https://host/api/v2/").url == "https://host/api/v2"
+
+
+def test_a_key_is_sent_and_never_shown() -> None:
+    secret = "sk-0123456789"
+
+    def script(body: Body, number: int) -> Reply | Body:
+        return letters(body) if number < 1 else Reply(401, {"error": {"message": f"wrong key {secret}"}})
+
+    said = r"wrong key \*\*\*.*: check the key in MY_KEY"
+    with scripted(script) as endpoint, pytest.raises(EndpointError, match=said) as raised:
+        sampled(endpoint.url, client={"key": secret, "key_name": "MY_KEY"}, concurrency=1)
+    assert {body["key"] for body in endpoint.requests} == {f"Bearer {secret}"}
+    assert secret not in str(raised.value)
+    with pytest.raises(ValueError, match="the key in MY_KEY must be one word") as raised:
+        Client("http://host", key=f"{secret}\nX: y", key_name="MY_KEY")
+    assert secret not in str(raised.value)
+
+
+def test_an_interrupted_pool_asks_only_for_what_it_lacks(
+    undisturbed: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal, total = tmp_path / "new" / "answers.jsonl", PROMPTS * ROLLOUTS
+    fails = {4, 10}
+
+    def script(body: Body, number: int) -> Reply | Body:
+        return Reply(401, "expired") if number in fails else letters(body, n=False)
+
+    def again(url: str) -> Pool:
+        # A process that is killed leaves half a line.
+        journal.write_bytes(journal.read_bytes() + b'\n["torn", "<ans')
+        return sampled(url, journal=journal, concurrency=1)
+
+    with scripted(script) as endpoint:
+        with pytest.raises(EndpointError, match=f"4 of {total} answers are saved in .*new/answers.jsonl"):
+            sampled(endpoint.url, journal=journal, concurrency=1)
+        with pytest.raises(EndpointError, match=f"9 of {total} answers are saved"):
+            again(endpoint.url)
+        assert f"4 of {total} answers are in" in capsys.readouterr().err
+        pool = again(endpoint.url)
+        assert len(endpoint.requests) == total + len(fails)
+        assert again(endpoint.url).responses == pool.responses
+        assert len(endpoint.requests) == total + len(fails), "everything is there"
+        # Another temperature, seed, model or address has other answers.
+        sampled(endpoint.url, journal=journal, client={"timeout": 50})
+        assert len(endpoint.requests) == total + len(fails), "the time limit is not part of the answer"
+        sampled(endpoint.url, journal=journal, num_answers=3)
+        assert len(endpoint.requests) > total + len(fails)
+    with scripted(lambda body, number: letters(body, n=False)) as endpoint:
+        assert sampled(endpoint.url).responses == pool.responses, "as without interruptions"
+
+
+@pytest.mark.parametrize("fault", ["a folder", "no folder"])
+def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, fault: str) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path if fault == "a folder" else tmp_path / "file" / "answers.jsonl"
+    with scripted() as endpoint, pytest.raises(ValueError, match=r"cannot (read the saved|save) answers"):
+        sampled(endpoint.url, journal=path)
+
+
+def test_requests_are_made_at_the_same_time() -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    def script(body: Body, number: int) -> Body:
+        together.wait()
+        return letters(body)
+
+    with scripted(script) as endpoint:
+        sampled(endpoint.url, concurrency=3)
+    assert len(endpoint.requests) == PROMPTS
+
+
+def test_no_more_requests_are_made_at_the_same_time_than_allowed() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def script(body: Body, number: int) -> Body:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        answer = letters(body, n=False)
+        with lock:
+            running -= 1
+        return answer
+
+    with scripted(script) as endpoint:
+        sampled(endpoint.url, concurrency=2)
+    assert most <= 2
+
+
+@pytest.mark.parametrize(("owner", "stops"), [("vllm", True), ("vpo-gym", True), ("someone", False)])
+def test_a_server_that_can_keep_the_stop_string_ends_answers_there(owner: str, stops: bool) -> None:
+    with scripted(models={"data": [{"id": "m", "owned_by": owner}]}) as endpoint:
+        sampled(endpoint.url, num_answers=3)
+    for body in endpoint.requests:
+        expected = (["</answer_3>"], True) if stops else (None, None)
+        assert (body.get("stop"), body.get("include_stop_str_in_output")) == expected
+
+
+def reply(*texts: str | None, finish: str = "stop", usage: Any = None) -> Body:
+    choices = [{"message": {"content": text}, "finish_reason": finish} for text in texts]
+    return {"choices": choices, "usage": usage}
+
+
+def test_an_answer_ends_with_its_last_closing_tag_as_a_local_one_does() -> None:
+    found = read_answers(reply("so <answer>a</answer> or <answer>b</answer>", "<answer>c", ""), "</answer>", 3)
+    assert [answer.text for answer in found] == ["so <answer>a</answer>", "<answer>c", ""]
+
+
+def test_a_refusal_or_an_unfinished_thought_is_an_empty_answer() -> None:
+    (answer,) = read_answers(reply(None, finish="length"), "</answer>", 1)
+    assert answer == ("", None, None, True)
+    with pytest.raises(ValueError, match="sent a choice without text"):
+        read_answers({"choices": [{"finish_reason": "stop"}]}, "</answer>", 1)
+
+
+def test_tokens_of_a_reply_are_divided_by_length() -> None:
+    texts = ("a" * 9, "b" * 29, "")
+    found = read_answers(reply(*texts, usage={"prompt_tokens": 11, "completion_tokens": 41}), "</answer>", 3)
+    assert [answer.tokens for answer in found] == [10, 30, 1]
+    assert [answer.prompt_tokens for answer in found] == [11, 0, 0]
+    for usage in (None, {}, {"completion_tokens": "many"}, {"completion_tokens": -1}, 5):
+        found = read_answers(reply("a", "b", usage=usage), "</answer>", 2)
+        assert {(answer.tokens, answer.prompt_tokens) for answer in found} == {(None, None)}
+
+
+def test_more_answers_than_asked_for_are_left_out() -> None:
+    assert len(read_answers(reply("a", "b", "c"), "</answer>", 2)) == 2
+
+
+def test_a_pool_without_stated_tokens_knows_none() -> None:
+    with scripted(lambda body, number: {**letters(body), "usage": None}) as endpoint:
+        pool = sampled(endpoint.url)
+    assert pool.tokens is None
+    assert pool.source["usage"] == {"prompt_tokens": None, "completion_tokens": None, "truncated": 0}

@@ -1,0 +1,1 @@
+"""Samples from a model behind an OpenAI-compatible endpoint."""

@@ -1,0 +1,60 @@
+"""Answers that were paid for, kept in a file until their pool is complete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from vpo_agent.rollouts.endpoint.protocol import Answer
+
+
+class Journal:
+    """A file with one answer a line, each under the key of what it answers.
+
+    A line that is damaged, such as the last one of a process that was killed, counts as missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Answer]:
+        """Return the answers by key; none if there is no file.
+
+        Raises:
+            ValueError: The file cannot be read.
+        """
+        found = {}
+        try:
+            lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
+        except OSError as error:
+            raise ValueError(f"cannot read the saved answers {str(self.path)!r}: {error.strerror}") from None
+        for line in lines:
+            try:
+                key, *fields = json.loads(line)
+                found[key] = Answer(*fields)
+            except (ValueError, TypeError):
+                continue
+        return found
+
+    def add(self, answers: Mapping[str, Answer]) -> None:
+        """Append answers.
+
+        Raises:
+            ValueError: The file cannot be written.
+        """
+        # The line break in front ends a line that was cut off.
+        lines = "".join("\n" + json.dumps([key, *answer]) for key, answer in answers.items())
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(lines.encode())
+        except OSError as error:
+            raise ValueError(f"cannot save answers in {str(self.path)!r}: {error.strerror}") from None
+
+
+def key_of(**asked: Any) -> str:
+    """Return the key of an answer: a hash of everything that it depends on."""
+    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
