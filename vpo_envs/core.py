@@ -30,6 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vpo_envs.errors import AnswerTimeout as AnswerTimeout
+from vpo_envs.errors import ScorerFailure as ScorerFailure
+from vpo_envs.errors import UnknownFront as UnknownFront
+from vpo_envs.errors import Unparsable as Unparsable
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated, set_utility
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers, split_answers
@@ -109,24 +113,8 @@ class Status(IntEnum):
     """The answer exceeded the scorer's time limit."""
 
 
-class Unparsable(ValueError):
-    """Raised by ``parse`` when a text is not an answer; its message is the reason."""
-
-
-class ScorerFailure(RuntimeError):
-    """Raised by ``evaluate`` when the scorer itself failed; the answer becomes ``Status.INVALID``."""
-
-
-class AnswerTimeout(RuntimeError):
-    """Raised by ``evaluate`` when the answer exceeded its time limit; it becomes ``Status.TIMED_OUT``."""
-
-
 Failure = ScorerFailure | AnswerTimeout
 FAILURES = (ScorerFailure, AnswerTimeout)
-
-
-class UnknownFront(NotImplementedError):
-    """Raised when an environment cannot compute the exact Pareto front."""
 
 
 class RewardBatch(NamedTuple):

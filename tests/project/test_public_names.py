@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from types import ModuleType
 from typing import Literal, get_origin
 
 import pytest
 
+import envs_data
 import vpo_agent
 import vpo_agent.search
 import vpo_envs
+from vpo_agent.command import main
 
 PACKAGES = (vpo_envs, vpo_agent, vpo_agent.search)
 NAMES = [(package, name) for package in PACKAGES for name in package.__all__]
@@ -61,3 +64,19 @@ def test_making_a_task_loads_that_task_alone() -> None:
         not {"vpo_envs.tasks.code", "vpo_envs.tasks.eureqa", "vpo_envs.tasks.musique", "vpo_envs.tasks.tools", "torch"}
         & loaded
     )
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_the_command_says_what_it_is_without_loading_anything_slow(option: str) -> None:
+    script = (
+        f"from vpo_agent.command import main\ntry: main([{option!r}])\nexcept SystemExit as end: assert not end.code"
+    )
+    assert not {"torch", "transformers", "scipy", "pydantic", "matplotlib", "tqdm"} & loaded_after(script)
+
+
+def test_the_packages_and_the_command_have_one_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    installed = version("vpo-gym")
+    assert capsys.readouterr().out == f"vpo-gym {installed}\n"
+    assert {envs_data.__version__, vpo_envs.__version__, vpo_agent.__version__} == {installed}

@@ -9,13 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vpo_agent.command import compare, decompose, evaluate, export, plan, push, search, serve, study, train, warm_start
+from vpo_agent.command import (
+    compare,
+    completion,
+    decompose,
+    evaluate,
+    export,
+    plan,
+    push,
+    search,
+    serve,
+    study,
+    train,
+    warm_start,
+)
 from vpo_agent.errors import RunStopped
 from vpo_envs import __version__
 from vpo_envs.command import add_commands
 from vpo_envs.command.parser import USER_ERRORS, Parser, run_command
 
 __all__ = ["main"]
+
+COMMANDS = (warm_start, plan, train, evaluate, compare, decompose, study, search, serve, export, push, completion)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +41,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"vpo-gym {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    for command in (warm_start, plan, train, evaluate, compare, decompose, study, search, serve, export, push):
+    for command in (
+        warm_start,
+        plan,
+        train,
+        evaluate,
+        compare,
+        decompose,
+        study,
+        search,
+        serve,
+        export,
+        push,
+        completion,
+    ):
         command.add_parser(commands)
     return run_command(parser, argv, (*USER_ERRORS, RunStopped))

@@ -46,7 +46,7 @@ def parse_job(
     """
     default = default_preset or next(iter(presets))
     usual = presets[default]
-    parser = _make_parser(program, description, presets, default)
+    parser = settings_parser(program, description, presets, default)
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         options = [option for action in parser._actions for option in action.option_strings]
@@ -94,7 +94,10 @@ def run(main: Callable[[], None]) -> None:
         raise SystemExit(status)
 
 
-def _make_parser(program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: str) -> Parser:
+def settings_parser(
+    program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: str
+) -> Parser:
+    """Return a parser with an option for each setting; help states the defaults of the preset ``usual``."""
     parser = Parser(
         prog=program,
         usage="%(prog)s [--preset NAME] [--config FILE] [--resume | --overwrite] [--SETTING VALUE ...]",

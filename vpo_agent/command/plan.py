@@ -37,10 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_agent.learning.plan import GIGA, plan_run
     from vpo_agent.policy.memory import check_context, read_shape
 
-    own = Parser(prog="vpo plan", add_help=False, allow_abbrev=False)
-    own.add_argument("--memory", type=memory)
-    own.add_argument("--prompt-tokens", type=at_least(1))
-    chosen, options = own.parse_known_args(arguments.options)
+    chosen, options = own_options().parse_known_args(arguments.options)
     choices = {**presets.ALL, **presets.MAZE}
     config = parse_job(options, description=DESCRIPTION, presets=choices, program="vpo plan").config
     if chosen.memory is None:
@@ -53,6 +50,14 @@ def run(arguments: argparse.Namespace) -> None:
         f"{shape.name} ({shape.parameters / GIGA:.2f} billion parameters) on a GPU of {chosen.memory / GIGA:.3g} GB, "
         f"prompts of {prompt:,} tokens, responses of at most {config.max_new_tokens:,}\n\n{plan.table()}"
     )
+
+
+def own_options() -> Parser:
+    """Return the options that a training run does not have."""
+    own = Parser(prog="vpo plan", add_help=False, allow_abbrev=False)
+    own.add_argument("--memory", type=memory)
+    own.add_argument("--prompt-tokens", type=at_least(1))
+    return own
 
 
 def memory(text: str) -> int:

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.learning.recipe import FRESH, Recipe
-from vpo_envs.command.parser import Commands, add_env_options
+from vpo_envs.command.parser import Commands, Parser, add_env_options
 
 if TYPE_CHECKING:
+    from vpo_agent.learning.recipe import Recipe
     from vpo_agent.learning.warm_start import WarmStart
     from vpo_envs import VectorTextEnv
 
@@ -22,7 +22,7 @@ APART = 1_000_000
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``vpo warm-start``."""
+    """Add ``vpo warm-start``; its options are the fields of a recipe, which are read only when it is called."""
     parser = commands.add_parser(
         "warm-start",
         help="teach a model an environment's answers by its demonstrations",
@@ -30,6 +30,13 @@ def add_parser(commands: Commands) -> None:
         "a policy that answers readably and in all ways. On validation tasks, it shows on the way which share of the "
         "answers can be read and what they are worth to a search. The folder holds an ordinary model and its recipe.",
     )
+    parser.declare = _declare
+    parser.set_defaults(run=run)
+
+
+def _declare(parser: Parser) -> None:
+    from vpo_agent.learning.recipe import Recipe
+
     add = parser.add_argument
     add("--recipe", type=Path, metavar="FILE", help="settings as TOML, YAML or JSON, such as a model's recipe.json")
     add_env_options(parser)
@@ -43,11 +50,11 @@ def add_parser(commands: Commands) -> None:
     add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
     add("--gradient-checkpointing", action="store_true", help="recompute activations in the backward pass")
     add("--resume", action="store_true", help="continue from the folder's last checkpoint")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, evaluate on the way, and save."""
+    from vpo_agent.learning.recipe import FRESH, Recipe
     from vpo_agent.learning.warm_start import WarmStart, has_words, small_policy, with_words_of
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.report.folder import check_folder
@@ -118,6 +125,7 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
     """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
     from vpo_agent.command.options import typed
     from vpo_agent.config import check_settings, read_values
+    from vpo_agent.learning.recipe import Recipe
 
     file = arguments.recipe or (arguments.out / RECIPE if arguments.resume else None)
     given = {name: typed(Recipe, name, getattr(arguments, name)) for name in Recipe.model_fields}

@@ -1,4 +1,7 @@
-"""The commands of the environments; ``vpo`` itself is `vpo_agent.command`, which adds its own to these."""
+"""The commands of the environments; ``vpo`` itself is `vpo_agent.command`, which adds its own to these.
+
+What a command needs is imported when it runs, so that ``vpo --help`` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from vpo_envs.command.envs import list_envs, show_env
 from vpo_envs.command.parser import Commands, Parser, add_env_options, at_least, run_command
-from vpo_envs.command.play import play
 
 __all__ = ["add_commands", "main"]
 
@@ -40,6 +41,8 @@ def add_commands(commands: Commands) -> None:
 
 
 def _envs(chosen: argparse.Namespace) -> None:
+    from vpo_envs.command.envs import list_envs, show_env
+
     if chosen.id is not None:
         show_env(chosen.id, chosen.index, chosen.env_kwargs)
     elif chosen.env_kwargs:
@@ -49,5 +52,7 @@ def _envs(chosen: argparse.Namespace) -> None:
 
 
 def _play(chosen: argparse.Namespace) -> None:
+    from vpo_envs.command.play import play
+
     answers = {} if chosen.num_answers is None else {"num_answers": chosen.num_answers}
     play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers}, sys.stdin)

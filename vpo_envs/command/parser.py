@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from vpo_envs.core import AnswerTimeout, ScorerFailure
+from vpo_envs.errors import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import import_modules
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
@@ -20,7 +20,23 @@ USER_ERRORS: tuple[type[Exception], ...] = (ValueError, ScorerFailure, AnswerTim
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises :class:`ValueError` in one sentence instead of printing the usage."""
+    """Raises :class:`ValueError` in one sentence instead of printing the usage.
+
+    A command whose arguments are slow to declare sets ``declare``, which is called when the command is.
+    """
+
+    declare: Callable[[Parser], None] | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, after declaring what was put off."""
+        self.declare_now()
+        return super().parse_known_args(args, namespace)
+
+    def declare_now(self) -> None:
+        """Declare the arguments that were put off."""
+        declare, self.declare = self.declare, None
+        if declare is not None:
+            declare(self)
 
     def error(self, message: str) -> NoReturn:
         """Raise the error that ``argparse`` found."""
