@@ -6,6 +6,7 @@ set score R(S), but compares the tokens of an answer with what could be expected
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
@@ -43,8 +44,10 @@ def vpo_credit(
         mean_weight: share of the mean answer in the score, see `vpo_anytime`.
 
     Raises:
-        ValueError: an unknown kind of credit, or a share outside [0, 1].
+        ValueError: an unknown kind of credit, a coefficient that is not finite, or a share outside [0, 1].
     """
+    if not math.isfinite(coefficient):
+        raise ValueError(f"coefficient of the credit must be finite; got {coefficient}")
     values = utilities(groups.rewards, groups.drawn_weights())
     scores = mixed_scores(values, mean_weight)
     total = torch.zeros_like(groups.rewards[..., 0])

@@ -38,15 +38,15 @@ def utilities(
         (P, G, m, K).
 
     Raises:
-        ValueError: an unknown scalarization, or an augmentation that is not above 0.
+        ValueError: an unknown scalarization, or an augmentation that is not finite and above 0.
     """
     num_prompts, num_rollouts, num_answers, num_objectives = rewards.shape
     flat = rewards.reshape(num_prompts, num_rollouts * num_answers, num_objectives)
     if scalarization == "linear":
         values = torch.bmm(flat, weights.mT)
     elif scalarization == "tchebycheff":
-        if not augmentation > 0:
-            raise ValueError(f"augmentation of the Tchebycheff scalarization must be above 0; got {augmentation}")
+        if not 0 < augmentation < float("inf"):
+            raise ValueError(f"augmentation of tchebycheff must be finite and above 0; got {augmentation}")
         # One objective at a time, to avoid a tensor of shape (P, G*m, K, d).
         shortfall = 1 - flat
         worst = torch.zeros(num_prompts, flat.shape[1], weights.shape[1], dtype=flat.dtype, device=flat.device)
@@ -106,11 +106,11 @@ def hypervolume_scores(rewards: Tensor, active: Tensor, reference: float) -> Ten
         (P, G).
 
     Raises:
-        ValueError: the reference is not below 0, or a set has too many answers.
+        ValueError: the reference is not finite and below 0, or a set has too many answers.
     """
     num_answers = rewards.shape[2]
-    if not reference < 0:
-        raise ValueError(f"reference of the hypervolume must be below 0; got {reference}")
+    if not -float("inf") < reference < 0:
+        raise ValueError(f"reference of the hypervolume must be finite and below 0; got {reference}")
     if num_answers > MAX_HYPERVOLUME_ANSWERS:
         raise ValueError(
             f"the hypervolume of a set is computed for at most {MAX_HYPERVOLUME_ANSWERS} answers; got {num_answers}"

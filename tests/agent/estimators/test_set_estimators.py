@@ -238,11 +238,18 @@ def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
     ("method", "options", "message"),
     [
         ("vpo", {"scalarization": "quadratic"}, "scalarization must be one of linear, tchebycheff; got 'quadratic'"),
-        ("vpo", {"scalarization": "tchebycheff", "augmentation": 0}, "augmentation .* must be above 0; got 0"),
+        (
+            "vpo",
+            {"scalarization": "tchebycheff", "augmentation": 0},
+            "augmentation .* must be .* above 0; got 0",
+        ),
+        ("vpo", {"scalarization": "tchebycheff", "augmentation": math.inf}, "augmentation .* got inf"),
         ("vpo_soft", {"beta": 0}, "beta must be finite and above 0; got 0"),
         ("vpo_soft", {"beta": math.inf}, "beta must be finite and above 0; got inf"),
         ("vpo_anytime", {"mean_weight": 1.5}, r"mean_weight must lie in \[0, 1\]; got 1.5"),
-        ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be below 0; got 0"),
+        ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be finite and below 0; got 0"),
+        ("vpo_hypervolume", {"reference": -math.inf}, "reference .* must be finite and below 0; got -inf"),
+        ("vpo_credit", {"coefficient": math.nan}, "coefficient of the credit must be finite; got nan"),
         (
             "vpo_credit",
             {"credit": "shapley"},

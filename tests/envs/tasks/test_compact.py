@@ -232,6 +232,25 @@ def test_answers_that_do_not_read_the_task_earn_little(name: str) -> None:
         assert np.mean(earned) < 0.1, cheat
 
 
+@pytest.mark.parametrize(("name", "expected"), [("MuSiQue", (3 + 0.4) / 9), ("Tools", 1 / 3)])
+def test_a_random_line_in_the_form_of_an_answer_is_right_by_chance(name: str, expected: float) -> None:
+    env = made(name, split="validation")
+    for task in map(env.task, range(20)):
+        lines = [line.split() for line in env.prompt(task, 1).splitlines()[:-1]]
+        tools = [line[0] for line in lines if line[0].startswith("t")]
+        wants = [line[1:] for line in lines if line[0] == "want"]
+        guesses = [line[1:] for line in lines] if name == "MuSiQue" else [[one, *two] for one in tools for two in wants]
+        earned = vectors(env, task, [" ".join(words) for words in guesses])
+        assert np.mean([max(vector) for vector in earned]) == pytest.approx(expected)
+
+
+def test_no_program_of_two_steps_serves_the_customers_of_many_tasks() -> None:
+    env = made("Code", split="validation")
+    programs = [" ".join(steps) for steps in itertools.permutations(STEPS, 2)]
+    earned = [[max(vector) for vector in vectors(env, env.task(index), programs)] for index in range(100)]
+    assert np.mean(earned, axis=0).max() < 0.2
+
+
 @ALL
 @given(st.text(max_size=60))
 @settings(max_examples=100, deadline=None)

@@ -200,6 +200,17 @@ def test_three_lanes_have_no_convex_shape() -> None:
         MazeEnv(preset="embedded", reward_shape="convex_bonus")
 
 
+# --- what answers earn that do not read the maze ---
+
+
+def test_straight_routes_earn_haste_alone_on_every_fourth_maze() -> None:
+    env = MazeEnv(preset="embedded")
+    straight = [format_answers([", ".join([move] * 6)]) for move in ("UP", "DOWN", "LEFT", "RIGHT")]
+    earned = np.array([env.score_batch([task] * 4, straight, 1).rewards[:, 0] for task in lanes(200)])
+    np.testing.assert_array_equal(earned.max(axis=1), [[0, 0, 1]] * 200)
+    assert earned.mean(axis=0)[:, 2].max() < 0.4
+
+
 # --- text ---
 
 
