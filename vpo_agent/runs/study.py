@@ -130,7 +130,7 @@ def runs_of(
     for task, arm in product(of_study, study.arms):
         if (labels and arm.label not in labels) or (tasks and task and task.label not in tasks):
             continue
-        of_seeds = seeds or arm.seeds or study.seeds
+        of_seeds = dict.fromkeys(seeds or arm.seeds or study.seeds)
         of_task = flat_settings(task.settings) if task else {}
         folder = runs_dir / study.name / (task.label if task else "")
         for seed, (part, own) in product(of_seeds, enumerate(arm.parts, 1) if arm.parts else [(None, {})]):
@@ -196,6 +196,7 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
                 else:
                     failed.append(run)
                     print(f"[{done}/{len(runs)}] FAILED: {run.title}, seed {run.seed}: see {_log(run)}", flush=True)
+                    print(_last_line(_log(run)), flush=True)
             time.sleep(0.2)
     finally:
         # On Ctrl-C each run saves a checkpoint, from which the next call continues.
@@ -214,6 +215,12 @@ def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes
     command = [sys.executable, "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
     with _log(run).open("ab") as log:
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a log, which names the error of a run that failed."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return lines[-1] if lines else ""
 
 
 def _log(run: StudyRun) -> Path:

@@ -68,6 +68,11 @@ def test_other_seeds_and_fewer_arms_can_be_asked_for(tmp_path: Path) -> None:
     assert [(run.label, run.seed) for run in runs] == [("grpo", 7), ("grpo", 8)]
 
 
+def test_a_seed_given_twice_is_run_once(tmp_path: Path) -> None:
+    runs = runs_of(read_study(write(tmp_path)), tmp_path, seeds=[4, 4, 3], labels=["grpo"])
+    assert [run.seed for run in runs] == [3, 4]
+
+
 def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
     parts = "parts = [{ scalar_weights = [1, 0, 0, 0] }, { scalar_weights = [0, 1, 0, 0] }]\n"
     study = read_study(write(tmp_path, TINY + parts))
@@ -143,6 +148,7 @@ def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.C
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
     told = capsys.readouterr()
     assert "FAILED: grpo, seed 0" in told.out
+    assert "cannot load the model 'no/such/model'" in told.out.splitlines()[-1]
     log = (tmp_path / "tiny" / "grpo-seed0.log").read_text(encoding="utf-8")
     assert "cannot load the model 'no/such/model'" in log
 
