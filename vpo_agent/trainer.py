@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.memory import Shape
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
-from vpo_agent.rollouts.prompts import check_prompts
+from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.interrupts import Interrupts
@@ -95,11 +95,16 @@ class Trainer:
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
         )
-        # Later prompts are checked when they are sampled; those of evaluations would otherwise fail after hours.
-        checked = [(self.env, config.prompts_per_step), (self._eval_env, config.eval_prompts)]
+        # A prompt that is too long would otherwise end the run after hours.
+        room, stated = config.max_new_tokens, partial(self.estimator.stated_weights, step=0)
+        asked, batch = config.steps * config.prompts_per_step, config.prompts_per_step
+        longest = max(
+            check_all_prompts(self.policy, self.env, asked, room, stated, sample=batch),
+            check_prompts(self.policy, self._eval_env, range(config.eval_prompts), room, stated),
+        )
         if config.eval_every:
-            checked.append((self._validation_env, config.eval_every_prompts))
-        longest = max(self._check_prompts(env, range(prompts), step=0) for env, prompts in checked)
+            checked = range(config.eval_every_prompts)
+            longest = max(longest, check_prompts(self.policy, self._validation_env, checked, room, stated))
         memory = device_memory(self.policy.device)
         self.plan: Plan | None = None
         """How the run fits into the memory of its GPU; ``None`` on a CPU."""
@@ -198,7 +203,9 @@ class Trainer:
                 scorer=self.scorer,
             )
         except ValueError:
-            self._check_prompts(self.env, indices, self.step)  # names the task if its prompt is too long
+            # Names the task if its prompt is too long.
+            stated = partial(self.estimator.stated_weights, step=self.step)
+            check_prompts(self.policy, self.env, indices, config.max_new_tokens, stated)
             raise
         collected = time.perf_counter()
         potentials = self.estimator.potentials(self.policy.tokenizer, rollouts, weights)
@@ -269,16 +276,6 @@ class Trainer:
             "response_tokens": int(samples.mask.sum()) / len(samples.texts),
             "truncated": float(samples.truncated.float().mean()),
         }
-
-    def _check_prompts(self, env: VectorTextEnv[Any, Any, Any], indices: Iterable[int], step: int) -> int:
-        """Return the tokens of the longest prompt of these tasks, as asked at ``step``.
-
-        Raises:
-            ValueError: It is too long for the model.
-        """
-        tasks = {index: env.task(index) for index in indices}
-        stated = self.estimator.stated_weights(list(tasks.values()), step)
-        return check_prompts(self.policy, env, tasks, self.config.max_new_tokens, stated)
 
     def _load_initial(self) -> LMPolicy:
         config = self.config

@@ -578,18 +578,38 @@ def test_a_prompt_that_is_too_long_is_known_at_the_start(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, split: str, index: int
 ) -> None:
     lengthen_prompt_of(split, index, monkeypatch)
-    with pytest.raises(ValueError, match=f"task {index} of the split '{split}': a prompt of .* 64 positions") as caught:
+    named = f"task {index} of the split '{split}' has the longest prompt: a prompt of .* 64 positions"
+    with pytest.raises(ValueError, match=named) as caught:
         Trainer(letters_config(eval_every=1, num_answers=1, method="goal_conditioned"))
     assert "lower max_new_tokens" in str(caught.value)
     assert not letters_config().runs_dir.exists()
 
 
-def test_a_prompt_of_a_later_batch_that_is_too_long_is_named(
+def test_a_row_of_a_later_batch_whose_prompt_is_too_long_is_known_at_the_start(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengthen_prompt_of("train", 9, monkeypatch)
+    monkeypatch.setattr(toys.LettersEnv, "rows", (None,) * 12, raising=False)
+    with pytest.raises(ValueError, match=r"task 9 of the split 'train' has the longest prompt: a prompt of \d+ tokens"):
+        Trainer(letters_config())
+    monkeypatch.setattr(toys.LettersEnv, "rows", (None,) * 9, raising=False)  # The tenth task is the first row again.
+    assert Trainer(letters_config()).step == 0
+
+
+def test_generated_prompts_of_later_batches_are_known_at_the_start_where_there_is_little_room(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengthen_prompt_of("train", 9, monkeypatch)
+    with pytest.raises(ValueError, match=r"task 9 of the split 'train' has the longest prompt: a prompt of \d+ tokens"):
+        Trainer(letters_config(max_new_tokens=54))
+
+
+def test_a_generated_prompt_of_a_later_batch_that_is_unusually_long_is_named(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengthen_prompt_of("train", 9, monkeypatch)
     trainer = Trainer(letters_config())
-    with pytest.raises(ValueError, match=r"task 9 of the split 'train': a prompt of \d+ tokens and max_new_tokens=14"):
+    with pytest.raises(ValueError, match=r"task 9 .* a prompt of \d+ tokens and max_new_tokens=14"):
         trainer.train()
     assert trainer.step == 2
 

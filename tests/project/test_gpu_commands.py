@@ -76,8 +76,8 @@ def gpu_commands() -> list[Any]:
     rows = []
     for page in PAGES:
         for command, around in commands(page):
-            if re.search(r"--config|--resume|--import|--help|decomposition|NAME|…", command):
-                continue  # Settings that the page does not show.
+            if re.search(r"--config|--resume|--import|--help|decomposition|NAME|…|train_pretrained", command):
+                continue  # Settings that the page does not show, or for two CPU cores.
             config = settings(command)
             if config.model not in BUNDLED_MODELS and "/" in config.model and not config.model.startswith("runs/"):
                 rows.append(pytest.param(config, around, command, id=f"{page.stem}: {command[:70].strip()}"))

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 from vpo_envs.command.parser import Commands, Parser, add_env_options
 
 if TYPE_CHECKING:
+    from vpo_agent.learning.plan import Plan
     from vpo_agent.learning.recipe import Recipe
     from vpo_agent.learning.warm_start import WarmStart
+    from vpo_agent.policy.language_model import LMPolicy
     from vpo_envs import VectorTextEnv
 
 RECIPE = "recipe.json"
 CHECKPOINTS = "checkpoints"
+TRIED = 64
+"""Instances whose demonstrations are measured before the start."""
 APART = 1_000_000
 """The warm start draws its instances from this stream (plus the seed), so that RL starts from instances not seen."""
 
@@ -54,6 +58,7 @@ def _declare(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, evaluate on the way, and save."""
+    from vpo_agent.learning.plan import MOST_RESPONSES
     from vpo_agent.learning.recipe import FRESH, Recipe
     from vpo_agent.learning.warm_start import WarmStart, has_words, small_policy, with_words_of
     from vpo_agent.policy.language_model import LMPolicy
@@ -89,8 +94,12 @@ def run(arguments: argparse.Namespace) -> None:
             raise ValueError(f"adapters cannot teach {recipe.model!r} the words of a task: leave --lora-rank out")
         if found is None and has_words(policy):
             policy = with_words_of(policy, env, instances=1024, seed=recipe.seed)
+    plan = None if has_words(policy) else _plan(policy, env, recipe, arguments.gradient_checkpointing)
     settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
     job = WarmStart(policy, env, **recipe.model_dump(include=settings))
+    if plan:
+        print(plan.table())
+        job.microbatches.most_prompts = plan.microbatch_prompts
     if found is not None:
         state = load_checkpoint(found, job.optimizer)
         before = Recipe.model_validate(state["recipe"])
@@ -100,7 +109,7 @@ def run(arguments: argparse.Namespace) -> None:
         job.done = int(state["step"])
     out.mkdir(parents=True, exist_ok=True)
     write_text_atomically(out / RECIPE, recipe.model_dump_json(indent=2) + "\n")
-    _train(job, recipe, out)
+    _train(job, recipe, out, plan.sample_batch if plan else MOST_RESPONSES)
     if has_words(policy):
         policy.model.half()  # Half the size, and rounding that no answer notices.
     if recipe.lora_rank:
@@ -121,6 +130,50 @@ def _check_demonstrations(env: VectorTextEnv[Any, Any, Any], recipe: Recipe) -> 
         ) from None
 
 
+def _plan(
+    policy: LMPolicy, env: VectorTextEnv[Any, Any, Any], recipe: Recipe, gradient_checkpointing: bool
+) -> Plan | None:
+    """Check all prompts against the model's context, and plan the memory of a GPU; on a CPU there is no plan.
+
+    Raises:
+        ValueError: A prompt with its response is too long for the model, or the warm start for the GPU's memory.
+    """
+    from vpo_agent.config import make_config
+    from vpo_agent.learning.plan import device_memory, plan_run
+    from vpo_agent.learning.warm_start import demonstrated_tokens
+    from vpo_agent.policy.memory import Shape
+    from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
+
+    instances = recipe.batch // recipe.responses
+    response = demonstrated_tokens(policy, env, TRIED)
+    validation = _validation_env(recipe, max(recipe.answers))
+    longest = max(
+        check_all_prompts(policy, env, recipe.steps * instances, response, sample=max(TRIED, instances)),
+        check_prompts(policy, validation, range(recipe.eval_prompts), recipe.max_new_tokens),
+    )
+    memory = device_memory(policy.device)
+    if memory is None:
+        return None
+    settings = {
+        **recipe.model_dump(include={"lora_rank", "dtype", "eval_answers"}),
+        "gradient_checkpointing": gradient_checkpointing,
+        "prompts_per_step": instances,
+        "rollouts_per_prompt": recipe.responses,
+        "max_new_tokens": max(response, recipe.max_new_tokens),
+        "num_answers": 1,
+        "kl_coef": 0.0,
+    }
+    shape = Shape.of(policy.causal_lm, recipe.model)
+    names = {"rollouts_per_prompt": "responses"}
+    return plan_run(make_config(settings), shape, prompt=longest, memory=memory, names=names)
+
+
+def _validation_env(recipe: Recipe, m: int) -> VectorTextEnv[Any, Any, Any]:
+    from vpo_envs.registration import make_text_env
+
+    return make_text_env(recipe.env, **recipe.env_kwargs, num_answers=m, split="validation")
+
+
 def _recipe(arguments: argparse.Namespace) -> Recipe:
     """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
     from vpo_agent.command.options import typed
@@ -136,7 +189,7 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
     return check_settings(Recipe, settings, f"the settings, with those of {str(file)!r}" if file else "the settings")
 
 
-def _train(job: WarmStart, recipe: Recipe, out: Path) -> None:
+def _train(job: WarmStart, recipe: Recipe, out: Path, sample_batch: int) -> None:
     """Take the steps that are left, with an evaluation and a checkpoint every few of them."""
     from vpo_agent.runs.checkpoints import save_checkpoint
 
@@ -148,7 +201,7 @@ def _train(job: WarmStart, recipe: Recipe, out: Path) -> None:
         row = {"step": job.done, "loss": sum(losses) / len(losses)}
         losses = []
         for m in sorted(set(recipe.answers)):
-            row |= {f"{name} (m={m})": value for name, value in _evaluate(job, recipe, m).items()}
+            row |= {f"{name} (m={m})": value for name, value in _evaluate(job, recipe, m, sample_batch).items()}
         row["minutes"] = (time.perf_counter() - started) / 60
         with (out / "metrics.jsonl").open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
@@ -156,13 +209,12 @@ def _train(job: WarmStart, recipe: Recipe, out: Path) -> None:
         save_checkpoint(out / CHECKPOINTS, job.done, job.policy, job.optimizer, {"recipe": recipe.model_dump()}, keep=1)
 
 
-def _evaluate(job: WarmStart, recipe: Recipe, m: int) -> dict[str, float]:
+def _evaluate(job: WarmStart, recipe: Recipe, m: int, sample_batch: int) -> dict[str, float]:
     """Return what validation answers in sets of ``m`` are worth: averages over tasks."""
     from vpo_agent.pareto.measures import measures
     from vpo_agent.pareto.sampling import sample_pool
-    from vpo_envs.registration import make_text_env
 
-    env = make_text_env(recipe.env, **recipe.env_kwargs, num_answers=m, split="validation")
+    env = _validation_env(recipe, m)
     pool = sample_pool(
         env,
         job.policy,
@@ -171,6 +223,7 @@ def _evaluate(job: WarmStart, recipe: Recipe, m: int) -> dict[str, float]:
         max_new_tokens=recipe.max_new_tokens,
         temperature=1.0,
         seed=[recipe.seed, m],
+        sample_batch=sample_batch,
     )
     found = {one.name: float(one.values.mean()) for one in measures(pool)}
     shown = {"readable": 1 - found["answers unreadable"], "worth zero": found["answers worth zero"]}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -88,10 +89,19 @@ def device_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
 
 
-def plan_run(config: TrainConfig, shape: Shape, *, prompt: int, memory: int, on_gpu: bool = True) -> Plan:
+def plan_run(
+    config: TrainConfig,
+    shape: Shape,
+    *,
+    prompt: int,
+    memory: int,
+    on_gpu: bool = True,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
     """Choose the largest batches that fit, up to what a step needs; settings that are numbers stay as they are.
 
-    Every prompt is planned with ``prompt`` tokens, every response with ``max_new_tokens``.
+    Every prompt is planned with ``prompt`` tokens, every response with ``max_new_tokens``. ``names`` are those of
+    command-line options that differ from their settings.
 
     Raises:
         TooSmall: The run does not fit; the error names what does not, and the nearest settings that do.
@@ -110,7 +120,8 @@ def plan_run(config: TrainConfig, shape: Shape, *, prompt: int, memory: int, on_
             given, most = getattr(config, name), getattr(found, name)
             if given != "auto" and given > most:
                 options[name] = most
-        raise TooSmall(f"{reason}; it fits with {_shown(options)}")
+        renamed = {names.get(name, name): value for name, value in options.items()}
+        raise TooSmall(f"{reason}; it fits with {_shown(renamed)}")
     raise TooSmall(f"{reason}; no setting makes it fit, so use a smaller model or a GPU with more memory")
 
 

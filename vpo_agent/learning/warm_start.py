@@ -20,7 +20,7 @@ from vpo_envs.text import answer_tags, format_answers
 Env = VectorTextEnv[Any, Any, Any]
 
 WARM_UP_STEPS = 100
-"""Steps over which the learning rate rises."""
+"""Most steps over which the learning rate rises."""
 
 
 def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -108,7 +108,8 @@ def _words(env: Env, instances: int) -> list[str]:
 class WarmStart:
     """Next-token prediction on demonstrated responses, step by step; the prompts are those of the rollouts.
 
-    The rate of AdamW rises over the first :data:`WARM_UP_STEPS`, and falls to zero over the last fifth of the steps.
+    The rate of AdamW rises over the first fifth of the steps, at most :data:`WARM_UP_STEPS`, and falls to zero over the
+    last fifth.
     Each step depends on the weights, the optimizer's state and its number alone, so a run can be continued.
 
     Args:
@@ -173,7 +174,8 @@ class WarmStart:
         loss = self.microbatches.run(
             accumulate, samples, prompts, packs=self.policy.packs, drop=self.optimizer.zero_grad
         )
-        rise, fall = (self.done + 1) / WARM_UP_STEPS, 5 * (self.steps - self.done) / self.steps
+        rise = (self.done + 1) / min(WARM_UP_STEPS, self.steps / 5)
+        fall = 5 * (self.steps - self.done) / self.steps
         self.optimizer.step(self.learning_rate * min(1.0, rise, fall), max_norm=1.0)
         self.done += 1
         return loss
@@ -204,3 +206,10 @@ def demonstrated(
     rows = [[*row, *end] for row in tokens]
     policy.check_length(encoded[0].shape[1], max(map(len, rows)))
     return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)
+
+
+def demonstrated_tokens(policy: LMPolicy, env: Env, instances: int) -> int:
+    """Return the tokens of the longest demonstrated response to the first ``instances``, with the end of sequence."""
+    rng, m = np.random.default_rng(0), env.num_answers
+    texts = [format_answers(env.demonstrations(task, rng, m), m) for task in map(env.task, range(instances))]
+    return 1 + max(map(len, policy.tokenizer(texts, add_special_tokens=False)["input_ids"]))

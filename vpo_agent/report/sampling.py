@@ -19,11 +19,10 @@ from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import find_checkpoint
 from vpo_agent.trainer import EVAL_STREAM
-from vpo_envs import Task
 
 Origin: TypeAlias = Mapping[str, Any]
-Opener: TypeAlias = Callable[[AnyEnv, Mapping[int, Task], Mapping[str, Any]], tuple[TextSampler, Origin]]
-"""Makes the sampler for an environment, its tasks and the options; and what it adds to the pool's source."""
+Opener: TypeAlias = Callable[[AnyEnv, Mapping[str, Any]], tuple[TextSampler, Origin]]
+"""Makes the sampler for an environment and the options; and what it adds to the pool's source."""
 
 DEFAULTS: dict[str, Any] = {
     "env_kwargs": {},
@@ -83,15 +82,15 @@ def sample_endpoint(policy: EndpointPolicy, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from a model behind an endpoint."""
     if "env" not in given:
         raise ValueError("--endpoint needs --env, such as --env vpo/Maze-v0")
-    return _sample(lambda env, tasks, chosen: (policy, {}), given, {}, {})
+    return _sample(lambda env, chosen: (policy, {}), given, {}, {})
 
 
 def _opener(model: str | Path, dtype: str) -> Opener:
     """Return a function that loads a model and checks that the prompts of the tasks fit into its context."""
 
-    def open_policy(env: AnyEnv, tasks: Mapping[int, Task], chosen: Mapping[str, Any]) -> tuple[LMPolicy, Origin]:
+    def open_policy(env: AnyEnv, chosen: Mapping[str, Any]) -> tuple[LMPolicy, Origin]:
         policy = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
-        check_prompts(policy, env, tasks, chosen["max_new_tokens"])
+        check_prompts(policy, env, range(chosen["prompts"]), chosen["max_new_tokens"])
         return policy, {"dtype": str(policy.dtype).removeprefix("torch.")}
 
     return open_policy
@@ -115,7 +114,7 @@ def _sample(
     if "pairs" in given:
         # Report a mistake before the long sampling.
         read_pairs(given["pairs"], env.objective_names)
-    policy, opened = open_policy(env, {index: env.task(index) for index in range(chosen["prompts"])}, chosen)
+    policy, opened = open_policy(env, chosen)
     return sample_pool(
         env,
         policy,

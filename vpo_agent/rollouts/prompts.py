@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_envs import Task, VectorTextEnv
+
+StateWeights = Callable[[Sequence[Task]], NDArray[np.floating] | None]
+"""Returns the weights that the prompts of tasks state; ``None`` if they state none."""
+AT_A_TIME = 1024
+"""Prompts tokenized at a time."""
+SPREAD = 2
+"""How many times as long as the prompts of its first tasks a generator's longest prompt may be."""
 
 
 def make_prompts(
@@ -28,9 +35,9 @@ def make_prompts(
 def check_prompts(
     policy: LMPolicy,
     env: VectorTextEnv[Any, Any, Any],
-    tasks: Mapping[int, Task],
+    indices: Sequence[int],
     max_new_tokens: int,
-    stated_weights: NDArray[np.floating] | None = None,
+    state_weights: StateWeights | None = None,
 ) -> int:
     """Check that the prompts of tasks, and the responses to them, fit into the model's context.
 
@@ -38,13 +45,42 @@ def check_prompts(
         The tokens of the longest prompt.
 
     Raises:
-        ValueError: One does not fit; the error names its index and length, and the way out.
+        ValueError: They do not fit; the error names the longest prompt, its tokens, and the way out.
     """
-    _, mask = policy.encode_prompts(make_prompts(env, list(tasks.values()), stated_weights))
-    lengths: list[int] = mask.sum(1).tolist()
-    for index, tokens in zip(tasks, lengths, strict=True):
-        try:
-            policy.check_length(tokens, max_new_tokens)
-        except ValueError as error:
-            raise ValueError(f"task {index} of the split {env.split!r}: {error}") from None
-    return max(lengths)
+    longest, where = 0, 0
+    for first in range(0, len(indices), AT_A_TIME):
+        some = indices[first : first + AT_A_TIME]
+        tasks = [env.task(index) for index in some]
+        stated = None if state_weights is None else state_weights(tasks)
+        lengths = policy.encode_prompts(make_prompts(env, tasks, stated))[1].sum(1)
+        if int(lengths.max()) > longest:
+            longest, where = int(lengths.max()), some[int(lengths.argmax())]
+    try:
+        policy.check_length(longest, max_new_tokens)
+    except ValueError as error:
+        raise ValueError(f"task {where} of the split {env.split!r} has the longest prompt: {error}") from None
+    return longest
+
+
+def check_all_prompts(
+    policy: LMPolicy,
+    env: VectorTextEnv[Any, Any, Any],
+    asked: int,
+    max_new_tokens: int,
+    state_weights: StateWeights | None = None,
+    *,
+    sample: int,
+) -> int:
+    """Check the prompts of the tasks 0 to ``asked`` - 1 before a run, like :func:`check_prompts`.
+
+    Rows of a data set are all checked. Generated tasks take time to make and differ little in length, so the first
+    ``sample`` are checked, and the others only if a prompt of :data:`SPREAD` times the longest length would not fit.
+    """
+    if rows := getattr(env.criteria_env, "rows", ()):
+        return check_prompts(policy, env, range(min(asked, len(rows))), max_new_tokens, state_weights)
+    longest = check_prompts(policy, env, range(min(asked, sample)), max_new_tokens, state_weights)
+    try:
+        policy.check_length(SPREAD * longest, max_new_tokens)
+    except ValueError:
+        return check_prompts(policy, env, range(asked), max_new_tokens, state_weights)
+    return longest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from vpo_agent.learning.recipe import Recipe
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.trainer import Trainer
+from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import CodeCompactEnv
 
 SHORT = ["--steps", "4", "--batch", "4", "--eval-every", "2", "--eval-prompts", "2", "--eval-answers", "3"]
@@ -163,6 +165,52 @@ def test_adapters_of_a_chat_model_end_in_an_ordinary_model_that_training_asks_al
     for found, wanted in zip(trainer.policy.encode_prompts(prompts), expected, strict=True):
         assert torch.equal(found, wanted)
     assert trainer.train_step()["step"] == 1
+
+
+def test_a_warm_start_on_a_gpu_is_planned_before_it_starts(
+    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The CPU stands for a GPU with little memory."""
+    command = letters(chat_model, "--responses", "2", "--max-new-tokens", "16", "--out")
+    monkeypatch.setattr("vpo_agent.learning.plan.device_memory", lambda device: 10**8)
+    assert main([*command, str(tmp_path / "fits")]) == 0
+    assert "2 prompts at a time" in capsys.readouterr().out
+    monkeypatch.setattr("vpo_agent.learning.plan.device_memory", lambda device: 10**4)
+    assert main([*command, str(tmp_path / "new")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "does not fit into 1e-05 GB" in line
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_card_with_room_for_fewer_responses_is_told_how_many(
+    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--lora-rank", "2", "--batch", "512", "--responses", "512", "--max-new-tokens", "16"]
+    monkeypatch.setattr("vpo_agent.learning.plan.device_memory", lambda device: 2 * 10**7)
+    assert main(letters(chat_model, *options, "--gradient-checkpointing", "--out", str(tmp_path / "new"))) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"it fits with --responses \d+$", line)
+
+
+@pytest.mark.parametrize(("split", "index"), [("train", 17), ("validation", 1)])
+def test_a_prompt_that_is_too_long_for_a_pretrained_model_is_named_before_the_start(
+    chat_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    split: str,
+    index: int,
+) -> None:
+    def longer(env: toys.ShownLettersEnv, task: toys.LettersTask, num_answers: int) -> str:
+        chosen = make_text_env(toys.SHOWN_LETTERS_ID, split=env.split, data_seed=env.data_seed).task(index)
+        return "pick " * (600 if env.split == split and task == chosen else 1)
+
+    monkeypatch.setattr(toys.ShownLettersEnv, "prompt", longer)
+    assert main(letters(chat_model, "--max-new-tokens", "16", "--steps", "5", "--out", str(tmp_path / "new"))) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"task {index} of the split '{split}' has the longest prompt: a prompt of " in line
+    assert "512 positions" in line
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_stopped_warm_start_of_adapters_continues_to_the_same_weights(

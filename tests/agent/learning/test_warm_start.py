@@ -56,6 +56,16 @@ def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:
     assert losses[-1] < losses[0] - 0.5
 
 
+def test_the_rate_rises_over_a_fifth_of_the_steps_and_falls_over_the_last_fifth(
+    env: MazeEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = WarmStart(small_policy(env), env, steps=10, batch=2, learning_rate=1e-3)
+    rates: list[float] = []
+    monkeypatch.setattr(job.optimizer, "step", lambda rate, max_norm: rates.append(rate))
+    job.run()
+    assert rates == pytest.approx([0.5e-3, *[1e-3] * 8, 0.5e-3])
+
+
 def test_the_same_seed_gives_the_same_model(env: MazeEnv) -> None:
     first, second = small_policy(env, seed=3), small_policy(env, seed=3)
     for policy in (first, second):
