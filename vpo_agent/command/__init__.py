@@ -14,6 +14,7 @@ from vpo_agent.command import (
     completion,
     decompose,
     evaluate,
+    explore,
     export,
     plan,
     push,
@@ -30,7 +31,10 @@ from vpo_envs.command.parser import USER_ERRORS, Parser, run_command
 
 __all__ = ["main"]
 
-COMMANDS = (warm_start, plan, train, evaluate, compare, decompose, study, search, serve, export, push, completion)
+COMMANDS = (
+    *(warm_start, plan, train, evaluate, compare, explore, decompose, study),
+    *(search, serve, export, push, completion),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,19 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"vpo-gym {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
-    for command in (
-        warm_start,
-        plan,
-        train,
-        evaluate,
-        compare,
-        decompose,
-        study,
-        search,
-        serve,
-        export,
-        push,
-        completion,
-    ):
+    for command in COMMANDS:
         command.add_parser(commands)
     return run_command(parser, argv, (*USER_ERRORS, RunStopped))

@@ -18,7 +18,7 @@ from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, units
 from vpo_agent.report.origin import environment_of, same_instances
-from vpo_agent.report.runs import check_comparable, differing_settings, group, read_runs
+from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
@@ -67,7 +67,8 @@ def compare_runs(
             raise ValueError(f"{str(path)!r} is given twice: give each run once")
     check_folder(out, MARK)
     runs = read_runs(groups)
-    notes = check_comparable(runs)
+    check_comparable(runs)
+    notes = lesser_differences(runs)
     for run in runs:
         environment_of(run.pool, run.name)
     methods = group(runs, labels, k, threshold)

@@ -115,8 +115,8 @@ def merge_runs(parts: Sequence[Run], weights: Floats | None) -> Run:
     return Run(" + ".join(one.name for one in parts), merge_pools([one.pool for one in parts], weights), common, ())
 
 
-def check_comparable(runs: Sequence[Run]) -> list[str]:
-    """Check that all pools hold answers to the same prompts of one environment; return notes on lesser differences."""
+def check_comparable(runs: Sequence[Run]) -> None:
+    """Check that all pools hold answers to the same prompts of one environment."""
     first = runs[0]
     for other in runs[1:]:
         both = f"{first.name!r} and {other.name!r}"
@@ -135,6 +135,10 @@ def check_comparable(runs: Sequence[Run]) -> list[str]:
             )
         if not np.allclose(first.pool.scalar_weights, other.pool.scalar_weights):
             raise ValueError(f"{both} have different fixed weights, so their scalar rewards are not comparable")
+
+
+def lesser_differences(runs: Sequence[Run]) -> list[str]:
+    """Return notes on differences between comparable runs that a reader of a comparison should know."""
     notes = []
     temperatures = {run.pool.source.get("temperature") for run in runs} - {None}
     if len(temperatures) > 1:
@@ -163,7 +167,7 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
         raise ValueError(f"{len(runs)} runs need as many labels; got {len(labels)}")
     names = list(labels) if labels is not None else make_labels(runs)
     fewest = min(run.pool.status[0].size for run in runs)
-    pools = [_first_answers(run.pool, fewest) for run in runs]
+    pools = [first_answers(run.pool, fewest) for run in runs]
     # A rollout is not cut, so some pools keep fewer answers if m does not divide the number.
     fewest = min(pool.status[0].size for pool in pools)
     if k is not None and not 1 <= k <= fewest:
@@ -245,7 +249,7 @@ def _environment(run: Run) -> str:
     return f"{source['env']} {json.dumps(source.get('env_kwargs') or {}, sort_keys=True)}".removesuffix(" {}")
 
 
-def _first_answers(pool: Pool, answers: int) -> Pool:
+def first_answers(pool: Pool, answers: int) -> Pool:
     """Keep the first rollouts of a pool, as many as fit into that number of answers."""
     keep = max(1, answers // pool.rewards.shape[2])
     if keep == pool.rewards.shape[1]:
