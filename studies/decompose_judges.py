@@ -45,7 +45,8 @@ def table(runs: Sequence[StudyRun], customers: Path) -> str:
     done = [run for run in runs if run.finished]
     if not done:
         raise ValueError("no run of the study is finished: run vpo study first")
-    rows, starts = [], {}
+    rows: list[list[str]] = []
+    starts: dict[int, list[Pool]] = {}
     for label in dict.fromkeys(run.label for run in done):
         mine = [run for run in done if run.label == label]
         before, after = ([Pool.load(run.folder / f"pool_{when}.npz") for run in mine] for when in ("before", "after"))
