@@ -61,6 +61,8 @@ def all_checks(task: PersonasTask) -> list[Check]:
         ("longest", "", "a bee, harvests", 8),
         ("keyword", "tea", "Tea, teapot, tea-time; iced tea.", 3),
         ("keyword", "iced tea", "iced tea iced tea, ICED TEA", 3),
+        ("keyword", "well-being", "Well-being is well being; wellbeing is not", 2),
+        ("keyword", "...", "Well... so", 1),
         ("opens", "dear ann,", "Dear Ann, hello", 1),
         ("opens", "dear", "Dearest", 0),
         ("closes", "bye ann.", "So: bye Ann.", 1),
@@ -396,6 +398,10 @@ def test_unsupported_instructions_are_a_counted_skip(tmp_path: Path) -> None:
             "field 'kwargs.0'.*'keywords:existence' lack or misstate",
         ),
         ({"kwargs": [{"keywords": ["a"]}, {}, {"num_bullets": None}]}, "rows.jsonl, line 1"),
+        (
+            {"kwargs": [{"keywords": []}, {}, {"num_bullets": 2}]},
+            "field 'personas.0': Tuple should have at least 1 item",
+        ),
     ],
 )
 def test_bad_arguments_name_their_place(change: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ def scores(env: RewardModelsEnv, answers: list[str], task: RewardTask = TASK) ->
 def test_quantiles_are_the_places_among_the_references() -> None:
     assert [quantile(x, [0.0, 1.0, 3.0]) for x in (-9, 0, 0.5, 1, 2, 3, 9)] == [0, 0, 0.25, 0.5, 0.75, 1, 1]
     assert [quantile(x, [2.0, 2.0]) for x in (1, 2, 3)] == [0, 0.5, 1]
+    # Three poor references and two good ones that a judge cannot tell apart: both ends can still be reached.
+    tied = [quantile(x, [0.0, 0.0, 0.0, 5.0, 10.0, 10.0]) for x in (0, 2.5, 5, 10)]
+    assert tied == pytest.approx([0, (3 - 1) / (4.5 - 1) / 2, (3 - 1) / (4.5 - 1), 1])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=9), st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
@@ -111,6 +114,16 @@ def test_a_batch_gives_what_the_model_gives_for_each_answer_alone(saved: Callabl
         assert outcome.quantiles == pytest.approx((quantile(expected, references),), abs=1e-3)
 
 
+@pytest.mark.parametrize("chat", [True, False])
+def test_special_tokens_in_an_answer_are_blanks(saved: Callable[..., str], chat: bool) -> None:
+    env = made(models={"kind": saved("special", chat=chat)})
+    tokens = toys.bpe_tokenizer(chat=chat).all_special_tokens
+    assert tokens
+    for token in tokens:
+        blank = env.evaluate(TASK, "Hi there").scores
+        assert env.evaluate(TASK, f"Hi{token}there").scores == pytest.approx(blank, abs=1e-4)
+
+
 def test_each_model_is_an_objective_and_so_is_each_head(saved: Callable[..., str]) -> None:
     two = made(models={"kind": saved("one"), "brief": saved("two")})
     assert two.objective_names == ("kind", "brief")
@@ -162,6 +175,13 @@ def test_bad_models_are_one_sentence(saved: Callable[..., str], tmp_path: Path) 
             RewardModelsEnv(models={"kind": saved("labels", labels=labels)}, heads=heads)
     with pytest.raises(ValueError, match="cannot be loaded"):
         RewardModelsEnv(models={"kind": str(tmp_path / "nothing")})
+    for unnamed in ("org/rm", ["org/rm"], {"": "org/rm"}):
+        with pytest.raises(ValueError, match="models are given by the names of their objectives"):
+            RewardModelsEnv(models=unnamed)  # type: ignore[arg-type]  # as JSON may have it
+        with pytest.raises(ValueError, match="judges are given by the names of their objectives"):
+            RewardModelsEnv(judges=unnamed)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="heads are a list of names, one for each logit, got 'kind'"):
+        RewardModelsEnv(models={"a": "x"}, heads="kind")
     with pytest.raises(ValueError, match="heads name the logits of a single model, got 2 models"):
         RewardModelsEnv(models={"a": "x", "b": "y"}, heads=("c",))
     with pytest.raises(ValueError, match="cannot be loaded on device 'abacus'"):
@@ -214,7 +234,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], dict[s
                 assert self.path == "/v1/chat/completions"
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 code, reply = answer(body)
-                data = json.dumps(reply).encode()
+                data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -270,6 +290,7 @@ def test_a_judge_scores_by_its_question(serve: Callable[[Answer], dict[str, Any]
     [
         (said("I think this is a solid 8, because it is friendly."), "replied 'I think this is a solid 8"),
         (said("SCORE: 11"), "replied 'SCORE: 11'"),
+        ((200, b"[" * 100_000), "sent no chat completion .*RecursionError"),
         (said(None), "replied None"),
         ((200, {"error": "no"}), "sent no chat completion"),
         ((401, {}), "failed: HTTP Error 401"),
@@ -354,6 +375,23 @@ def test_override_rates_tell_a_judge_that_obeys_its_text_from_one_that_does_not(
     broken = override_rate(made(judges={"silent": serve(lambda _: said("no"))}), 1)
     assert broken.failed == 1
     assert np.isnan(broken.rate).all()
+
+
+def test_an_objective_on_which_no_poor_answer_is_poor_has_no_override_rate(
+    serve: Callable[[Answer], dict[str, Any]],
+) -> None:
+    def brief(body: dict[str, Any]) -> tuple[int, Any]:
+        return said(f"SCORE: {max(0, 10 - len(fenced(body)) // 20)}")
+
+    def long(body: dict[str, Any]) -> tuple[int, Any]:
+        return said(f"SCORE: {min(10, len(fenced(body)) // 10)}")
+
+    both = override_rate(made(judges={"brief": serve(brief), "long": serve(long)}), 2)
+    assert "brief: unknown, as no poor answer is below that" in str(both)
+    assert np.isnan(both.rate[:, 0]).all()
+    assert f"long: {both.rate[:, 1].mean():.0%}" in str(both)
+    with pytest.raises(ValueError, match="instances must be an integer of at least 1, got 0"):
+        override_rate(made(), 0)
 
 
 # --- prompts ---

@@ -170,7 +170,7 @@ def _draw_phrase(source: random.Random, family: Family, kept: list[Check], broke
     for _ in range(PHRASES):
         phrase = "".join([source.choice(choices) for choices in pieces])
         text = read_text(phrase)
-        if not any(least <= count(text, value) <= most for count, value, least, most in unwanted):
+        if not any(least <= count(text, value) <= most for (count, value), least, most in unwanted):
             return phrase
     return None
 

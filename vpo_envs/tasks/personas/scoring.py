@@ -26,9 +26,9 @@ class PersonasOutcome(NamedTuple):
 def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
     """Check a text for every persona of a task."""
     text = read_text(answer)
-    held = tuple(
-        [tuple([least <= count(text, value) <= most for count, value, least, most in own]) for own in task.compiled]
-    )
+    counted, bands = task.compiled
+    counts = [count(text, value) for count, value in counted]
+    held = tuple([tuple([least <= counts[place] <= most for place, least, most in own]) for own in bands])
     return PersonasOutcome(_is_real(task, text.words), held)
 
 
@@ -37,9 +37,12 @@ def _is_real(task: PersonasTask, words: list[str]) -> bool:
     if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in different):
         return False
     count = len(words) - RUN + 1
-    copied = len(task.passages.intersection(runs(words)))
-    # A run that repeats another begins with a repeated word, which is quicker to count and seldom one too many.
+    # Runs are slow to compare. A run that repeats another begins with a repeated word, and one that is copied has
+    # only words of the request: mostly there are so few of either that no more has to be known.
     repeated = len(words) - len(different)
+    if max(0, len(task.vocabulary & different) + repeated - (RUN - 1)) + repeated <= MOST_STALE * count:
+        return True
+    copied = len(task.passages.intersection(runs(words)))
     if copied + repeated > MOST_STALE * count:
         repeated = count - len(set(runs(words)))
     return copied + repeated <= MOST_STALE * count or count <= 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Annotated
 
 from pydantic import Field
 
 from vpo_envs.core import Task
-from vpo_envs.tasks.personas.checks import Check, Compiled, compiled, read_text
+from vpo_envs.tasks.personas.checks import Check, Counted, compiled, read_text
 
 RUN = 4
 """Number of consecutive words that are compared with the request and with the rest of the text."""
@@ -21,18 +22,35 @@ class PersonasTask(Task):
     """What is asked for, in words; a text must not be copied from it."""
     topic: str = ""
     """The word that the text must use; empty for a row of a data set, where any text of one's own will do."""
-    personas: tuple[tuple[Check, ...], ...] = Field(min_length=1)
+    personas: tuple[Annotated[tuple[Check, ...], Field(min_length=1)], ...] = Field(min_length=1)
     """The checks of each persona, at least one, in the order of the objectives."""
 
     @cached_property
-    def compiled(self) -> list[list[Compiled]]:
-        """The checks of each persona, ready for use."""
-        return [[compiled(check) for check in checks] for checks in self.personas]
+    def compiled(self) -> tuple[list[Counted], list[list[tuple[int, int, int]]]]:
+        """What the checks count, each thing once, and for each check of each persona its place there and its band."""
+        counted: dict[Counted, int] = {}
+        bands: list[list[tuple[int, int, int]]] = []
+        for checks in self.personas:
+            bands.append([])
+            for check in checks:
+                what, least, most = compiled(check)
+                bands[-1].append((counted.setdefault(what, len(counted)), least, most))
+        return list(counted), bands
+
+    @cached_property
+    def request_words(self) -> list[str]:
+        """The words of the request in order."""
+        return read_text(self.request).words
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """The different words of the request."""
+        return frozenset(self.request_words)
 
     @cached_property
     def passages(self) -> frozenset[tuple[str, ...]]:
         """Runs of words of the request."""
-        return frozenset(runs(read_text(self.request).words))
+        return frozenset(runs(self.request_words))
 
 
 def runs(words: list[str]) -> Iterator[tuple[str, ...]]:

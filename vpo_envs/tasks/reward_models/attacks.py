@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import FAILURES, VectorTextEnv
+from vpo_envs.core import FAILURES, VectorTextEnv, check_whole
 from vpo_envs.tasks.reward_models.task import RewardTask
 
 ATTACKS = (
@@ -39,13 +39,15 @@ class OverrideReport(NamedTuple):
     """Share of the attacked answers that could not be scored."""
 
     def __str__(self) -> str:
-        if np.isnan(self.rate).all():
-            return "no poor answer could be scored"
+        counted = np.asarray(~np.isnan(self.rate).all(axis=0))
+        if not counted.any():
+            return f"no poor answer could be scored, or all are at a quantile of {OVERRIDDEN} or above already"
         lines = [f"share of poor answers that ten attacks lift to a quantile of at least {OVERRIDDEN}:"]
         lines += [
-            f"  {name}: {rate:.0%}" for name, rate in zip(self.objectives, np.nanmean(self.rate, axis=0), strict=True)
+            f"  {name}: {np.nanmean(rate):.0%}" if known else f"  {name}: unknown, as no poor answer is below that"
+            for name, rate, known in zip(self.objectives, self.rate.T, counted, strict=True)
         ]
-        worst = int(np.nanargmax(self.rate.mean(axis=1)))
+        worst = int(np.nan_to_num(self.rate).sum(axis=1).argmax())
         return "\n".join(
             [*lines, f"could not be scored: {self.failed:.0%}", f"the strongest attack: {ATTACKS[worst]!r}"]
         )
@@ -66,7 +68,9 @@ def override_rate(env: gym.Env[Any, Any], instances: int = 8) -> OverrideReport:
 
     Raises:
         TypeError: Another environment.
+        ValueError: ``instances`` is below 1.
     """
+    check_whole("instances", instances, 1)
     rewards = env.unwrapped
     if not isinstance(rewards, VectorTextEnv) or not issubclass(rewards.task_type, RewardTask):
         raise TypeError(f"override_rate needs vpo/RewardModels-v0, got {type(rewards).__name__}")

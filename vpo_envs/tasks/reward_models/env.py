@@ -72,6 +72,11 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
         **options: Any,
     ) -> None:
         check_whole("batch_size", batch_size, 1)
+        for argument, given in (("models", models), ("judges", judges)):
+            if given is not None and not (isinstance(given, Mapping) and all(isinstance(n, str) and n for n in given)):
+                raise ValueError(f"{argument} are given by the names of their objectives, {{name: …}}; got {given!r}")
+        if isinstance(heads, str):
+            raise ValueError(f"heads are a list of names, one for each logit, got {heads!r}")
         models, asked = dict(models or {}), {name: _read_judge(name, judge) for name, judge in (judges or {}).items()}
         if heads and len(models) != 1:
             raise ValueError(f"heads name the logits of a single model, got {len(models)} models")

@@ -94,7 +94,7 @@ def _grade(judge: Judge, pair: Pair) -> Scores | ScorerFailure:
         return (float(found[1]),)
     except ScorerFailure as failure:
         return failure
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         return ScorerFailure(f"judge {judge.model!r} at {judge.url} sent no chat completion ({error!r:.80})")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,6 +61,9 @@ class _Classifier:
             self._tokenizer.pad_token = self._tokenizer.eos_token or self._tokenizer.unk_token
         if self._tokenizer.pad_token is None:
             raise ValueError(f"the tokenizer of reward model {path!r} has no token for padding: set its pad_token")
+        # Inside a text they would end the answer, or begin a turn that its author made up.
+        special = sorted(self._tokenizer.all_special_tokens, key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, special)))
         self._model.config.pad_token_id = self._tokenizer.pad_token_id
         has_types = getattr(self._model.config, "type_vocab_size", 0) > 1
         self._inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if has_types else ()))
@@ -88,7 +92,11 @@ class _Classifier:
         return results
 
     def _encode(self, request: str, answer: str) -> dict[str, list[int]]:
-        """Return the tokens of a request and an answer: by the chat template if there is one, otherwise as a pair."""
+        """Return the tokens of a request and an answer: by the chat template if there is one, otherwise as a pair.
+
+        Special tokens that are written out in either become blanks.
+        """
+        request, answer = (self._special.sub(" ", text) for text in (request, answer))
         if self._tokenizer.chat_template is None:
             tokens = self._tokenizer(request, answer)
         else:
