@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from vpo_envs.checking.audit import Audit, Finding, Row, Verdict
 from vpo_envs.checking.checks import CHECKS, CannotCheck, CheckFailed, Subject, constant_objectives
 from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
+from vpo_envs.checking.rewards import EnvRewards
 from vpo_envs.core import UnknownFront
 
 __all__ = ["CheckFailed", "CheckReport", "check_vector_env"]
@@ -62,18 +65,58 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
     subject = Subject(text_env, instances)
     passed, skipped = [], []
     for title, check in CHECKS.items():
-        try:
-            check(subject)
+        verdict, detail = verdict_of(check, subject)
+        if verdict == "FAIL":
+            raise CheckFailed(f"{name}: {title}: {detail}")
+        if verdict == "ok":
             passed.append(title)
-        except CannotCheck as reason:
-            skipped.append(f"{title}: {reason}")
-        except CheckFailed as error:
-            raise CheckFailed(f"{name}: {title}: {error}") from None
-        except Exception as error:
-            raise CheckFailed(f"{name}: {title}: {type(error).__name__}: {error}") from error
+        else:
+            skipped.append(f"{title}: {detail}")
     try:
         conflict = objective_conflict(text_env, instances)
     except UnknownFront:
         conflict = None
     echo = max(float(subject.echo(task).max()) for task in subject.tasks)
     return CheckReport(name, tuple(passed), tuple(skipped), constant_objectives(subject), echo, conflict)
+
+
+def check_each(env: gym.Env[Any, Any], instances: int = 8) -> tuple[list[Finding], list[Row]]:
+    """Check the contract of a text environment and audit its rewards, and go on after a failure.
+
+    Args:
+        env: The environment, wrapped or not. Its current episode is lost.
+        instances: Number of tasks, at least 1.
+
+    Returns:
+        A finding for each check, and a row for each objective; no row if nothing can be scored.
+
+    Raises:
+        TypeError: Not a text environment.
+        ValueError: ``instances`` below 1.
+    """
+    subject = Subject(checked_text_env("vpo check", env, instances), instances)
+    findings = [Finding(title, *verdict_of(check, subject)) for title, check in CHECKS.items()]
+    try:
+        rewards = EnvRewards(subject)
+        rewards.seen += subject.vectors
+        audit = Audit(rewards)
+        return [*findings, *audit.run(skip=OF_THE_CONTRACT)], audit.table()
+    except Exception as error:
+        return [*findings, Finding("rewards", "FAIL", f"cannot be audited: {type(error).__name__}: {error}")], []
+
+
+OF_THE_CONTRACT = ("hostile text", "range", "determinism")
+"""Audits that the checks of the contract include."""
+
+
+def verdict_of(check: Callable[[Subject], None], subject: Subject) -> tuple[Verdict, str]:
+    """Run one check of the contract; return its verdict and the reason where it is not ok."""
+    try:
+        check(subject)
+    except CannotCheck as reason:
+        return "skipped", str(reason)
+    except CheckFailed as error:
+        return "FAIL", str(error)
+    except Exception as error:
+        return "FAIL", f"{type(error).__name__}: {error}"
+    return "ok", ""

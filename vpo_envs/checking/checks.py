@@ -73,7 +73,7 @@ class Subject:
     def known(self) -> list[list[str]]:
         """For each task the answers of its front and some demonstrations; empty where there are neither."""
         return [
-            list(dict.fromkeys([*_answers_from(self.env.front, task), *_demonstrations(self.env, task, index)]))
+            list(dict.fromkeys([*_answers_from(self.env.front, task), *demonstrations_of(self.env, task, index)]))
             for index, task in enumerate(self.tasks)
         ]
 
@@ -104,7 +104,7 @@ class Subject:
         tasks, responses = [], []
         for index, task in enumerate(self.tasks):
             answers = self.known[index][-2:] or _guesses(source, self.env.prompt(task, 1))
-            for text in [*answers, *(_mutated(source, answer) for answer in answers), *source.sample(HOSTILE, 3)]:
+            for text in [*answers, *(mutated(source, answer) for answer in answers), *source.sample(HOSTILE, 3)]:
                 tasks.append(task)
                 responses.append(format_answers([text, "another"]))
         return tasks, responses
@@ -222,7 +222,7 @@ def _prefixes(it: Subject) -> None:
             same = _matches(whole, points) and _matches(points, whole)
             _expect(same, f"prefix_front of task({index}) for an empty text is not the front of the task")
         answers = it.known[index][-PREFIX_ANSWERS:]
-        for given in [*answers, *(_mutated(source, answer) for answer in answers)]:
+        for given in [*answers, *(mutated(source, answer) for answer in answers)]:
             reward = it.score_each(task, [given]).rewards[0]
             # A changed answer may hold a tag.
             answer = split_answers(format_answers([given]), 1)[0] or ""
@@ -253,7 +253,7 @@ def _matches(points: NDArray[np.floating], others: NDArray[np.floating]) -> bool
 def _rivals(it: Subject, index: int) -> list[str]:
     """Return answers that may lie beyond a front: those of base classes and of other tasks, and changed ones."""
     env, task, source = it.env, it.tasks[index], random.Random(index)
-    rivals = _demonstrations(env, task, index, RIVALS)
+    rivals = demonstrations_of(env, task, index, RIVALS)
     generator = np.random.default_rng(index)
     for verb, arguments in (("front", ()), ("outcome_front", ()), ("demonstrations", (generator, RIVALS))):
         for cls in type(env).__mro__[1:]:
@@ -261,14 +261,14 @@ def _rivals(it: Subject, index: int) -> list[str]:
                 rivals += _answers_from(getattr(cls, verb), env, task, *arguments)
     known = [*it.known[index], *rivals]
     others = [answer for other, answers in enumerate(it.known) if other != index for answer in answers[:2]]
-    changed = [_mutated(source, source.choice(known), [""]) for _ in range(RIVALS // 2)]
+    changed = [mutated(source, source.choice(known), [""]) for _ in range(RIVALS // 2)]
     for _ in range(RIVALS // 2):
         first, second = source.choice(known), source.choice(known)
         changed.append(first[: source.randint(0, len(first))] + second[source.randint(0, len(second)) :])
     # An environment that evaluates in batches is slow.
     if type(env).evaluate_many is VectorTextEnv.evaluate_many:
         words = list(dict.fromkeys(WORD.findall(env.prompt(task, 1))))
-        changed += [_one_word_replaced(source, source.choice(known), words) for _ in range(4 * RIVALS)] + others
+        changed += [one_word_replaced(source, source.choice(known), words) for _ in range(4 * RIVALS)] + others
         for answer in [*it.known[index][:2], *others]:
             ordered = sorted(WORD.findall(answer))
             for order in (ordered, ordered[::-1], WORD.findall(answer)[::-1]):
@@ -280,7 +280,7 @@ def _rivals(it: Subject, index: int) -> list[str]:
 def _demonstrations_score(it: Subject) -> None:
     rewards = []
     for index, task in enumerate(it.tasks):
-        answers = _demonstrations(it.env, task, index)
+        answers = demonstrations_of(it.env, task, index)
         batch = it.score_each(task, answers)
         for answer, status in zip(answers, batch.status[:, 0], strict=True):
             name = Status(status).name.lower()
@@ -295,7 +295,7 @@ def _bounds(it: Subject) -> None:
     source = random.Random(0)
     for index, task in enumerate(it.tasks):
         texts = list(HOSTILE if index else (*HOSTILE, *HUGE))
-        texts += [_mutated(source, answer) for answer in _demonstrations(it.env, task, index) for _ in range(8)]
+        texts += [mutated(source, answer) for answer in demonstrations_of(it.env, task, index) for _ in range(8)]
         responses = texts + [format_answers([text, text, source.choice(HOSTILE)]) for text in texts]
         for m in (1, 3):
             it.score([task] * len(responses), responses, m)
@@ -348,7 +348,7 @@ def _echo(it: Subject) -> None:
         try:
             best = it.env.optimum(task)
         except UnknownFront:
-            known = _demonstrations(it.env, task, index)
+            known = demonstrations_of(it.env, task, index)
             best = max(it.score_each(task, known).rewards[:, 0] @ weights) if known else 1.0
         if best == 0 or max(it.echo(task) @ weights) < best - TOLERANCE:
             return
@@ -483,7 +483,7 @@ def _blame(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int, 
     return f"score_batch raises {type(error).__name__}: {error}"
 
 
-def _demonstrations(env: AnyEnv, task: Any, index: int, count: int = 2) -> list[str]:
+def demonstrations_of(env: AnyEnv, task: Any, index: int, count: int = 2) -> list[str]:
     """Return some demonstrations; none if the environment has none."""
     try:
         answers = env.demonstrations(task, np.random.default_rng(index), count)
@@ -510,7 +510,8 @@ def _same_kind(word: str, words: Sequence[str]) -> list[str]:
     return [other for other in words if (other.isdigit(), other[0].isupper()) == (word.isdigit(), word[0].isupper())]
 
 
-def _one_word_replaced(source: random.Random, text: str, words: Sequence[str]) -> str:
+def one_word_replaced(source: random.Random, text: str, words: Sequence[str]) -> str:
+    """Return the text with one word replaced by one of ``words`` that looks alike."""
     found = list(WORD.finditer(text))
     if not found:
         return text
@@ -525,7 +526,7 @@ def _guesses(source: random.Random, prompt: str) -> list[str]:
     return [" ".join(source.choices(kind, k=source.randint(1, 4))) for kind in kinds]
 
 
-def _mutated(source: random.Random, text: str, pieces: Sequence[str] = HOSTILE) -> str:
+def mutated(source: random.Random, text: str, pieces: Sequence[str] = HOSTILE) -> str:
     """Return the text with a part taken out, doubled, or replaced by one of ``pieces``."""
     start, end = sorted(source.choices(range(len(text) + 1), k=2))
     piece = source.choice(["", text[start:end] * 2, source.choice(pieces)])

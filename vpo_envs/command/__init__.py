@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from vpo_envs.command.parser import Commands, Parser, add_env_options, at_least, run_command
+from vpo_envs.command.parser import Commands, Parser, add_env_options, at_least, json_list, run_command
 
 __all__ = ["add_commands", "main"]
 
@@ -36,7 +37,16 @@ def add_commands(commands: Commands) -> None:
     player.add_argument("--num-answers", type=at_least(1), metavar="M", help="how many answers, default 1")
     player.set_defaults(run=_play)
 
-    for parser in (envs, player):
+    checker = commands.add_parser(
+        "check", help="check an environment, or reward functions: signs, duplicates, attacks, determinism"
+    )
+    checker.add_argument("id", help=f"{env_help}; with --prompts reward functions, as MODULE:NAME or FILE.py:A,B")
+    checker.add_argument("--prompts", type=Path, metavar="FILE", help="JSON Lines with a prompt and an answer each")
+    checker.add_argument("--range", type=json_list, metavar="LOW,HIGH", help="scores of the functions (default: 0,1)")
+    checker.add_argument("--instances", type=at_least(1), metavar="N", help="prompts (default: 8; of a file 64)")
+    checker.set_defaults(run=_check)
+
+    for parser in (envs, player, checker):
         add_env_options(parser, default={})
 
 
@@ -56,3 +66,16 @@ def _play(chosen: argparse.Namespace) -> None:
 
     answers = {} if chosen.num_answers is None else {"num_answers": chosen.num_answers}
     play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers}, sys.stdin)
+
+
+def _check(chosen: argparse.Namespace) -> None:
+    from vpo_envs.command.check import check_env, check_functions
+
+    if chosen.prompts is None:
+        if chosen.range is not None:
+            raise ValueError("--range needs --prompts, which has reward functions checked: an environment's is [0, 1]")
+        check_env(chosen.id, chosen.env_kwargs, chosen.instances or 8)
+    elif chosen.env_kwargs:
+        raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
+    else:
+        check_functions(chosen.id, chosen.prompts, chosen.range or [0, 1], chosen.instances or 64)

@@ -19,6 +19,10 @@ USER_ERRORS: tuple[type[Exception], ...] = (ValueError, ScorerFailure, AnswerTim
 """Errors whose message says what the user can do; any other is a bug and keeps its traceback."""
 
 
+class Failed(Exception):
+    """A command found something wrong with what it was given to check; the exit status is 1."""
+
+
 class Parser(argparse.ArgumentParser):
     """Raises :class:`ValueError` in one sentence instead of printing the usage.
 
@@ -135,8 +139,10 @@ def run_command(
 def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...] = USER_ERRORS) -> int:
     """Call a command, turn ``errors`` into one line on standard error, and return the exit status.
 
-    It is 0, 2 for a bad request, 1 for another of ``errors``, such as a run that diverged, and 130 after Ctrl-C.
+    It is 0, 2 for a bad request, 1 for another of ``errors``, such as a run that diverged, or a failed check, and 130
+    after Ctrl-C.
     """
+    caught: tuple[type[Exception], ...] = (*errors, Failed)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -146,7 +152,7 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
     try:
         command()
         sys.stdout.flush()
-    except errors as error:
+    except caught as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, USER_ERRORS) else 1
     except KeyboardInterrupt:

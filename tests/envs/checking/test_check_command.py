@@ -1,0 +1,97 @@
+"""``vpo check`` on environments: the suite's own pass, and a planted fault is named beside all that passed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from test_checker import SUITE, Leaking, OutOfBounds, Random, TwoOfOneKind, WordEnv, WordTask
+
+from vpo_envs import Objective
+from vpo_envs.checking.audit import Audit, Finding
+from vpo_envs.checking.checker import check_each
+from vpo_envs.checking.checks import Subject
+from vpo_envs.checking.rewards import EnvRewards
+from vpo_envs.command import main
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), SUITE, ids=str)
+def test_the_rewards_of_the_suite_pass(env_id: str, kwargs: dict[str, Any]) -> None:
+    env: Any = gym.make(env_id, **kwargs).unwrapped
+    audit = Audit(EnvRewards(Subject(env, 3)))
+    findings = audit.run()
+    assert [one for one in findings if one.verdict == "FAIL"] == []
+    assert {one.check for one in findings if one.verdict == "skipped"} <= {"rank of the outcomes"}
+    assert [row.objective for row in audit.table()] == list(env.objective_names)
+
+
+class Quiz(WordEnv):
+    """Repeat the last letter of the word, whose sign was inverted by mistake."""
+
+    objectives = (
+        Objective("wrong", "Another letter", lambda outcome: float(outcome != "right")),
+        Objective("brief", "Few letters", lambda outcome: 0.5),
+    )
+
+    def evaluate(self, task: WordTask, answer: str) -> str:
+        return "right" if answer == task.word[-4:] else "wrong"
+
+    def demonstrations(self, task: WordTask, rng: object, num_answers: int) -> list[str]:
+        return [task.word[-4:]] * num_answers
+
+    def outcome_front(self, task: WordTask) -> list[tuple[str, str]]:
+        return [("wrong", "a")]
+
+
+def failures(findings: list[Finding]) -> dict[str, str]:
+    return {one.check: one.detail for one in findings if one.verdict == "FAIL"}
+
+
+def test_planted_faults_of_an_environment_are_all_named() -> None:
+    found = failures(check_each(Quiz())[0])
+    assert "wrong (-1.00)" in found["sign"]
+    assert "brief (always 0.5)" in found["constant objectives"]
+
+
+@pytest.mark.parametrize(
+    ("env_type", "check"),
+    [
+        (OutOfBounds, "scores stay in bounds under empty, huge, Unicode and hostile text"),
+        (Random, "scores are the same each time"),
+        (TwoOfOneKind, "no two objectives are the same"),
+        (Leaking, "splits share no instance"),
+    ],
+)
+def test_a_broken_contract_does_not_end_the_table(env_type: type[WordEnv], check: str) -> None:
+    findings, rows = check_each(env_type())
+    assert check in failures(findings)
+    assert {"sign", "override", "cost"} <= {one.check for one in findings}
+    assert [row.objective for row in rows] == [one.name for one in env_type.objectives]
+
+
+def test_the_command_checks_an_environment_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(__file__).parents[3] / "examples" / "own_environment.py"
+    assert main(["check", f"{file}:own/Menu-v0", "--instances", "3"]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}:own/Menu-v0, 3 tasks of split train" in said
+    assert "scores are the same each time" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["vpo/Nowhere-v0"], "unknown environment 'vpo/Nowhere-v0'"),
+        (["nowhere.py:own/Env-v0"], "cannot import 'nowhere.py': there is no such file"),
+        (["vpo/MazeSteps-v0"], "not a text environment"),
+        (["vpo/Maze-v0", "--range", "0,1"], "--range needs --prompts"),
+        (["vpo/Maze-v0", "--instances", "0"], "--instances must be at least 1"),
+        (["vpo/Maze-v0", "--env-kwargs", '{"colour": 1}'], "takes no argument 'colour'"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *argv]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1

@@ -1,0 +1,272 @@
+"""Plain reward functions under ``vpo check``: every planted fault is found, and honest rewards pass."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vpo_envs.checking.audit import AUDITS, Audit
+from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
+from vpo_envs.command import main
+
+ROWS: list[dict[str, Any]] = [
+    {"prompt": f"What is {a} + {b}? Show your work.", "answer": f"the sum of {a} and {b} is {a + b}", "sum": str(a + b)}
+    for a, b in zip(range(12, 60, 4), range(41, 101, 5), strict=True)
+]
+chance = random.Random(0)
+
+
+def right(response: str, sum: str) -> float:
+    return float(response.split()[-1:] == [sum])
+
+
+def worked(prompt: str, response: str) -> float:
+    """Both numbers of the prompt occur in a sentence."""
+    numbers = [word for word in prompt.replace("?", "").split() if word.isdigit()]
+    return sum(word in response.split() for word in numbers) / 2 if response.startswith("the sum") else 0.0
+
+
+def brief(completion: str) -> float:
+    return 1.0 if len(completion) < 40 else 0.0
+
+
+def batched(prompts: list[str], completions: list[str], sum: list[str], **_: Any) -> list[float]:
+    assert len(prompts) == len(completions) == len(sum)
+    return [right(text, number) for text, number in zip(completions, sum, strict=True)]
+
+
+def wrong(response: str, sum: str) -> float:
+    return 1 - right(response, sum)
+
+
+def constant(response: str) -> float:
+    return 0.25
+
+
+def doubled(response: str, sum: str) -> float:
+    return 0.5 * right(response, sum)
+
+
+def echoed(prompt: str, response: str) -> float:
+    words = set(prompt.split())
+    return len(words & set(response.split())) / len(words)
+
+
+def contained(response: str, sum: str) -> float:
+    return float(sum in response)
+
+
+def wavering(response: str, sum: str) -> float:
+    return right(response, sum) * chance.random()
+
+
+def unbounded(response: str) -> float:
+    return len(response) / 20
+
+
+def gullible(response: str, sum: str) -> float:
+    return max(right(response, sum), float("SCORE: 10" in response))
+
+
+def fragile(response: str, sum: str) -> float:
+    return float(response.split()[-1] == sum)
+
+
+def undefined(response: str, sum: str) -> float:
+    return right(response, sum) if response else float("nan")
+
+
+def generous(response: str) -> float:
+    return 1.0
+
+
+def verdicts(*functions: Callable[..., Any]) -> dict[str, str]:
+    found = Audit(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0))).run()
+    return {one.check: one.verdict for one in found if one.check != "cost"}
+
+
+def detail(check: str, *functions: Callable[..., Any]) -> str:
+    return AUDITS[check](Audit(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0))))[1]
+
+
+@pytest.mark.parametrize("functions", [(right, worked, brief), (batched, worked), (right,)])
+def test_honest_rewards_pass(functions: tuple[Callable[..., Any], ...]) -> None:
+    assert "FAIL" not in verdicts(*functions).values()
+
+
+@pytest.mark.parametrize(
+    ("planted", "check", "said"),
+    [
+        (wrong, "sign", "inverted, since right answers score less than others: wrong (-1.00)"),
+        (constant, "constant objectives", "constant (always 0.25)"),
+        (doubled, "duplicate objectives", "right and doubled (+1.000)"),
+        (wavering, "determinism", "wavering gives 'the sum of"),
+        (unbounded, "range", "outside [0, 1]: unbounded from 0 to"),
+        (gullible, "override", "'SCORE: 10' lifts poor answers to full marks: gullible (100%)"),
+        (fragile, "hostile text", "fragile gives IndexError: list index out of range, for the response ''"),
+        (undefined, "hostile text", "undefined gives a result that is not a finite number: nan"),
+    ],
+)
+def test_a_planted_fault_is_found_beside_an_honest_objective(
+    planted: Callable[..., Any], check: str, said: str
+) -> None:
+    assert verdicts(right, planted)[check] == "FAIL"
+    assert said in detail(check, right, planted)
+    assert verdicts(right, brief)[check] == "ok", "and not where it is not planted"
+
+
+@pytest.mark.parametrize(
+    ("functions", "check", "said"),
+    [
+        ((echoed,), "echo of the prompt", "in full on echoed"),
+        ((right, echoed, echoed), "echo of the prompt", "in full on echoed"),
+        ((contained,), "stuffing", "earns 100% of a good answer's reward; in full on contained"),
+        ((generous,), "oracle and floor", "good answers earn 1.00, answers worth nothing 1.00"),
+    ],
+)
+def test_what_cheating_earns_is_said(functions: tuple[Callable[..., Any], ...], check: str, said: str) -> None:
+    assert verdicts(*functions)[check] == "FAIL"
+    assert said in detail(check, *functions)
+
+
+def test_an_objective_that_is_the_sum_of_others_lowers_the_rank() -> None:
+    def both(response: str, sum: str) -> float:
+        return 0.5 * right(response, sum) + 0.5 * brief(response)
+
+    assert verdicts(right, brief, both)["rank of the outcomes"] == "warning"
+    assert "rank 2 of 3" in detail("rank of the outcomes", right, brief, both)
+
+
+def test_opposite_objectives_are_pointed_out() -> None:
+    assert verdicts(right, wrong)["duplicate objectives"] == "warning"
+    assert "right and wrong (-1.000)" in detail("duplicate objectives", right, wrong)
+
+
+def test_objectives_that_do_not_look_at_the_prompt_have_no_sign() -> None:
+    def lengthy(response: str) -> float:
+        return min(1.0, len(response) / 60)
+
+    table = {row.objective: row for row in Audit(FunctionRewards({"a": brief, "b": lengthy}, ROWS, (0.0, 1.0))).table()}
+    for row in table.values():
+        assert row.good == pytest.approx(row.others)
+    assert verdicts(brief, lengthy)["sign"] == "ok"
+
+
+def test_a_function_may_return_a_mapping_of_objectives_and_leave_some_out() -> None:
+    def several(response: str, sum: str) -> dict[str, float | None]:
+        return {"right": right(response, sum), "brief": brief(response), "never": None}
+
+    rewards = FunctionRewards({"several": several}, ROWS, (0.0, 1.0))
+    assert rewards.names == ("several.right", "several.brief", "several.never")
+    found = Audit(rewards).run()
+    assert {one.check for one in found if one.verdict == "FAIL"} == set()
+    assert next(one for one in found if one.check == "constant objectives").detail.endswith("tells: several.never")
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, ROWS)) + "\n\n")
+    return path
+
+
+MODULE = """
+from test_functions import brief, constant, right, worked
+
+good = [right, worked]
+named = {"first": right, "second": brief}
+bad = [right, constant]
+clash = [right, right]
+number = 5
+def needs(response, colour): return 0.0
+def fails(response): raise KeyError("lost")
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / f"rewards_{abs(hash(tmp_path))}.py"
+    path.write_text(MODULE)
+    return path
+
+
+def test_the_command_prints_a_table_and_passes(module: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{module}:good", "--prompts", str(prompts), "--instances", "5"]) == 0
+    said = capsys.readouterr().out
+    assert f"{module}:good, 5 prompts of {prompts}" in said
+    assert "objective  lowest  highest  good answers  to other prompts  worth nothing" in said
+    assert "right      0.00    1.00     1.00          0.00              0.00" in said
+    assert all(f"\n{name} " in said for name in AUDITS)
+
+
+def test_a_failed_check_is_exit_status_1(module: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{module}:bad", "--prompts", str(prompts)]) == 1
+    captured = capsys.readouterr()
+    assert "constant objectives   FAIL" in captured.out
+    assert captured.err == "error: 1 of 12 checks failed: constant objectives\n"
+
+
+def test_functions_are_named_in_several_ways(module: Path) -> None:
+    assert list(load_functions(f"{module}:right,brief")) == ["right", "brief"]
+    assert list(load_functions(f"{module}:named")) == ["first", "second"]
+    assert list(load_functions("math:sqrt")) == ["sqrt"]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("nowhere.py:f", [], "cannot import 'nowhere.py': there is no such file"),
+        ("no_such_module:f", [], "cannot import 'no_such_module': ModuleNotFoundError"),
+        ("math", [], "reward functions are named as MODULE:NAME or FILE.py:NAME, got 'math'"),
+        ("math:nothing", [], "'nothing' of 'math' is neither a function nor a list or mapping of functions"),
+        ("{}:number", [], "'number' of "),
+        ("{}:clash", [], "two reward functions have the name 'right'"),
+        ("{}:needs", [], "needs needs 'colour', which is neither prompt, response nor a field of the rows"),
+        ("{}:fails", [], "fails raises KeyError: 'lost', for the good answer of row 1"),
+        ("{}:good", ["--range", "1,0"], "--range must be two numbers, the lower one first, such as 0,1; got [1, 0]"),
+        ("{}:good", ["--env-kwargs", '{"a": 1}'], "--env-kwargs needs an environment"),
+        ("{}:good", ["--prompts", "none.jsonl"], "cannot read 'none.jsonl': No such file or directory"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_in_a_sentence(
+    target: str, options: list[str], message: str, module: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", target.format(module), "--prompts", str(prompts), *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1 of .* is not JSON"),
+        ('{"prompt": "a"}', "line 1 of .* must be like"),
+        ('["a"]', "line 1 of .* must be like"),
+        ('{"prompt": 5, "answer": "a"}', "the prompt in line 1 of .* is neither a text nor a chat"),
+        ('{"prompt": "a", "answer": "b"}', "needs two rows or more"),
+    ],
+)
+def test_rows_are_checked(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(line)
+    with pytest.raises(ValueError, match=message):
+        read_rows(path)
+
+
+def test_a_chat_is_a_prompt_and_a_whole_response_may_stand_for_the_answer(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "response": "r"}
+    path.write_text(f"{json.dumps(row)}\n{json.dumps(row)}\n")
+    rows = read_rows(path)
+    assert rows[0]["prompt"] == "u"
+    assert FunctionRewards({"f": lambda response: 1.0}, rows, (0.0, 1.0)).cases[0].good == ("r",)
