@@ -103,10 +103,13 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> Non
     if not study.name.endswith("_search"):
         shared.append("learning_rate")
     for task in {run.task for run in runs}:
+        configs = [run.config for run in runs if run.task == task]
         for name in shared:
-            values = {getattr(run.config, name) for run in runs if run.task == task}
-            assert len(values) == 1, f"{name} is meant to be the same for all arms"
-    assert {run.config.prompts_per_step * run.config.rollouts_per_prompt for run in runs} == {128}
+            assert len({getattr(config, name) for config in configs}) == 1, (
+                f"{name} is meant to be the same for all arms"
+            )
+        rollouts = {config.prompts_per_step * config.rollouts_per_prompt for config in configs}
+        assert len(rollouts) == 1, "arms are compared at equal rollouts"
 
 
 @pytest.mark.slow
