@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.decomposition.linear import Decomposition, Floats, FoundObjective
+from vpo_envs.decomposition.linear import ROUNDING, Decomposition, Floats, FoundObjective
 
 Finder = Literal["select", "cluster", "nmf", "pca"]
 
@@ -53,8 +53,8 @@ def decompose(
         env: Id of the environment, which the decomposition names.
 
     Raises:
-        ValueError: An unknown method, shapes that do not fit, more objectives than criteria, or fewer criteria that
-            the answers tell apart than objectives.
+        ValueError: An unknown method, shapes that do not fit, rewards outside [0, 1], repeated names, more objectives
+            than criteria, or fewer criteria that the answers tell apart than objectives.
     """
     if by not in FINDERS:
         raise ValueError(f"unknown way to decompose {by!r}: choose one of {', '.join(get_args(Finder))}")
@@ -66,6 +66,14 @@ def decompose(
     names = [f"c{i + 1}" for i in range(c)] if criteria is None else list(criteria)
     if len(of) != n or len(names) != c:
         raise ValueError(f"{n} answers on {c} criteria need {n} prompts and {c} names; got {len(of)} and {len(names)}")
+    strange = scores[~((scores >= -ROUNDING) & (scores <= 1 + ROUNDING))]
+    if strange.size:
+        raise ValueError(
+            f"rewards must lie in [0, 1], got {strange[0]:g}: scale them, and leave out answers without a score"
+        )
+    if len(set(names)) < c:
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two criteria are named {repeated!r}: rename one of them")
     if not 1 <= num_objectives <= c:
         raise ValueError(f"{c} criteria can be decomposed into 1 to {c} objectives, got {num_objectives}")
     means = np.zeros((of.max() + 1, c))
