@@ -36,7 +36,7 @@ PRESETS = {
         "dtype": "bfloat16",
         "steps": 60,
         "prompts_per_step": 4,
-        "rollouts_per_prompt": 8,
+        "rollouts_per_prompt": 6,
         "max_new_tokens": 60,
         "learning_rate": 2e-4,
         "warmup_steps": 5,
@@ -54,7 +54,7 @@ def main() -> None:
     check_libraries()
     own = Parser(add_help=False, allow_abbrev=False)
     own.add_argument("--methods", nargs="*", default=["vpo", "grpo"])
-    own.add_argument("--warm-steps", type=at_least(1), default=160)
+    own.add_argument("--warm-steps", type=at_least(1), default=60)
     own.add_argument("--warm-batch", type=at_least(RESPONSES), default=16)
     chosen, options = own.parse_known_args()
     config = parse_job(options, description=__doc__, presets=PRESETS).config
