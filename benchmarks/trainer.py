@@ -93,14 +93,16 @@ def send_peak_memory(line: Connection) -> None:
 
 
 def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
-    from vpo_agent.policy.decoding import ClosingTag
+    from vpo_agent.policy.closing import ClosingTag
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.trainer import Trainer
 
     trainer = Trainer(config_of(chosen, folder, backend))
     if setting == "fixed":
         LMPolicy.ending_ids = ()
-        trainer.policy.closing_tag = lambda closing: ClosingTag(trainer.policy.tokenizer, closing, frozenset())
+        policy = trainer.policy
+        never = ClosingTag(policy.tokenizer, "</>", [""] * policy.vocabulary)
+        policy.closing_tag = lambda closing: never
     line.send({})
     with trainer.folder.writer(0) as log:
         while line.recv():

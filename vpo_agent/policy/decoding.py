@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import islice
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vpo_agent.policy.closing import Matcher
 from vpo_agent.policy.rows import Prompts, Rows
 
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
 LEAVING_SHARE = 8
 """Ended rows are removed once they are one in this many of the batch: each removal copies part of the cache."""
+LOOK_EVERY_GPU = 8
+"""Tokens that a GPU samples before the host looks at them, for which it must wait until the GPU has finished.
+
+Rows that have ended in the meantime are sampled on for nothing. Neither cost was measured on a GPU.
+"""
 
 
 @dataclass(eq=False)
@@ -35,7 +42,9 @@ class Row:
     top_p: float = 1.0
     """Only tokens of the smallest set with this probability are drawn."""
     stop: Callable[[list[int]], bool] = lambda tokens: False
-    """Whether the row ends with the last of these tokens; called after each except an end-of-sequence token."""
+    """Whether the row ends with the last of these tokens; called after each except an end-of-sequence token.
+
+    A :class:`~vpo_agent.policy.closing.ClosingTag` is asked only where the tokens may have completed its tag."""
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     """Log-probability of each token under the tempered distribution."""
@@ -44,12 +53,20 @@ class Row:
 
 
 class Decoder:
-    """Samples tokens for the rows in a model's cache, all rows at a time."""
+    """Samples tokens for the rows in a model's cache, all rows at a time.
 
-    def __init__(self, rows: Rows, ending: Iterable[int]) -> None:
+    Args:
+        rows: The cache.
+        ending: End-of-sequence tokens.
+        look_every: Tokens that :meth:`run` samples at a time, before it looks which rows have ended.
+    """
+
+    def __init__(self, rows: Rows, ending: Iterable[int], *, look_every: int = 1) -> None:
         self.rows: list[Row] = []
         self._cache = rows
         self._ending = frozenset(ending)
+        self._look_every = look_every
+        self._matcher = Matcher()
         self._logits = torch.empty(0)
         self._tokens: Tensor | None = None
         """The last token of each row until the model has read it."""
@@ -66,32 +83,46 @@ class Decoder:
         self.rows += rows
         logits = self._cache.join(prompts, which)
         self._logits = torch.cat([self._logits, logits]) if running else logits
+        self._matcher.join([row.stop for row in rows], logits.shape[-1], logits.device)
         self._read_settings()
 
     def run(self) -> None:
         """Sample until every row has ended."""
-        while self.step():
+        while self.step(self._look_every):
             pass
 
     @torch.no_grad()
-    def step(self) -> list[Row]:
-        """Sample a token for each row that has not ended, and return those rows."""
+    def step(self, most: int = 1) -> list[Row]:
+        """Sample up to ``most`` tokens for each row that has not ended, and return those rows."""
         self._advance()
         running = [row for row in self.rows if not row.finish]
         if not running:
             return running
-        tokens, log_probs = self._draw()
-        for row, token, log_prob in zip(self.rows, tokens.tolist(), log_probs.tolist(), strict=True):
-            if row.finish:
-                continue
-            row.tokens.append(token)
-            row.log_probs.append(log_prob)
-            if token in self._ending or row.stop(row.tokens):
-                row.finish = "stop"
-            elif len(row.tokens) == row.limit:
-                row.finish = "length"
-        self._tokens = tokens
+        count = min(most, max(row.limit - len(row.tokens) for row in running))
+        uniforms = self._uniforms(count)
+        drawn = []
+        for place in range(count):
+            if self._tokens is not None:
+                self._logits = self._cache.append(self._tokens)
+            self._tokens, log_probs = self._draw(uniforms[place])
+            drawn.append((self._tokens, log_probs, self._matcher.may_end(self._tokens)))
+        # The only place where the host waits for the device; one copy, in a format that holds all three.
+        for tokens, log_probs, may_end in torch.stack(
+            [torch.stack([part.double() for part in one]) for one in drawn]
+        ).tolist():
+            for row, token, log_prob, asked in zip(self.rows, tokens, log_probs, may_end, strict=True):
+                if not row.finish:
+                    self._take(row, int(token), log_prob, bool(asked))
         return running
+
+    def _take(self, row: Row, token: int, log_prob: float, may_end: bool) -> None:
+        """Add a token to a row; ``may_end`` says whether its stop rule is asked."""
+        row.tokens.append(token)
+        row.log_probs.append(log_prob)
+        if token in self._ending or (may_end and row.stop(row.tokens)):
+            row.finish = "stop"
+        elif len(row.tokens) == row.limit:
+            row.finish = "length"
 
     @torch.no_grad()
     def _advance(self, *, drop_all: bool = False) -> None:
@@ -105,8 +136,10 @@ class Decoder:
             order = [next(last) if rows[place].finish else place for place in range(stay)]
             self._cache.keep(order)
             self.rows = [rows[place] for place in order]
+            stayed = torch.tensor(order, dtype=torch.long).to(self._logits.device, non_blocking=True)
+            self._matcher.keep(stayed)
             if self._tokens is not None:
-                self._tokens = self._tokens[torch.tensor(order, dtype=torch.long, device=self._tokens.device)]
+                self._tokens = self._tokens[stayed]
             self._read_settings()
         if self._tokens is not None and self.rows:
             self._logits = self._cache.append(self._tokens)
@@ -117,41 +150,32 @@ class Decoder:
         device = self._logits.device
 
         def tensor(values: list[float], default: float) -> Tensor | None:
-            return torch.tensor(values, device=device)[:, None] if set(values) - {default} else None
+            return torch.tensor(values).to(device, non_blocking=True)[:, None] if set(values) - {default} else None
 
         self._temperatures = tensor([max(row.temperature, GREEDY_BELOW) for row in self.rows], 1.0)
         self._greedy = tensor([row.temperature < GREEDY_BELOW for row in self.rows], False)
         self._top_p = tensor([row.top_p for row in self.rows], 1.0)
 
-    def _draw(self) -> tuple[Tensor, Tensor]:
-        """A token for each row and its log-probability, (rows,) both."""
+    def _uniforms(self, count: int) -> Tensor:
+        """The next ``count`` random numbers of each row, (count, rows); 0 beyond its end."""
+        counts = [0 if row.finish else min(count, row.limit - len(row.tokens)) for row in self.rows]
+        numbers = [
+            [*islice(row.uniforms, own), *[0.0] * (count - own)] for row, own in zip(self.rows, counts, strict=True)
+        ]
+        return torch.from_numpy(np.array(numbers, np.float32).T.copy()).to(self._logits.device, non_blocking=True)
+
+    def _draw(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """A token for each row by its random number, (rows,), and its log-probability, (rows,) both."""
+        # In float32 whatever the model computes in: bfloat16 would round probabilities to 8 bits.
         logits = self._logits.float()
         probs = torch.softmax(logits if self._temperatures is None else logits / self._temperatures, dim=-1)
         if self._top_p is not None:
             probs = nucleus(probs, self._top_p)
-        uniforms = np.fromiter((0.0 if row.finish else next(row.uniforms) for row in self.rows), np.float32)
-        tokens = draw(probs, torch.from_numpy(uniforms).to(probs.device))
+        tokens = draw(probs, uniforms)
         if self._greedy is not None:
             tokens = torch.where(self._greedy[:, 0], logits.argmax(-1), tokens)
         # Rounding can choose a token whose probability is 0 in float32.
         return tokens, probs.gather(1, tokens[:, None])[:, 0].clamp_min(torch.finfo(torch.float32).tiny).log()
-
-
-class ClosingTag:
-    """A stop rule: the row's text holds a closing tag, which only tokens that contain ``>`` can complete."""
-
-    def __init__(self, tokenizer: Any, closing: str, last_tokens: frozenset[int]) -> None:
-        self._tokenizer = tokenizer
-        self._closing = closing
-        self._last_tokens = last_tokens
-        self.most_tokens = len(closing)
-        """Maximum number of tokens in a tag, since each holds at least one of its characters."""
-
-    def __call__(self, tokens: Sequence[int]) -> bool:
-        """Whether the last token completes the tag."""
-        if tokens[-1] not in self._last_tokens:
-            return False
-        return self._closing in self._tokenizer.decode(tokens[-self.most_tokens :], skip_special_tokens=True)
 
 
 def uniform_numbers(seed: np.random.SeedSequence, block: int = 64) -> Iterator[float]:

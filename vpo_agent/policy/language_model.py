@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
-from vpo_agent.policy.decoding import ClosingTag, Decoder, Row
+from vpo_agent.policy.closing import ClosingTag
+from vpo_agent.policy.decoding import LOOK_EVERY_GPU, Decoder, Row
 from vpo_agent.policy.head import token_log_probs
 from vpo_agent.policy.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.policy.memory import check_context
@@ -62,9 +63,12 @@ class LMPolicy(Sampler):
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
         self.cached_model = CachedModel(self.causal_lm, filler)
         """The model as decoding uses it."""
+        self._closing_tags: dict[str, ClosingTag] = {}
         self._decoder = self._decoder_apart()
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
+        # What packs takes masks of four axes as they are.
+        self.cached_model.takes_masks = self.packs
         self.shares_prompts = self._can_share_prompts()
         """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.shared_prompts`."""
 
@@ -166,11 +170,14 @@ class LMPolicy(Sampler):
         With ``share_prompts``, all rows must join at the same time, and none may continue a begun response.
         """
         kind = SharingRows if share_prompts and self.shares_prompts else Rows
-        return Decoder(kind(self.cached_model), self.ending_ids)
+        look_every = LOOK_EVERY_GPU if self.device.type == "cuda" else 1
+        return Decoder(kind(self.cached_model), self.ending_ids, look_every=look_every)
 
     def closing_tag(self, closing: str) -> ClosingTag:
-        """Make the rule that ends a row at a closing tag."""
-        return ClosingTag(self.tokenizer, closing, self._tokens_that_close)
+        """Return the rule that ends a row at a closing tag, always the same for a tag."""
+        if closing not in self._closing_tags:
+            self._closing_tags[closing] = ClosingTag(self.tokenizer, closing, self._token_texts)
+        return self._closing_tags[closing]
 
     def _sample(self, request: SampleRequest) -> Samples:
         self.model.eval()
@@ -193,10 +200,10 @@ class LMPolicy(Sampler):
         )
 
     @cached_property
-    def _tokens_that_close(self) -> frozenset[int]:
-        """The tokens of the vocabulary that contain ``>``."""
-        tokens = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
-        return frozenset(i for i, token in enumerate(tokens) if token is not None and ">" in str(token))
+    def _token_texts(self) -> list[str]:
+        """The text of each token of the vocabulary by itself; special tokens have none."""
+        texts = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))], skip_special_tokens=True)
+        return [*texts, *[""] * self.vocabulary][: self.vocabulary]
 
     # Log-probabilities ---------------------------------------------------------------------------------------------
 

@@ -86,15 +86,19 @@ def pack(samples: Samples) -> Packed:
     )
 
 
-def packed_attention(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float) -> Tensor:
+def packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float, *, repeat_heads: bool | None = None
+) -> Tensor:
     """Compute attention over a packed row, (1, N, heads, width).
 
-    The query is (1, heads, N, width), keys and values are (1, key heads, N, width).
+    The query is (1, heads, N, width), keys and values are (1, key heads, N, width). ``repeat_heads`` copies keys and
+    values for the heads that share them; ``None`` does so on a GPU.
     """
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
     shared = query.shape[1] // key.shape[1]
-    # With a mask and shared keys, PyTorch on a GPU would store all scores. Not measured on a GPU yet.
-    grouped = shared > 1 and not query.is_cuda
+    # On a GPU, PyTorch has no fast kernel for a mask and shared keys at the same time: it would store all scores. The
+    # time and memory of the copies were not measured there, nor was FlexAttention, which would need neither.
+    grouped = shared > 1 and not (query.is_cuda if repeat_heads is None else repeat_heads)
     if shared > 1 and not grouped:
         keys, values = (states.repeat_interleave(shared, 1) for states in (keys, values))
     group = len(packed.responses) // len(packed.prompts)

@@ -53,6 +53,8 @@ class CachedModel:
         self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
         self.joins_any_time = self.takes_positions and has_full_attention(self.config)
         """Whether rows can join while others run; a sliding window would count the padding between their columns."""
+        self.takes_masks = False
+        """Whether the model takes masks of four axes; it would look at the values of others, for which a GPU waits."""
 
     def next_logits(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
@@ -117,6 +119,12 @@ class Rows:
         """Which columns of the cache each row sees, (rows, columns)."""
         self._positions: Tensor
         """Of the next token of each row, (rows,)."""
+        # The host keeps count, because asking the device would have to wait for it.
+        self._widths: list[int]
+        """Columns of each row from its first token on, without those appended."""
+        self._gaps: list[bool]
+        """Whether a row has padding among its tokens."""
+        self._appended = 0
         self._clear()
 
     @property
@@ -132,6 +140,8 @@ class Rows:
         """
         rows = torch.tensor(which, device=prompts.mask.device)
         mask = prompts.mask[rows]
+        widths = (mask.shape[1] - mask.int().argmax(1)).tolist()
+        gaps = [seen < width for seen, width in zip(mask.sum(1).tolist(), widths, strict=True)]
         if self._model.joins_any_time:
             for layer, source in zip(self._cache.layers, prompts.cache.layers, strict=True):
                 # A layer that shares the keys and values of another has none.
@@ -147,13 +157,18 @@ class Rows:
             self._positions = torch.cat([self._positions, mask.sum(1)])
         else:
             self._mask, self._positions = mask, mask.sum(1)
+        self._widths += [width - self._appended for width in widths]
+        self._gaps += gaps
         self._settle()
         return prompts.logits[rows]
 
     def append(self, tokens: Tensor) -> Tensor:
         """Append a token to each row, (rows,), and return the logits of the next, (rows, vocabulary)."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._mask), 1)], dim=1)
+        self._appended += 1
         mask = self._mask if self._padded else None
+        if mask is not None and self._model.takes_masks:
+            mask = mask[:, None, None]
         logits = self._model.next_logits(tokens[:, None], mask, self._positions[:, None], self._cache)
         self._positions = self._positions + 1
         return logits
@@ -163,11 +178,16 @@ class Rows:
         if not order:
             self._clear()
             return
-        rows = torch.tensor(order, device=self._positions.device)
-        self._keep(rows, (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0])
+        moved = [place for place, row in enumerate(order) if row != place]
+        rows, places = (
+            torch.tensor(one, dtype=torch.long).to(self._positions.device, non_blocking=True) for one in (order, moved)
+        )
+        self._keep(order, rows, places)
         self._positions = self._positions[rows]
 
-    def _keep(self, rows: Tensor, moved: Tensor) -> None:
+    def _keep(self, order: Sequence[int], rows: Tensor, moved: Tensor) -> None:
+        self._widths = [self._widths[row] for row in order]
+        self._gaps = [self._gaps[row] for row in order]
         for layer in self._cache.layers:
             if isinstance(layer, RowsLayer):
                 layer.keep(rows, moved)
@@ -179,15 +199,16 @@ class Rows:
     def _settle(self) -> None:
         """Drop columns that no row sees, and note whether the others have padding."""
         if self._model.joins_any_time:
-            width = self._mask.shape[1] - int(self._mask.any(0).int().argmax())
+            width = max(self._widths) + self._appended
             self._mask = self._mask[:, -width:]
             for layer in self._cache.layers:
                 layer.trim(width)
-        self._padded = not bool(self._mask.all())
+        self._padded = any(self._gaps) or min(self._widths) + self._appended < self._mask.shape[1]
 
     def _clear(self) -> None:
         self._cache = rows_cache(self._model.config) if self._model.joins_any_time else DynamicCache()
         self._positions = torch.empty(0, dtype=torch.long)
+        self._widths, self._gaps = [], []
 
 
 class SharingRows(Rows):
@@ -219,7 +240,7 @@ class SharingRows(Rows):
         self._positions = self._positions + 1
         return logits
 
-    def _keep(self, rows: Tensor, moved: Tensor) -> None:
+    def _keep(self, order: Sequence[int], rows: Tensor, moved: Tensor) -> None:
         for layer in self._cache.layers:
             layer.keep(rows, moved)
         self._shared.keep(rows)

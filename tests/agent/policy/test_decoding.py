@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from vpo_agent.policy.closing import ClosingTag
 from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
 
 PROBABILITIES = np.array([0.05, 0.4, 0.1, 0.3, 0.15])
@@ -20,12 +21,13 @@ class FixedRows:
 
     open = True
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         self.kept: list[list[int]] = []
         self.sizes: list[int] = []
+        self.dtype = dtype
 
     def join(self, prompts: Any, which: Sequence[int]) -> torch.Tensor:
-        return torch.from_numpy(np.log(PROBABILITIES)).float().expand(len(which), -1)
+        return torch.from_numpy(np.log(PROBABILITIES)).to(self.dtype).expand(len(which), -1)
 
     def append(self, tokens: torch.Tensor) -> torch.Tensor:
         self.sizes.append(len(tokens))
@@ -39,9 +41,11 @@ def row(seed: int = 0, **settings: Any) -> Row:
     return Row(**{"limit": 1, "uniforms": uniform_numbers(np.random.SeedSequence(seed)), **settings})
 
 
-def decode(rows: list[Row], ending: Sequence[int] = ()) -> FixedRows:
-    cache = FixedRows()
-    decoder = Decoder(cache, ending)  # type: ignore[arg-type]  # it stands in for the real one
+def decode(
+    rows: list[Row], ending: Sequence[int] = (), *, look_every: int = 1, dtype: torch.dtype = torch.float32
+) -> FixedRows:
+    cache = FixedRows(dtype)
+    decoder = Decoder(cache, ending, look_every=look_every)  # type: ignore[arg-type]  # it stands in for the real one
     decoder.join(None, range(len(rows)), rows)  # type: ignore[arg-type]  # so no prompts are needed
     decoder.run()
     return cache
@@ -89,6 +93,60 @@ def test_ended_rows_leave_when_they_are_an_eighth_and_the_last_rows_take_their_p
     assert cache.kept[0] == [0, 14, 2, 3, 4, 5, 6, 7, 15, 9, 10, 11, 12, 13]
     assert [len(one.tokens) for one in rows] == [one.limit for one in rows]
     assert cache.kept[-1] == []
+
+
+@pytest.mark.parametrize("look_every", [2, 8, 50])
+def test_rows_are_the_same_however_often_the_host_looks(look_every: int) -> None:
+    def rows() -> list[Row]:
+        rules = [lambda tokens: False, lambda tokens: tokens[-2:] == [1, 3], lambda tokens: len(tokens) == 11]
+        return [row(seed, limit=3 + seed % 40, stop=rules[seed % 3]) for seed in range(200)]
+
+    expected, found = rows(), rows()
+    steps = len(decode(expected, ending=[0]).sizes)
+    cache = decode(found, ending=[0], look_every=look_every)
+    assert [(one.tokens, one.log_probs, one.finish) for one in found] == [
+        (one.tokens, one.log_probs, one.finish) for one in expected
+    ]
+    assert {one.finish for one in found} == {"stop", "length"}
+    # Rows are looked at, and leave, once in so many tokens.
+    assert len(cache.kept) <= -(-(steps + 1) // look_every)
+
+
+def test_a_finite_stream_of_numbers_lasts_to_the_limit_of_its_row() -> None:
+    rows = [row(limit=limit, uniforms=iter([0.3] * limit)) for limit in (3, 10, 17)]
+    decode(rows, look_every=8)
+    assert [one.tokens for one in rows] == [[1] * limit for limit in (3, 10, 17)]
+
+
+def test_probabilities_of_bfloat16_logits_are_computed_in_float32() -> None:
+    rows = [row(seed, limit=5) for seed in range(50)]
+    decode(rows, dtype=torch.bfloat16)
+    rounded = torch.from_numpy(np.log(PROBABILITIES)).bfloat16().double()
+    expected = torch.log_softmax(rounded, -1).numpy()
+    for one in rows:
+        np.testing.assert_allclose(one.log_probs, expected[one.tokens], rtol=1e-5)
+
+
+def test_text_is_decoded_only_where_a_tag_may_be_complete() -> None:
+    class Counting:
+        asked = 0
+
+        def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+            self.asked += 1
+            return "".join(texts[token] for token in tokens)
+
+    texts = ["<", "/a", ">", "<", "b>"]
+    tokenizer = Counting()
+    tag = ClosingTag(tokenizer, "</a>", texts)
+    ended, other = (
+        row(limit=9, uniforms=iter(numbers), stop=tag)
+        # "b>", "<", "/a", "b>", "<", "/a", ">" and eight of "<"
+        for numbers in ([0.99, 0.01, 0.2, 0.99, 0.01, 0.2, 0.5, 0.5, 0.5], [0.01] * 9)
+    )
+    decode([ended, other], look_every=8)
+    assert (ended.finish, len(ended.tokens)) == ("stop", 7)
+    assert (other.finish, len(other.tokens)) == ("length", 9)
+    assert tokenizer.asked == 1
 
 
 @pytest.mark.parametrize("block", [1, 7, 64])

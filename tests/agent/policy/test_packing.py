@@ -10,11 +10,12 @@ import pytest
 import torch
 import toys
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, MistralConfig, MistralForCausalLM
 
 from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.packing import pack
+from vpo_agent.policy.packing import pack, packed_attention
 from vpo_agent.policy.samples import Samples
 
 PACKED_FAMILIES = ("qwen3", "llama", "gpt2")
@@ -54,6 +55,27 @@ def assert_gradient_is_that_of_plain_sequences(policy: LMPolicy, samples: Sample
     scale = max(float(gradient.norm()) for gradient in expected.values())
     for name, parameter in policy.model.named_parameters():
         assert float((parameter.grad - expected[name]).norm()) <= 1e-4 * scale, name
+
+
+def test_repeated_heads_give_what_shared_heads_give() -> None:
+    """A GPU repeats the heads, a CPU does not."""
+    samples = sample(make_policy("qwen3"))
+    assert not samples.prompt_mask.all()
+    batch = pack(samples)
+    generator = torch.Generator().manual_seed(0)
+    states = [torch.randn(1, heads, batch.ids.shape[1], 16, generator=generator) for heads in (8, 2, 2)]
+    apart, grouped = (packed_attention(*states, batch, 0.25, repeat_heads=repeat) for repeat in (True, False))
+    torch.testing.assert_close(apart, grouped, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_sampling_and_update_use_kernels_that_store_no_scores(bpe_model: Path) -> None:
+    policy = LMPolicy.from_pretrained(bpe_model, device="cuda", dtype="bfloat16")
+    # Without the kernel that stores them, attention that no other one can compute is an error.
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]):
+        samples = sample(policy)
+        policy.log_probs(samples)[0].sum().backward()
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toys
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vpo_agent.policy import rows as layouts
+from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.rows import Prompts, Rows, SharingRows
 
@@ -180,6 +185,54 @@ def test_a_row_that_has_ended_may_run_on_beyond_the_last_position() -> None:
     for _ in range(6):
         logits = rows.append(torch.tensor([1, 2]))
     assert logits.isfinite().all()
+
+
+class Waits(TorchDispatchMode):
+    """Counts operations for whose result the host would wait for a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket.__name__ in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal")
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_the_host_asks_the_device_nothing_while_rows_take_tokens_and_leave(family: str) -> None:
+    policy = make_policy(family)
+    rows = Rows(policy.cached_model)
+    prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
+    decoder = Decoder(rows, [], look_every=8)
+    tag = policy.closing_tag("</answer>")
+    joining = [Row(limit, uniform_numbers(np.random.SeedSequence(limit)), stop=tag) for limit in (5, 20, 30, 30)]
+    decoder.join(prompts, [0, 0, 1, 1], joining)
+    with Waits() as waits:
+        assert bool(torch.ones(1).all())
+        assert waits.count == 1, "it is meant to count this"
+        for left in (3, 3, 2, 0):
+            decoder.step(8)
+            assert sum(not row.finish for row in joining) == left
+    assert waits.count == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_is_waited_for_once_in_eight_tokens(bpe_model: Path) -> None:
+    policy = LMPolicy.from_pretrained(bpe_model, device="cuda", dtype="bfloat16")
+    joining = [Row(24, uniform_numbers(np.random.SeedSequence(i)), stop=policy.closing_tag("</a>")) for i in range(4)]
+    decoder = policy.decoder()
+    with torch.no_grad():
+        decoder.join(policy.cached_model.read(*policy.encode_prompts(PROMPTS)), [0, 0, 1, 1], joining)
+    decoder.step(8)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as waits:
+            warnings.simplefilter("always")
+            decoder.step(8)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [str(one.message) for one in waits if "synchroniz" in str(one.message)][1:] == []
 
 
 @torch.no_grad()

@@ -96,6 +96,47 @@ def test_the_same_seed_gives_the_same_samples_and_leaves_the_generators_alone() 
     assert rows_of(first) != rows_of(sample(policy, TEXTS, places=[5, *range(1, len(TEXTS))]))
 
 
+def test_an_engine_that_is_kept_samples_as_a_new_one_from_the_weights_of_now() -> None:
+    policy = make_policy()
+    sampler = open_sampler("continuous", policy, model="not read")
+    settings: dict[str, Any] = {"rollouts": 5, "num_answers": 1, "max_new_tokens": LIMIT}
+    first = sampler.sample(TEXTS, seed=(1,), **settings)
+    engine = sampler._manager
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(0.9)
+    second = sampler.sample(TEXTS, seed=(2,), **settings)
+    assert sampler._manager is engine
+    for row, expected in enumerate(toys.plain_log_probs(policy, second)):
+        torch.testing.assert_close(second.log_probs[row, : len(expected)], expected, rtol=0, atol=1e-4)
+    fresh = make_policy()
+    fresh.model.load_state_dict(policy.model.state_dict())
+    assert_same_samples(
+        second, open_sampler("continuous", fresh, model="not read").sample(TEXTS, seed=(2,), **settings)
+    )
+    assert rows_of(first) != rows_of(second)
+    sampler.sample(TEXTS, seed=(2,), **{**settings, "max_new_tokens": LIMIT + 1})
+    assert sampler._manager is not engine
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_the_engine_is_kept_and_samples_from_the_weights_of_now() -> None:
+    policy = LMPolicy.from_pretrained("tiny-maze", device="cuda", dtype="bfloat16")
+    sampler = open_sampler("continuous", policy, model="not read")
+    settings: dict[str, Any] = {"rollouts": 4, "num_answers": 1, "max_new_tokens": 40}
+    engines = set()
+    for scale in (1.0, 0.9):
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                parameter.mul_(scale)
+            samples = sampler.sample(["a maze", "another"], **settings)
+            gap = (policy.log_probs(samples)[0] - samples.log_probs).abs()[samples.mask]
+        assert float(gap.mean()) < 0.05
+        engines.add(id(sampler._manager))
+    assert len(engines) == 1
+
+
 def test_tokens_come_with_the_frequency_of_the_tempered_distribution() -> None:
     policy = make_policy(scale=3.0)
     samples = sample(policy, ["a maze", "an answer"], rollouts=600, max_new_tokens=1, temperature=1.3)
