@@ -17,7 +17,7 @@ SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help maze smollm2 test quick lint bench install clean
+.PHONY: help maze smollm2 test quick lint docs bench install clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
@@ -40,6 +40,11 @@ lint: $(VENV)/installed-dev ## check style, format, types and the direction of i
 	$(VENV_PYTHON) -m ruff format --check .
 	$(VENV_PYTHON) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+
+docs: $(VENV)/installed-dev ## build the documentation as a site in build/docs; a broken link is an error
+	$(VENV_PYTHON) docs/site/stage.py build/docs-pages
+	$(VENV_PYTHON) -m sphinx -E -W --keep-going -q -c docs/site build/docs-pages build/docs
+	@echo "open build/docs/index.html"
 
 bench: $(VENV)/installed-dev ## run every benchmarks/*.py but that for a GPU; ARGS are passed to each
 	@for script in $(filter-out benchmarks/gpu_acceptance.py,$(wildcard benchmarks/*.py)); do echo "$$script"; $(VENV_PYTHON) "$$script" $(ARGS) || exit 1; done

@@ -1,3 +1,5 @@
+from .command.job import train_and_report as train_and_report
+from .config import Job as Job
 from .config import TrainConfig as TrainConfig
 from .config import make_config as make_config
 from .config import read_config as read_config

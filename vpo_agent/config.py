@@ -255,8 +255,8 @@ class Job(NamedTuple):
     """What a training command line asks for."""
 
     config: TrainConfig
-    resume: bool
-    overwrite: bool
+    resume: bool = False
+    overwrite: bool = False
 
 
 def usual_answers(method: str) -> int:

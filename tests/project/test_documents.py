@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from paths import ROOT
+
+from vpo_agent.command import make_parser
+from vpo_agent.command.options import settings_parser
+from vpo_agent.command.presets import ALL
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
@@ -47,3 +52,19 @@ def test_every_name_that_a_snippet_imports_from_us_exists(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("vpo_", "envs_data")):
                 module = importlib.import_module(str(node.module))
                 assert not [name.name for name in node.names if not hasattr(module, name.name)]
+
+
+def commands(page: Path) -> list[str]:
+    """The calls of ``vpo`` in the shell blocks of a page that are whole: no placeholder such as … or NAME=."""
+    blocks = [code for language, code in BLOCK.findall(page.read_text(encoding="utf-8")) if language == "sh"]
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith("vpo ") and "…" not in line]
+
+
+@pytest.mark.parametrize("line", [line for page in PAGES for line in commands(page)])
+def test_every_command_that_is_shown_is_accepted(line: str) -> None:
+    words = shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)
+    parser = make_parser()
+    chosen = parser.parse_args(words[1:])
+    if words[1] == "train":
+        settings_parser("vpo train", "", ALL, next(iter(ALL))).parse_args(chosen.options)

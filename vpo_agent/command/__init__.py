@@ -39,6 +39,11 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command of ``vpo``, and return its exit status as of :func:`vpo_envs.command.parser.exit_status`."""
+    return run_command(make_parser(), argv, (*USER_ERRORS, RunStopped))
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands."""
     parser = Parser(
         prog="vpo", description="Vector rewards for language models: environments, training, evaluation, search."
     )
@@ -47,4 +52,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_commands(commands)
     for command in COMMANDS:
         command.add_parser(commands)
-    return run_command(parser, argv, (*USER_ERRORS, RunStopped))
+    return parser

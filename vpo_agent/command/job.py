@@ -8,7 +8,7 @@ import time
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.command.presets import BUNDLED
-from vpo_agent.config import DEFAULT_RUNS_DIR, Job
+from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.figures import draw_curves
@@ -21,14 +21,17 @@ from vpo_agent.trainer import Trainer
 from vpo_envs.text import format_answers
 
 
-def train_and_report(job: Job) -> str:
+def train_and_report(job: Job | TrainConfig) -> str:
     """Train as ``job`` says, then print, save and return a Markdown table of what changed on held-out prompts.
+
+    It is what ``vpo train`` does; settings alone stand for a new run.
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
     finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is
     sampled again from the initial model.
     """
     started = time.perf_counter()
+    job = Job(job) if isinstance(job, TrainConfig) else job
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)
     config, folder = trainer.config, trainer.folder
     m = config.answers_per_rollout

@@ -1,0 +1,41 @@
+"""Sphinx's settings for the site; `stage.py` gathers the pages."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from vpo_envs import __version__
+
+project = "VPO Gym"
+release = __version__
+html_title = f"VPO Gym {release}"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_copy_source = False
+html_show_copyright = False
+
+myst_heading_anchors = 4
+# Notebooks hold the output of their last run; a test runs them.
+nb_execution_mode = "off"
+
+# Single backticks are code, as in Markdown.
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"exclude-members": "model_config"}
+autodoc_type_aliases = {"NDArray": "NDArray"}
+
+
+def describe_environment(app: object, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Keep the first line and the arguments of an environment, whose docstring is a page of Markdown elsewhere."""
+    if what == "class" and isinstance(thing, type) and issubclass(thing, gym.Env | gym.vector.VectorEnv):
+        text = "\n".join(lines)
+        pages = text.find("\n## ")
+        arguments = max(text.find("\n:param"), text.find("\n:Parameters:"))
+        if pages >= 0:
+            lines[:] = [*text[:pages].splitlines(), "", *text[arguments:].splitlines() * (arguments > pages), ""]
+
+
+def setup(app: object) -> None:
+    """Register the hook."""
+    # After napoleon, whose priority is 500.
+    app.connect("autodoc-process-docstring", describe_environment, 900)  # type: ignore[attr-defined]
