@@ -140,7 +140,9 @@ class Evaluation(_Group):
     eval_answers: Evaluated[int] = _setting(30, "answers sampled per prompt, rounded up to whole rollouts", ge=1)
     eval_temperature: Evaluated[float] = _setting(1.0, "sampling temperature in evaluation", gt=0)
     eval_every: Incidental[int] = _setting(0, "steps between evaluations on validation prompts; 0: never", ge=0)
-    eval_every_prompts: Evaluated[int] = _setting(32, "prompts of an evaluation during training", ge=2)
+    eval_every_prompts: Evaluated[int] = _setting(
+        32, "prompts of an evaluation during training, at most eval_prompts", ge=2
+    )
 
 
 class Hardware(_Group):

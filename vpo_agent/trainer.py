@@ -26,6 +26,7 @@ from vpo_agent.pareto.measures import measures
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.sampling import sample_pool
+from vpo_agent.pareto.unread import unread_notice
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.memory import Shape
 from vpo_agent.rollouts.backends import check_backend, open_sampler
@@ -135,6 +136,7 @@ class Trainer:
                     f"--steps: give --steps {self.step} or more, or start another --name"
                 )
         self._bad_in_a_row = 0
+        self._notice: str | None = None
         self._saved_step = self.step
         self._interrupts = Interrupts()
         self.folder.start(self.step)
@@ -159,11 +161,14 @@ class Trainer:
         with bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts.handled():
             if self.step == 0 and config.eval_every:
                 log.write(self._validate())
+            first = self.step
             try:
                 while self.step < config.steps:
                     row = self.train_step()
                     log.write(row)
                     show_step(bar, row, bad=self._bad_in_a_row > 0)
+                    if self.step == first + 1 and self._notice is not None:
+                        bar.write(f"step {self.step}: {self._notice}")
                     if self._bad_in_a_row >= MAX_BAD_STEPS:
                         raise self._diverged()
                     if config.eval_every and self.step % config.eval_every == 0:
@@ -208,6 +213,8 @@ class Trainer:
             check_prompts(self.policy, self.env, indices, config.max_new_tokens, stated)
             raise
         collected = time.perf_counter()
+        lengths = rollouts.samples.mask.sum(dim=1).cpu().numpy()
+        self._notice = unread_notice(rollouts.status, lengths, config.max_new_tokens, rollouts.samples.texts[0])
         potentials = self.estimator.potentials(self.policy.tokenizer, rollouts, weights)
         result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights, potentials)
         estimated = time.perf_counter()
@@ -240,7 +247,7 @@ class Trainer:
         ``initial`` samples from the initial model, with the backend ``native``, whatever the step.
         """
         with self.scorer:
-            pool = self._sample_pool(self._eval_env, self.config.eval_prompts, initial=initial)
+            pool = self._sample_pool(self._eval_env, self.config.eval_prompts, f"evaluation {label}", initial=initial)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -283,7 +290,9 @@ class Trainer:
         initial.model.requires_grad_(False)
         return initial
 
-    def _sample_pool(self, env: VectorTextEnv[Any, Any, Any], prompts: int, *, initial: bool = False) -> Pool:
+    def _sample_pool(
+        self, env: VectorTextEnv[Any, Any, Any], prompts: int, label: str, *, initial: bool = False
+    ) -> Pool:
         config = self.config
         return sample_pool(
             env,
@@ -303,11 +312,13 @@ class Trainer:
                 "dtype": str(self.policy.dtype).removeprefix("torch."),
             },
             scorer=self.scorer,
+            label=label,
         )
 
     def _validate(self) -> dict[str, Any]:
         """Return the row of an evaluation on validation prompts."""
-        pool = self._sample_pool(self._validation_env, self.config.eval_every_prompts)
+        prompts = min(self.config.eval_every_prompts, self.config.eval_prompts)
+        pool = self._sample_pool(self._validation_env, prompts, f"validation at step {self.step}")
         means = {one.name.replace(" ", "_"): float(one.values.mean()) for one in measures(pool) if one.headline}
         return {"kind": "eval", "step": self.step, **means}
 

@@ -33,6 +33,8 @@ OF_THE_PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 LINKED = ("LICENSE", "CITATION.cff")
 PACKAGES = ("vpo_envs", "vpo_agent", "vpo_agent.estimators", "vpo_agent.search", "envs_data")
 RESULTS = ("results", "suite")
+SEARCH = "test_time_search"
+"""Name of docs/search.md on the site, where `search` is Sphinx's own page."""
 SHOWN_POINTS = 24
 """Number of points of a front in a picture."""
 
@@ -47,7 +49,9 @@ def main(folder: Path) -> None:
     (folder / "index.md").write_text(f"{readme}\n{''.join(toctrees())}", encoding="utf-8")
     for page in folder.glob("*.md"):
         text = page.read_text(encoding="utf-8").replace("](docs/gallery.md)", "](environments/index.md)")
-        page.write_text(re.sub(r"\]\((?:docs|\.\.)/", "](", text), encoding="utf-8")
+        text = re.sub(r"\]\((?:docs|\.\.)/", "](", text).replace("](search.md", f"]({SEARCH}.md")
+        page.write_text(text, encoding="utf-8")
+    (folder / "search.md").rename(folder / f"{SEARCH}.md")
     write_environments(folder / "environments")
     (folder / "api").mkdir()
     described: set[int] = set()
@@ -63,7 +67,7 @@ def toctrees() -> Iterator[str]:
     elsewhere = {*RESULTS, *tasks, "architecture", "environments", "gallery"}
     parts = {
         "Start": [f"notebooks/{name}" for name in notebooks],
-        "Guides": sorted({path.stem for path in DOCS.glob("*.md")} - elsewhere),
+        "Guides": sorted({path.stem for path in DOCS.glob("*.md")} - {*elsewhere, "search"} | {SEARCH}),
         "Environments": ["environments", *tasks, "environments/index"],
         "Reference": [*(f"api/{name}" for name in PACKAGES), "architecture"],
         "Results": RESULTS,

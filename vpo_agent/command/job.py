@@ -11,9 +11,10 @@ from vpo_agent.command.presets import BUNDLED
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
+from vpo_agent.pareto.unread import unread_in_pool
 from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import plot_learning_curves
-from vpo_agent.report.methods import Method
+from vpo_agent.report.methods import Method, title
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import read_metrics
@@ -64,13 +65,15 @@ def train_and_report(job: Job | TrainConfig) -> str:
     highest = summaries["after"].ceilings()
     best = best_on_fronts(highest)
     ceiling = f"\n{best}\n" if best else ""
+    if notice := unread_in_pool(after):
+        ceiling += f"\nAfter training, {notice}\n"
     heading = f"{config.eval_prompts} {config.eval_split} prompts, {config.eval_rollouts} rollouts x {m} answers each"
     results = {**highest, "measures": rows}
     curves = [Method(label, (summary,)) for label, summary in summaries.items()]
     with folder.room():
         write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
-        plot_learning_curves(read_metrics(folder.metrics), folder.path / "learning_curves.png")
+        plot_learning_curves(read_metrics(folder.metrics), folder.path / "learning_curves.png", title(curves[1:]))
         draw_curves(curves, folder.path / "best_at_k.png")
     print(f"\n{heading}\n\n{text}\n{ceiling}")
     print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")

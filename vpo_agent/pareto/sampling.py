@@ -34,6 +34,7 @@ def sample_pool(
     state_weights: bool = False,
     source: Mapping[str, Any] | None = None,
     scorer: Scorer | None = None,
+    label: str | None = None,
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the instances ``indices`` of the environment's split.
 
@@ -41,6 +42,7 @@ def sample_pool(
     (d,) are the task's own by default. With ``state_weights`` each rollout's prompt states another weighting of the
     objectives, as a policy trained with ``goal_conditioned`` expects; weightings are uniform on the simplex and the
     same for every policy. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this process scores.
+    ``label`` names a progress bar.
     """
     # Torch is slow to import, and a saved pool is read without it.
     from vpo_agent.policy.samples import SampleRequest
@@ -52,7 +54,7 @@ def sample_pool(
     each = 1 if state_weights else rollouts
     prompts = make_prompts(env, asked, _goals(env, tasks, rollouts) if state_weights else None)
     places = range(len(prompts))
-    request = SampleRequest(prompts, each, env.num_answers, max_new_tokens, temperature, seed, places)
+    request = SampleRequest(prompts, each, env.num_answers, max_new_tokens, temperature, seed, places, label)
     found = sampler.sample_texts(request, sample_batch)
     rewards, status = score(env, asked, found.texts, rollouts=each, scorer=scorer)
     texts = found.texts

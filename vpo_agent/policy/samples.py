@@ -131,6 +131,8 @@ class SampleRequest:
     temperature: float
     seed: Sequence[int]
     places: Sequence[int]
+    label: str | None = None
+    """Name of a progress bar on standard error; there is none without."""
 
 
 class TextSampler(ABC):
@@ -201,6 +203,9 @@ class Sampler(TextSampler):
         order = list(range(len(request.prompts)))
         parts: list[Samples] = []
         done = 0
+        bar = tqdm(
+            desc=request.label, total=len(order) * rollouts, unit="response", leave=False, disable=not request.label
+        )
         while done < len(order):
             if len(order) > size and not parts:
                 # Prompts of like length are sampled together, which saves padding.
@@ -209,6 +214,7 @@ class Sampler(TextSampler):
             with suppress(torch.OutOfMemoryError):
                 parts.append(self._sample_part(request, chosen))
                 done += len(chosen)
+                bar.update(len(chosen) * rollouts)
                 continue
             # What the failed attempt held is free only here, where its error is gone.
             if len(chosen) == 1:
@@ -225,6 +231,7 @@ class Sampler(TextSampler):
                 file=sys.stderr,
             )
             self.most_responses = size * rollouts
+        bar.close()
         samples = concatenate_samples(parts)
         return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples
 

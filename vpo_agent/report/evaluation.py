@@ -10,6 +10,7 @@ from typing import Any
 from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.pool import Pool, counted
 from vpo_agent.pareto.summary import Summary, summarise
+from vpo_agent.pareto.unread import unread_in_pool
 from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
 from vpo_agent.report.examples import add_examples, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
@@ -59,7 +60,9 @@ def evaluate_pool(
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
     worths = _worths(pool)
-    text = f"{describe(pool)}\n\n{measure_table(rows)}\n\n{_notes(summary, worths)}\n"
+    notice = unread_in_pool(pool)
+    about = f"{describe(pool)}\n\n**{notice}**" if notice else describe(pool)
+    text = f"{about}\n\n{measure_table(rows)}\n\n{_notes(summary, worths)}\n"
     with whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")
         page = Page(f"Evaluation of {name}")

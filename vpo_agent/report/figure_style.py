@@ -17,6 +17,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
@@ -105,14 +106,25 @@ def _readable_ticks(ks: NDArray[np.int_]) -> list[float]:
     return sorted(set(chosen))
 
 
+def from_zero(axes: Axes) -> None:
+    """Let the y axis start at zero, or below where values are, so that it does not magnify noise."""
+    axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
+
+
 def save(
-    figure: Figure, path: str | os.PathLike[str], legend: Mapping[str, Artist] | None = None, columns: int = 4
+    figure: Figure,
+    path: str | os.PathLike[str],
+    legend: Mapping[str, Artist] | None = None,
+    columns: int = 4,
+    title: str = "",
 ) -> Path:
-    """Write a PNG, whole or not at all, with one legend above all panels, where it hides nothing."""
+    """Write a PNG, whole or not at all, with the title and one legend above all panels, where they hide nothing."""
     if legend:
         look: dict[str, Any] = {"frameon": False, "fontsize": 10.5, "labelcolor": INK}
         columns = min(columns, len(legend))
-        figure.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=columns, **look)
+        figure.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=columns, **look).set_title(
+            title, FontProperties(size=11.5, weight="bold")
+        )
     target = Path(path)
     if target.suffix.lower() != ".png":
         raise ValueError(f"plots are PNG images; got the path {str(target)!r}; end it in .png")

@@ -19,16 +19,16 @@ from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.pareto.summary import BY_TOKENS, Curve
 from vpo_agent.report import figure_style as style
-from vpo_agent.report.methods import Method, common_curves
+from vpo_agent.report.methods import Method, common_curves, title
 from vpo_envs import Status
 
 Pair = tuple[int, int]
 
 PANELS = {
-    "utility@k": "utility@k (weighting unknown, 0 to 1)",
-    "best@k": "best@k (scalar reward, 0 to 1)",
-    "pass@k": "pass@k (share of prompts)",
-    BY_TOKENS: "utility (weighting unknown, 0 to 1)",
+    "utility@k": "utility@k ↑ (weighting unknown, 0 to 1)",
+    "best@k": "best@k ↑ (scalar reward, 0 to 1)",
+    "pass@k": "pass@k ↑ (share of prompts)",
+    BY_TOKENS: "utility ↑ (weighting unknown, 0 to 1)",
 }
 """Labels of the search curves by name, in order."""
 OUTCOMES = (
@@ -74,11 +74,12 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
             legend["best on the exact fronts"] = line
         if not tokens:
             style.log_axis(axes, methods[0].curve(name).ks)
+        style.from_zero(axes)
         axes.yaxis.set_major_locator(style.round_ticks(7))
     legend["band: 95 % interval over prompts"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
     if any(len(method.summaries) > 1 for method in methods):
         legend["thin line: one training seed"] = Line2D([], [], color=style.FAINT_INK, lw=0.8)
-    return style.save(figure, path, legend)
+    return style.save(figure, path, legend, title=title(methods))
 
 
 def _curve(axes: Axes, curve: Curve, number: int) -> Artist:
@@ -108,7 +109,7 @@ def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
     return found
 
 
-def default_pairs(pool: Pool, count: int = 2) -> list[Pair]:
+def default_pairs(pool: Pool, count: int = 3) -> list[Pair]:
     """Return the pairs of objectives with the most points to trade off, on the fronts or else among the answers."""
     sets = _answers(pool) if pool.fronts is None else pool.fronts
 
@@ -132,8 +133,8 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     for place, ((across, up), (number, method)) in enumerate(product(pairs, enumerate(methods))):
         pool = method.summaries[0].pool
         axes = figure.add_subplot(rows, columns, place + 1)
-        title = method.label if len(methods) > 1 and place < columns else ""
-        style.dress(axes, title, x=pool.objectives[across], y=pool.objectives[up])
+        heading = method.label if len(methods) > 1 and place < columns else ""
+        style.dress(axes, heading, x=pool.objectives[across], y=pool.objectives[up])
         both = pool.active[:, across] & pool.active[:, up]
         points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
         _bubbles(axes, points, facecolor=style.colour(number), alpha=0.75, lw=0)
@@ -150,7 +151,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     legend: dict[str, Artist] = {"a tenth of all answers": Line2D([], [], mfc=shade, mec="none", alpha=0.75, **blank)}
     if methods[0].summaries[0].pool.fronts is not None:
         legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=style.INK, mew=1.3, **blank)
-    return style.save(figure, path, legend, columns=2 if columns > 1 else 1)
+    return style.save(figure, path, legend, columns=2 if columns > 1 else 1, title=title(methods))
 
 
 def _answers(pool: Pool) -> Floats:
@@ -175,7 +176,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     figure = style.new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
     left, right = figure.subplots(1, 2)
     style.dress(left, "Outcomes of the answers", x="share of all answers")
-    style.dress(right, "Mean reward of an answer", x="mean, bar: 95 % interval over prompts")
+    style.dress(right, "Mean reward of an answer ↑", x="mean, bar: 95 % interval over prompts")
     legend: dict[str, Artist] = {}
     shares = np.array([np.mean([outcome_shares(one.pool) for one in method.summaries], axis=0) for method in methods])
     start = np.zeros(rows)
@@ -196,10 +197,10 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
         look: dict[str, Any] = {"fmt": style.marker(number), "color": style.colour(number), "mec": style.PAPER}
         right.errorbar(band.mean, rows_of, xerr=reach, ms=6, lw=1.6, label=method.label, **look)
     style.name_rows(right, objectives)
-    right.set_xlim(-0.02, 1.02)
+    right.set_xlim(0, 1.02)
     if rows > 1:
         right.legend(frameon=False, fontsize=9, labelcolor=style.INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return style.save(figure, path, legend, columns=7)
+    return style.save(figure, path, legend, columns=7, title=title(methods))
 
 
 def outcome_shares(pool: Pool) -> Floats:

@@ -18,30 +18,33 @@ from scipy.ndimage import gaussian_filter1d
 from vpo_agent.pareto.pool import Floats
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.methods import Method
+from vpo_agent.report.methods import title as method_title
 
 FEWEST_TO_SMOOTH = 8
 PANELS_OF_A_RUN = {
-    "set_score": "Set score",
-    "completion": "Completion",
-    "diversity": "Diversity (mean L1 distance)",
-    "expected_utility": "Expected utility of a rollout",
+    "set_score": "Set score ↑",
+    "completion": "Completion ↑",
+    "diversity": "Diversity ↑ (mean L1 distance)",
+    "expected_utility": "Expected utility of a rollout ↑",
 }
 """Titles by key, in the rows of training and of evaluation alike."""
 PANELS_OF_METHODS = (
-    ("Diversity, training prompts", "train", "diversity"),
-    ("Diversity, validation prompts", "eval", "diversity"),
-    ("Expected utility per rollout, validation", "eval", "expected_utility"),
-    ("utility@1, validation prompts", "eval", "utility@1"),
-    ("utility@3, validation prompts", "eval", "utility@3"),
-    ("utility@30, validation prompts", "eval", "utility@30"),
-    ("best@1, validation prompts", "eval", "best@1"),
-    ("best@10, validation prompts", "eval", "best@10"),
-    ("best@30, validation prompts", "eval", "best@30"),
+    ("Diversity ↑, training prompts", "train", "diversity"),
+    ("Diversity ↑, validation prompts", "eval", "diversity"),
+    ("Expected utility of a rollout ↑, validation", "eval", "expected_utility"),
+    ("utility@1 ↑, validation prompts", "eval", "utility@1"),
+    ("utility@3 ↑, validation prompts", "eval", "utility@3"),
+    ("utility@30 ↑, validation prompts", "eval", "utility@30"),
+    ("best@1 ↑, validation prompts", "eval", "best@1"),
+    ("best@10 ↑, validation prompts", "eval", "best@10"),
+    ("best@30 ↑, validation prompts", "eval", "best@30"),
 )
 """Title, kind of row, key. The set score is left out: each method has its own, so they are not comparable."""
 
 
-def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os.PathLike[str]) -> Path:
+def plot_learning_curves(
+    metrics: Sequence[Mapping[str, object]], path: str | os.PathLike[str], title: str = ""
+) -> Path:
     """Draw set score, completion, diversity and expected utility over the steps of a run.
 
     Training values are drawn faint, with a smoothed line on top; evaluations on held-out prompts are drawn as markers.
@@ -81,9 +84,10 @@ def plot_learning_curves(metrics: Sequence[Mapping[str, object]], path: str | os
             legend["held-out prompts"] = axes.plot(*evaluations, color=held_out, marker="o", zorder=4, **points)[0]
         axes.set_xlim(all_steps.min() - margin, all_steps.max() + margin)
         axes.xaxis.set_major_locator(style.round_ticks(6, whole=True))
+        style.from_zero(axes)
         axes.yaxis.set_major_locator(style.round_ticks(5))
     figure.supxlabel("training step", color=style.FAINT_INK, fontsize=11)
-    return style.save(figure, path, legend)
+    return style.save(figure, path, legend, title=title)
 
 
 def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
@@ -114,11 +118,12 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
             if kind == "eval" or methods[number].label not in legend:
                 legend[methods[number].label] = line[0]
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
+        style.from_zero(axes)
         axes.yaxis.set_major_locator(style.round_ticks(5))
     figure.supxlabel("training step (training curves are smoothed)", color=style.FAINT_INK, fontsize=11)
     if any(len(method.rows) > 1 for method in methods):
         legend["band: lowest to highest seed"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
-    return style.save(figure, path, legend, columns=6)
+    return style.save(figure, path, legend, columns=6, title=method_title(methods))
 
 
 def over_steps(method: Method, kind: str, key: str) -> tuple[Floats, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,24 @@ class Method:
         """A curve with the values of every seed, (S, N, c). Runs differ in the tokens of a rollout, but not in k."""
         curves = [summary.curves[name] for summary in self.summaries]
         return Curve(np.mean([one.ks for one in curves], axis=0), np.stack([one.values for one in curves]))
+
+
+def title(methods: Sequence[Method]) -> str:
+    """Environment, model, method and steps, each if it is known and the same for all runs."""
+    sources = [summary.pool.source for method in methods for summary in method.summaries]
+
+    def shared(name: str) -> str | None:
+        values = {None if source.get(name) is None else str(source[name]) for source in sources}
+        return values.pop() if len(values) == 1 else None
+
+    model, steps = shared("model"), shared("step")
+    parts = [
+        shared("env"),
+        Path(model).name if model and Path(model).is_absolute() else model,
+        shared("method"),
+        f"{steps} steps" if steps else None,
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def common_curves(methods: Sequence[Method]) -> list[str]:

@@ -126,4 +126,5 @@ def _sample(
         sample_batch=MOST_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
         scalar_weights=scalar_weights if env is trained else None,
         source={**origin, "seed": chosen["seed"], **opened},
+        label="sampling",
     )

@@ -11,7 +11,6 @@ import gymnasium as gym
 from vpo_envs.checking.conflict import objective_conflict
 from vpo_envs.command.show import (
     Example,
-    cut,
     good_example,
     poor_example,
     show_objectives,
@@ -55,7 +54,7 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     except RuntimeError as error:
         raise ValueError(str(error)) from None
     print(f"{env_id}, task {index} of split {env.split}\n")
-    print(cut(env.prompt(task, env.num_answers)))
+    print(env.prompt(task, env.num_answers))
     good = good_example(env, task)
     if good is None:
         print("\nA good answer is not known: the environment has neither an exact front nor demonstrations.")
@@ -68,7 +67,7 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
 
 def _show_example(env: AnyEnv, task: Any, title: str, example: Example) -> None:
     reason = f" ({unparsable_reason(env, example.answer)})" if example.status is Status.UNPARSABLE else ""
-    print(f"\n{title}\n  {cut(example.answer).replace(chr(10), chr(10) + '  ') or '(empty)'}")
+    print(f"\n{title}\n  {example.answer.replace(chr(10), chr(10) + '  ') or '(empty)'}")
     print(f"{example.status.name.lower()}{reason}: {show_vector(env, task, example.vector)}")
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from PIL import Image
 from pools import random_pool
 
 from vpo_agent.pareto.summary import summarise
+from vpo_agent.report import figure_style as style
 from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import plot_learning_curves
-from vpo_agent.report.methods import Method
+from vpo_agent.report.methods import Method, title
 
 
 def run_rows(steps: int) -> list[dict[str, object]]:
@@ -177,3 +179,22 @@ def test_the_same_data_give_the_same_bytes_under_any_style_and_in_threads(tmp_pa
 def test_plotting_never_loads_pyplot() -> None:
     code = "import sys, vpo_agent.report.learning_curves; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_title_names_what_all_runs_share() -> None:
+    def run(**source: Any) -> Method:
+        return Method("run", (summarise(replace(random_pool(), source=source)),))
+
+    vpo = run(env="vpo/Maze-v0", model="/models/tiny", method="vpo", step=150)
+    assert title([vpo]) == "vpo/Maze-v0, tiny, vpo, 150 steps"
+    assert title([vpo, run(env="vpo/Maze-v0", model="/models/tiny", method="grpo", step=90)]) == "vpo/Maze-v0, tiny"
+    assert title([vpo, run()]) == ""
+
+
+def test_an_axis_starts_at_zero_or_below_where_values_are() -> None:
+    for values, bottom in (([0.5, 0.51], 0.0), ([-0.2, 0.5], -0.2)):
+        axes = style.new_figure(3).add_subplot()
+        axes.plot(values)
+        style.from_zero(axes)
+        assert axes.get_ylim()[0] == bottom
+        assert axes.get_ylim()[1] > max(values)

@@ -71,6 +71,14 @@ def test_the_good_answer_earns_more_than_the_poor_one(
     assert sum(values[0]) > sum(values[1])
 
 
+def test_a_long_prompt_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "vpo/MuSiQue-v0"]) == 0
+    env = gym.make("vpo/MuSiQue-v0").unwrapped
+    prompt, _ = env.reset(options={"index": 0})
+    assert len(prompt) > 2000
+    assert prompt in capsys.readouterr().out
+
+
 OWN = """
 import vpo_envs
 class Own(vpo_envs.MazeEnv):

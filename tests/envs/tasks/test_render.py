@@ -48,8 +48,8 @@ def test_each_route_is_a_line_through_its_own_maze() -> None:
         "└─────────┘  └─────────┘",
     ]
     assert lines[-2:] == [
-        "route 1: exit in 6 of 8 steps, gold 1/1, diamonds 0/1, lava 0/1",
-        "route 2: exit in 6 of 8 steps, gold 0/1, diamonds 1/1, lava 0/1, bonus",
+        "route 1: exit in 6 of 8 steps, gold 1/1, diamonds 0/1, lava entered 0/1",
+        "route 2: exit in 6 of 8 steps, gold 0/1, diamonds 1/1, lava entered 0/1, bonus",
     ]
 
 

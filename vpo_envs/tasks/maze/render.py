@@ -53,7 +53,7 @@ def outcome_line(task: MazeTask, route: str | None) -> str:
         f"exit in {steps}",
         f"gold {outcome.gold}/{outcome.gold_total}",
         f"diamonds {outcome.diamonds}/{outcome.diamonds_total}",
-        *([f"lava {outcome.lava}/{outcome.lava_total}"] if outcome.lava_total else []),
+        *([f"lava entered {outcome.lava}/{outcome.lava_total}"] if outcome.lava_total else []),
         *(["bonus"] if outcome.bonus else []),
     ]
     return ", ".join(facts)

@@ -1,0 +1,43 @@
+"""A pool whose answers cannot be read says so, with the reason and a response."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pools import random_pool
+
+from vpo_agent.pareto.unread import unread_in_pool
+from vpo_envs import Status
+
+
+@pytest.mark.parametrize(
+    ("tokens", "notice"),
+    [
+        (
+            64,
+            "100% of the responses were cut at --max-new-tokens 64, and 100% of the answers cannot be read: allow more",
+        ),
+        (63, "100% of the answers cannot be read"),
+        (None, "100% of the answers cannot be read"),
+    ],
+)
+def test_answers_that_cannot_be_read_are_said_with_one_response(tokens: int | None, notice: str) -> None:
+    pool = random_pool()
+    shape = pool.rewards.shape[:2]
+    unread = replace(
+        pool,
+        status=np.full_like(pool.status, Status.MISSING),
+        tokens=None if tokens is None else np.full(shape, tokens, np.int32),
+        responses=tuple(tuple("<think> hm" for _ in range(shape[1])) for _ in range(shape[0])),
+        source={"max_new_tokens": 64},
+    )
+    assert unread_in_pool(unread) == f"{notice}. The first response: '<think> hm'"
+    assert unread_in_pool(replace(unread, responses=None)) == notice
+
+
+def test_answers_that_are_read_need_no_notice() -> None:
+    pool = random_pool()
+    cut = np.full(pool.rewards.shape[:2], 64, np.int32)
+    assert unread_in_pool(replace(pool, status=np.zeros_like(pool.status), tokens=cut)) is None
