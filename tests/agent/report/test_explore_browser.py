@@ -81,7 +81,7 @@ def test_the_first_screen_shows_the_point_before_anything_is_touched(browser: Br
     browser.resize(1366, 860)
     browser.open(three)
     assert browser.text("#finding").startswith(
-        "As the weights move, vpo wins with 3 different answers and grpo has one answer for every weighting."
+        "As the weights move, vpo wins with 3 different answers and grpo has one answer for all of them."
     )
     script = "return [...document.querySelectorAll('.panel')].map((panel) => panel.querySelectorAll('.area').length)"
     assert browser.run(script) == [3, 1, 4]
@@ -126,7 +126,7 @@ def test_the_keyboard_alone_moves_the_weights_and_changes_the_instance(browser: 
     browser.press("2")
     assert panels(browser)[0] == ["vpo", "1.00", "save"]
     browser.press("up")
-    assert browser.text(".slider output") == "3\u00a0%"
+    assert browser.text(".slider .share") == "3\u00a0%"
     browser.press("0")
     assert panels(browser)[1][1] == "0.40"
     browser.run("document.getElementById('weight-0').focus()")

@@ -11,9 +11,8 @@ function drawAnswer(instance, text, colour, others) {
   const used = new Set(words.filter((word) => word.length > 1));
   const marked = instance.prompt.split(/([\w-]+)/).map((part) =>
     used.has(part) ? html("mark", { style: { "--colour": colour } }, part) : part);
-  const chain = words.flatMap((word, i) => [i ? html("span", { class: "then", "aria-hidden": "true" }, "→") : null,
-    html("code", {}, word)]);
-  return html("div", {}, html("p", { class: "chain" }, chain), html("pre", { class: "task" }, marked));
+  const chips = words.flatMap((word) => [html("code", {}, word), " "]);
+  return html("div", {}, html("p", { class: "words" }, chips), html("pre", { class: "task", tabindex: 0 }, marked));
 }
 
 /** JSON, such as tool calls, with one value on a line; any other text as it is. */

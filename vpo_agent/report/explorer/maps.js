@@ -26,13 +26,19 @@ function triangle(set, names, colours, mode, move) {
     if (mode === "score") {
       for (const bound of BANDS) {
         const band = clip(polygon, set.vectors[i], bound);
-        if (band.length > 2) areas.push(svg("path", { class: "band", d: path(band.map(toPoint)) }));
+        if (band.length > 2) areas.push(svg("path", { class: "band", d: path(band.map(toPoint)), style: { "--level": `${100 * bound}%` } }));
       }
     }
-    if (area(polygon) < 0.03) return;
+    if (mode !== "winner" || area(polygon) < 0.03) return;
     const [x, y] = [0, 1].map((axis) => points.reduce((sum, point) => sum + point[axis], 0) / points.length);
-    letters.push(overlay(set.letters[i], x, (100 * y) / HEIGHT, mode === "winner" ? colour : null));
+    letters.push(overlay(set.letters[i], x, (100 * y) / HEIGHT, colour));
   });
+  if (mode === "score") {
+    for (const weights of [[0.86, 0.07, 0.07], [0.07, 0.86, 0.07], [0.07, 0.07, 0.86], [1 / 3, 1 / 3, 1 / 3]]) {
+      const [x, y] = toPoint(weights);
+      letters.push(overlay(fixed(dot(set.vectors[winner(set.vectors, weights)], weights)), x, (100 * y) / HEIGHT, null, "letter number"));
+    }
+  }
   const picture = svg("svg", { viewBox: `0 0 100 ${HEIGHT}`, class: mode },
     areas, svg("path", { class: "frame", d: path([[1, 0, 0], [0, 1, 0], [0, 0, 1]].map(toPoint)) }), handle);
   const drag = (event) => {
@@ -79,11 +85,11 @@ function polyline(places) {
 }
 
 /** A frame from 0 to 100 % and from 0 to 1 around what `draw(weights)` returns, with a line at the current weight. */
-function frame(axis, draw, move) {
+function frame(axis, middle, draw, move) {
   const picture = svg("svg", { viewBox: "0 0 100 60", preserveAspectRatio: "none" });
   const plane = html("div", { class: "plane" }, picture);
-  const ticks = [0, 0.5, 1].flatMap((tick) => [
-    overlay(shown(tick), 0, 100 * (1 - tick), null, "tick-y"), overlay(percent(tick), 100 * tick, 100, null, "tick-x")]);
+  const ticks = [0, 0.5, 1].flatMap((tick) => [overlay(shown(tick), 0, 100 * (1 - tick), null, "tick-y"),
+    overlay(tick === 0.5 ? middle : percent(tick), 100 * tick, 100, null, "tick-x")]);
   draggable(picture, (event) => {
     const box = picture.getBoundingClientRect();
     move(axis, Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)));
@@ -102,8 +108,8 @@ function frame(axis, draw, move) {
 }
 
 /** Like the triangle, for any number of objectives but three: the winners along one weight. */
-function strip(set, ceiling, axis, move) {
-  return frame(axis, (weights) => {
+function strip(set, ceiling, axis, name, move) {
+  return frame(axis, name, (weights) => {
     const places = along(set, weights, axis);
     const shapes = [], letters = [];
     for (let start = 0; start < SLICES; ) {
@@ -124,7 +130,7 @@ function strip(set, ceiling, axis, move) {
 
 /** The chart with a line for each policy and one for the exact front. */
 function chart(sets, axis, move) {
-  return frame(axis, (weights) => ({
+  return frame(axis, percent(0.5), (weights) => ({
     shapes: sets.map((set, i) =>
       svg("path", { class: `graph ${set.front ? "ceiling" : `policy-${i % 6}`}`, d: polyline(along(set, weights, axis)) })),
     letters: [],

@@ -93,7 +93,7 @@ function showSliders() {
   view.sliders = active.map((objective, i) => {
     const range = html("input", { type: "range", min: 0, max: 100, id: `weight-${i}`, style: { "--colour": objectiveColour(objective) },
       oninput: () => moveOne(i, range.value / 100), onfocus: () => setAxis(i) });
-    const output = html("output", { for: `weight-${i}` });
+    const output = html("b", { class: "share" });
     const only = html("button", { type: "button", class: "only", onclick: () => moveOne(i, 1), "aria-label": `Only ${name(objective)} counts` }, "only");
     const about = data.objectives[objective].description;
     return { range, output, element: html("div", { class: "slider" },
@@ -109,16 +109,16 @@ function makePanel(set, place) {
   const ceiling = sets.find((one) => one.front && one !== set);
   const move = (weights) => { stopTour(); setWeights(weights); };
   const map = instance.active.length === 3 ? triangle(set, names, colours, state.mode, move)
-    : strip(set, ceiling, state.axis, moveOne);
+    : strip(set, ceiling, state.axis, names[state.axis], moveOne);
   if (place === 0) makeSlider(map.picture, names);
   else map.picture.setAttribute("aria-hidden", "true");
-  const score = html("output", { class: "score" }), bar = html("div", { class: "stack", "aria-hidden": "true" });
+  const score = html("b", { class: "score" }), bar = html("div", { class: "stack", "aria-hidden": "true" });
   const shownAnswer = html("figure"), values = html("dl", { class: "values" });
   const winners = set.shares.filter((share) => share > 0).length;
   const about = `${winners} ${winners === 1 ? "answer wins" : "answers win"} somewhere`;
   const element = html("article", { class: set.front ? "panel front" : "panel", "aria-labelledby": `panel-${place}` },
-    html("header", {}, html("h3", { id: `panel-${place}` }, set.label), score),
-    bar, map.element, html("p", { class: "about" }, html("b", {}, about)), shownAnswer, values);
+    html("header", {}, html("h3", { id: `panel-${place}` }, set.label), score, html("p", { class: "about" }, about)),
+    bar, map.element, shownAnswer, values);
   let drawn = null;
   const update = (weights, best) => {
     map.update(weights);
@@ -204,11 +204,10 @@ function showFinding() {
   const policies = view.sets.filter((set) => !set.front), front = view.sets.find((set) => set.front);
   const winners = policies.map((set) => {
     const count = set.shares.filter((share) => share > 0).length;
-    return count === 1 ? `${set.label} has one answer for every weighting` : `${set.label} wins with ${count} different answers`;
+    return count === 1 ? `${set.label} has one answer for all of them` : `${set.label} wins with ${count} different answers`;
   });
-  const means = policies.map((set) => `${set.label} ${fixed(set.mean)}`);
-  byId("finding").textContent = `As the weights move, ${listed(winners)}. Averaged over all weightings, they earn: ` +
-    `${listed(means)}${front ? `; the best possible is ${fixed(front.mean)}` : ""}.`;
+  const means = [...policies.map((set) => `${set.label} ${fixed(set.mean)}`), ...(front ? [`best possible ${fixed(front.mean)}`] : [])];
+  byId("finding").textContent = `As the weights move, ${listed(winners)}. Mean score over all weightings: ${means.join(", ")}.`;
 }
 
 function showAnswers() {
@@ -233,7 +232,7 @@ function showAnswers() {
       html("td", { class: "text" }, text.status === "ok" ? html("code", {}, text.text.trim()) : text.status));
   });
   byId("answers").replaceChildren(html("thead", {}, head), html("tbody", {}, rows));
-  byId("answers-note").textContent = "Answers with the same rewards share a letter. “Wins” is the share of all weightings under which " +
+  byId("answers-note").textContent = "Answers with the same rewards share a letter, and their colour mixes those of the objectives that they serve. “Wins” is the share of all weightings under which " +
     "an answer is the best of its policy. Choose a letter to move the weights to where it wins.";
 }
 
@@ -322,10 +321,11 @@ function startTour() {
   byId("tour").setAttribute("aria-pressed", "true");
   byId("tour").textContent = "Stop the tour";
   const began = performance.now();
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const step = (now) => {
     if (!state.touring) return;
     const at = Math.max(0, now - began) / 2500;
-    setWeights(onTour(stops, at));
+    setWeights(onTour(stops, calm ? Math.floor(at) : at));
     if (at >= stops.length - 1) stopTour();
     if (state.touring) requestAnimationFrame(step);
   };
@@ -372,7 +372,8 @@ function start() {
   choices("counts", data.counts, String, (count) => { state.count = count; showInstance(); });
   byId("modes").hidden = data.instances.every((instance) => instance.active.length !== 3);
   byId("modes").addEventListener("change", (event) => { state.mode = event.target.value; showInstance(); });
-  byId("hint").textContent = "Keys: ← → change the instance. In the first map, arrows move the point, 1 to 9 give one objective all the weight, 0 makes them equal.";
+  byId("hint").textContent = "The colour of an answer mixes those of the objectives that it serves. Keys: ← → change the instance. " +
+    "In the first map, arrows move the point, 1 to 9 give one objective all the weight, 0 makes them equal.";
   byId("notes").append(...data.notes.map((note) => html("p", {}, note)));
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, pre, summary, .wide")) return;
