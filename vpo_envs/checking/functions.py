@@ -143,7 +143,7 @@ def read_rows(path: Path) -> list[Row]:
         where = f"line {number} of {str(path)!r}"
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(f"{where} is not JSON: {line!r:.60}") from None
         if not isinstance(row, dict) or not ({"answer", "response"} & set(row)) or "prompt" not in row:
             raise ValueError(f'{where} must be like {{"prompt": "2 + 2", "answer": "4"}}, got {line!r:.60}')

@@ -119,6 +119,7 @@ def test_a_server_that_gives_some_of_n_is_asked_for_the_rest() -> None:
         Reply(503, {"error": {"message": "overloaded"}}, {"Retry-After": "0"}),
         Reply(429, "<html>slow down</html>"),
         Reply(body=b"[1, 2"),
+        Reply(body="[" * 100_000),
         Reply(body="Sure! Here is the answer."),
         Reply(body={"error": {"message": "upstream failed"}}),
         Reply(body={"choices": []}),

@@ -160,7 +160,7 @@ class Client:
             )
         try:
             found = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Temporary(f"sent invalid JSON ({self._hidden(body[:80].decode(errors='replace'))!r})") from None
         error = found.get("error") if isinstance(found, dict) else None
         if error:
@@ -223,7 +223,7 @@ def _read(error: urllib.error.HTTPError) -> Any:
         return ""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
