@@ -56,6 +56,21 @@ def set_utility(points: NDArray[np.floating], weights: NDArray[np.floating]) -> 
     return float((weights @ points.T).max(axis=1).mean())
 
 
+def best_of_chances(size: int, drawn: int) -> NDArray[np.float64]:
+    """Return the chance of each of the best ``size - drawn + 1`` of ``size`` scores, ascending, to be the best drawn.
+
+    The i-th lowest of n is the best in C(i−1, k−1) of the C(n, k) subsets of k; lower ones than the k-th never are. The
+    chances are built from the top, k/n and then ratios below one, so no binomial is ever formed and n may be large.
+
+    Args:
+        size: n, at least 1.
+        drawn: k, from 1 to n.
+    """
+    position = np.arange(size - 1, drawn - 1, -1, dtype=np.float64)
+    falling = np.concatenate(([1.0], np.cumprod((position - drawn + 1) / position)))
+    return np.asarray((drawn / size * falling)[::-1])
+
+
 def best_set(points: NDArray[np.floating], size: int, weights: NDArray[np.floating]) -> list[int]:
     """Return which ``size`` of the ``points`` (n, d) have the highest :func:`set_utility`; all if there are no more.
 

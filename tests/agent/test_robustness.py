@@ -16,7 +16,6 @@ import torch
 from paths import ROOT
 from processes import PATIENCE, run_python
 
-from vpo_agent import libraries
 from vpo_agent.command.job import train_and_report
 from vpo_agent.command.options import run
 from vpo_agent.config import Job, TrainConfig
@@ -25,6 +24,7 @@ from vpo_agent.libraries import check_libraries
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
+from vpo_envs import libraries
 
 MakeConfig = Callable[..., TrainConfig]
 

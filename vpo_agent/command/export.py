@@ -1,4 +1,4 @@
-"""``vpo export``: data sets for another trainer."""
+"""``vpo export``: data sets and packages for other trainers and evaluators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "sigma", "weight_
 
 def add_parser(commands: Commands) -> None:
     """Add ``vpo export``."""
-    parser = commands.add_parser("export", help="write data sets for another trainer")
-    trainers = parser.add_subparsers(required=True, metavar="TRAINER")
+    parser = commands.add_parser("export", help="write data sets or a package for another trainer or evaluator")
+    trainers = parser.add_subparsers(required=True, metavar="SYSTEM")
     verl = trainers.add_parser(
         "verl",
         help="parquet files and the command line for verl",
@@ -39,11 +39,37 @@ def add_parser(commands: Commands) -> None:
     add("--sigma", type=float, default=3.0, help="spread of the weights of dalex, default 3")
     add("--scalar-weights", type=json_list, metavar="LIST", help="fixed weights of the scalar reward, such as 1,0,0,1")
     add("--seed", type=at_least(0), default=0, help="seed of the weights, default 0")
-    verl.set_defaults(run=run)
+    verl.set_defaults(run=run_verl)
+    verifiers = trainers.add_parser(
+        "verifiers",
+        help="a package for verifiers, the Environments Hub and prime-rl",
+        description="Write an installable package whose taskset is an environment; each objective is a named reward.",
+    )
+    add = verifiers.add_argument
+    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="output folder, new or empty")
+    add_env_options(verifiers, default={})
+    add("--num-answers", type=at_least(1), default=1, metavar="M", help="answers in a response, default 1")
+    add("--scalar-weights", type=json_list, metavar="LIST", help="weights of the rewards, such as 1,0,0,1")
+    verifiers.set_defaults(run=run_verifiers)
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Write the files and print the command line."""
+def run_verifiers(chosen: argparse.Namespace) -> None:
+    """Write the package and print how to run it."""
+    from vpo_envs.adapters.verifiers_package import write_package
+
+    command = write_package(
+        chosen.env,
+        chosen.out,
+        env_kwargs=chosen.env_kwargs,
+        num_answers=chosen.num_answers,
+        scalar_weights=chosen.scalar_weights,
+    )
+    print(f"pip install {shlex.quote(str(chosen.out))}\n{command}")
+
+
+def run_verl(chosen: argparse.Namespace) -> None:
+    """Write the files for verl and print the command line."""
     from vpo_agent.adapters.verl import command_line, dataset_rows, settings_of_rows, write_parquet
     from vpo_agent.config import usual_answers
     from vpo_envs.registration import env_type, registering_module

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vpo_agent.pareto.pool import Floats
+from vpo_envs.pareto import best_of_chances
 
 
 def best_at_k(scores: ArrayLike, k: int) -> Floats:
     """Return the expected best score of ``k`` answers drawn without replacement from the ``n`` given, exactly.
 
     With the scores ascending, x_1 ≤ … ≤ x_n, the maximum of a k-subset is x_i in C(i−1, k−1) of the C(n, k) subsets, so
-    the expectation is Σ_i x_i · C(i−1, k−1) / C(n, k). The weights are built from the top, k/n and then ratios below
-    one, so no binomial is ever formed and n may be large. On 0/1 scores it is the unbiased pass@k of Chen et al. 2021
+    the expectation is Σ_i x_i · C(i−1, k−1) / C(n, k). On 0/1 scores it is the unbiased pass@k of Chen et al. 2021
     (arXiv 2107.03374, equation 1).
 
     Scores of shape (..., n) give shape (...).
@@ -33,9 +33,7 @@ def best_at_k(scores: ArrayLike, k: int) -> Floats:
         raise ValueError(
             f"best@k needs 1 <= k <= n; got k={drawn} with n={size} scores; sample more answers or lower k"
         )
-    position = np.arange(size - 1, drawn - 1, -1, dtype=np.float64)
-    falling = np.concatenate(([1.0], np.cumprod((position - drawn + 1) / position)))
-    return np.asarray(np.sort(values, axis=-1)[..., drawn - 1 :] @ (drawn / size * falling)[::-1])
+    return np.asarray(np.sort(values, axis=-1)[..., drawn - 1 :] @ best_of_chances(size, drawn))
 
 
 def best_at_k_whole(answers: ArrayLike, rollouts: ArrayLike, k: int) -> Floats:

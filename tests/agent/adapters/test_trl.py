@@ -17,7 +17,6 @@ import toys
 from paths import ROOT, TESTS
 from processes import forked_python, preload, run_python
 
-from vpo_agent import libraries
 from vpo_agent.command import main
 from vpo_agent.config import make_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
@@ -28,7 +27,7 @@ from vpo_agent.pareto.pool import Pool
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs import run_folder
-from vpo_envs import Status
+from vpo_envs import Status, libraries
 
 pytest.importorskip("trl", reason="needs the trl extra, which the dev extra installs")
 

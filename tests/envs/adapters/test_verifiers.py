@@ -1,0 +1,282 @@
+"""The verifiers adapter and the packages that ``vpo export verifiers`` writes, run by the real package."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vpo_agent.command import main
+from vpo_envs import libraries
+from vpo_envs.pareto import set_utility, spread_weights
+from vpo_envs.registration import make_text_env
+from vpo_envs.text import format_answers
+
+EASY = {"preset": "conflict"}
+OBJECTIVES = ("completion", "gold", "diamond", "avoid_lava")
+SECONDS = 300
+"""That a process may take."""
+
+needs_verifiers = pytest.mark.skipif(
+    importlib.util.find_spec("verifiers") is None,
+    reason="verifiers is not installed: pip install 'vpo-gym[verifiers]', or make adapters",
+)
+
+
+def export(folder: Path, *options: str) -> Path:
+    arguments = ["--env-kwargs", json.dumps(EASY), *options]
+    assert main(["export", "verifiers", "vpo/Maze-v0", "--out", str(folder), *arguments]) == 0
+    return folder
+
+
+# --- the package, written without verifiers --------------------------------------------------------------------------
+
+
+def test_the_package_names_each_objective_with_its_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = export(tmp_path / "maze", "--scalar-weights", "1,0,2,1")
+    assert "vf-eval vpo-maze-v0" in capsys.readouterr().out
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    for name, weight in zip(OBJECTIVES, (0.25, 0, 0.5, 0.25), strict=True):
+        assert f"| `{name}` | {weight:g} |" in readme
+    source = (folder / "vpo_maze_v0" / "__init__.py").read_text(encoding="utf-8")
+    compile(source, "package", "exec")
+    assert "'diamond': 0.5" in source
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["vpo/Labyrinth-v0"], "unknown environment 'vpo/Labyrinth-v0'"),
+        (["vpo/Maze-v0", "--scalar-weights", "1,1"], "weights need 4 values"),
+        (["vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "vpo/Maze-v0 cannot be made"),
+        (["vpo/Maze-v0", "--num-answers", "0"], "--num-answers must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(
+    options: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "verifiers", *options, "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert named in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main(["export", "verifiers", "vpo/Maze-v0", "--out", str(tmp_path)]) == 2
+    assert "is not empty: choose a new folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_environment_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own_maze_for_verifiers.py"
+    file.write_text(
+        "from vpo_envs import MazeEnv, register_env\n\n\nclass OwnMaze(MazeEnv):\n    pass\n\n\n"
+        "register_env('own/MazeForVerifiers-v0', f'{__name__}:OwnMaze')\n"
+    )
+    assert main(["export", "verifiers", f"{file}:own/MazeForVerifiers-v0", "--out", str(tmp_path / "out")]) == 2
+    assert "which a package cannot import" in capsys.readouterr().err
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def scored(taskset: Any, index: int, reply: str) -> Any:
+    """The trace of a reply to a task, with scores."""
+    import verifiers.v1 as vf
+    from verifiers.v1.graph import MessageNode
+
+    task = list(taskset)[index]
+    trace = vf.Trace(
+        task=vf.TraceTask(type="VectorTask", data=task.data),
+        agent=vf.AgentInfo(config=vf.AgentConfig()),
+        nodes=[MessageNode(parent=None, message=vf.AssistantMessage(content=reply), sampled=True)],
+    )
+    asyncio.run(task.score(trace))
+    return trace
+
+
+def maze_taskset(**config: Any) -> Any:
+    from vpo_envs.adapters.verifiers import VectorTaskset, VectorTasksetConfig
+
+    return VectorTaskset(VectorTasksetConfig(env="vpo/Maze-v0", env_kwargs=EASY, split="test", **config))
+
+
+@needs_verifiers
+def test_rewards_are_those_of_the_best_answer_and_the_matrix_holds_all() -> None:
+    env = make_text_env("vpo/Maze-v0", **EASY, split="test")
+    front = env.front(env.task(1))[:3]
+    vectors = np.array([point.vector for point in front])
+    taskset = maze_taskset(num_answers=3, weights={"diamond": 3.0, "gold": 1.0}, size=2)
+    trace = scored(taskset, 1, format_answers([point.answer for point in front], 3))
+    weights = np.array([0.0, 0.25, 0.75, 0.0])
+    assert trace.reward == pytest.approx((vectors @ weights).max())
+    assert {name: one.weight for name, one in trace.rewards.items()} == dict(zip(OBJECTIVES, weights, strict=True))
+    np.testing.assert_allclose(trace.info["reward_matrix"], vectors, atol=1e-6)
+    reached = [trace.rewards[name].score for name in OBJECTIVES]
+    assert any(np.allclose(reached, vector, atol=1e-6) for vector in vectors)
+    assert trace.metrics["set_utility"] == pytest.approx(set_utility(vectors, spread_weights(4)))
+    assert trace.metrics["answered"] == 1.0
+
+
+@needs_verifiers
+def test_a_reply_without_an_answer_earns_nothing() -> None:
+    trace = scored(maze_taskset(size=1), 0, "I do not know.")
+    assert trace.reward == 0.0
+    assert all(one.score == 0.0 for one in trace.rewards.values())
+    assert trace.metrics["answered"] == 0.0
+
+
+@needs_verifiers
+def test_an_inactive_objective_is_not_scored_and_carries_no_weight() -> None:
+    from vpo_envs.adapters.verifiers import VectorTaskset, VectorTasksetConfig
+
+    env = make_text_env("vpo/GSM8K-v0", split="test")
+    index = next(index for index in range(100) if not env.active(env.task(index)).all())
+    active = env.active(env.task(index))
+    best = env.front(env.task(index))[0]
+    config = VectorTasksetConfig(env="vpo/GSM8K-v0", split="test", size=index + 1)
+    trace = scored(VectorTaskset(config), index, format_answers([best.answer]))
+    assert [trace.rewards[name] is not None for name in env.objective_names] == active.tolist()
+    assert trace.reward == pytest.approx(np.mean(np.array(best.vector)[active]))
+
+
+@needs_verifiers
+def test_a_failed_scorer_is_an_error_and_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    import verifiers.v1 as vf
+
+    from vpo_envs import MazeEnv
+    from vpo_envs.core import ScorerFailure
+
+    def fail(self: Any, task: Any, answer: Any) -> Any:
+        raise ScorerFailure("no scorer here")
+
+    monkeypatch.setattr(MazeEnv, "evaluate", fail)
+    taskset = maze_taskset(size=1)
+    task = next(iter(taskset))
+    trace = vf.Trace(task=vf.TraceTask(type="VectorTask", data=task.data), agent=vf.AgentInfo(config=vf.AgentConfig()))
+    from verifiers.v1.graph import MessageNode
+
+    reply = vf.AssistantMessage(content="<answer>UP</answer>")
+    trace.nodes.append(MessageNode(parent=None, message=reply, sampled=True))
+    with pytest.raises(ScorerFailure, match="the scorer of vpo/Maze-v0 failed"):
+        asyncio.run(task.score(trace))
+    assert trace.rewards == dict.fromkeys(OBJECTIVES)
+
+
+@needs_verifiers
+def test_weights_of_an_unknown_objective_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"vpo/Maze-v0 has no objective 'golf': it has completion, gold"):
+        list(maze_taskset(weights={"golf": 1.0}, size=1))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("0.5.0", r"^vpo-gym needs verifiers<0\.5,>=0\.4, but version 0\.5\.0 is installed: pip install 'verifiers<"),
+        (
+            None,
+            r"^running an environment in verifiers needs the package verifiers: pip install 'vpo-gym\[verifiers\]'$",
+        ),
+    ],
+)
+def test_another_release_and_none_are_one_sentence(found: str | None, said: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(libraries, "requires", lambda name: ["verifiers>=0.4,<0.5; extra == 'verifiers'"])
+    monkeypatch.setattr(libraries, "version", lambda name: found)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: found)
+    monkeypatch.delitem(sys.modules, "vpo_envs.adapters.verifiers", raising=False)
+    with pytest.raises(ValueError, match=said):
+        importlib.import_module("vpo_envs.adapters.verifiers")
+
+
+# --- the installed package in vf-eval -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """The URL of a server that answers each maze with the first point of its front, every other time with nothing."""
+    env = make_text_env("vpo/Maze-v0", **EASY, split="test")
+    fronts = {env.prompt(task, 1): env.front(task)[0].answer for task in map(env.task, range(2))}
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            prompt = request["messages"][-1]["content"]
+            asked.append(prompt)
+            text = format_answers([fronts[prompt]]) if asked.count(prompt) == 1 else "no idea"
+            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+            body = {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 0,
+                "model": "m",
+                "choices": [choice],
+                "usage": usage,
+            }
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@needs_verifiers
+def test_the_installed_package_runs_in_vf_eval(tmp_path: Path, endpoint: str) -> None:
+    folder = export(tmp_path / "source")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(tmp_path / "site"), str(folder)], check=True, timeout=SECONDS)
+    script = "from verifiers.v1.cli.eval.main import main; main()"
+    options = [
+        *("vpo-maze-v0", "--model", "m", "--client.base-url", endpoint, "-n", "2", "-r", "2", "--no-push", "--no-rich"),
+        *("--env.agent.runtime.type", "subprocess"),
+        *("--env.taskset.split", "test", "--output-dir", str(tmp_path / "runs"), "--run.name", "maze"),
+    ]
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", script, *options],
+        env={**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    (file,) = (tmp_path / "runs").rglob("traces.jsonl")
+    episodes = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(episodes) == 4, done.stderr
+    env = make_text_env("vpo/Maze-v0", **EASY, split="test")
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        (trace,) = episode["traces"]
+        assert trace["ok"], trace["errors"]
+        assert {name: one["weight"] for name, one in trace["rewards"].items()} == dict.fromkeys(OBJECTIVES, 0.25)
+        total = sum(one["score"] * one["weight"] for one in trace["rewards"].values())
+        found.setdefault(trace["task"]["data"]["name"], []).append(total)
+    for index in range(2):
+        best = np.mean(env.front(env.task(index))[0].vector)
+        assert sorted(found[f"test-{index}"]) == pytest.approx([0.0, best], abs=1e-6)

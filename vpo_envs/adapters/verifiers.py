@@ -1,0 +1,173 @@
+"""Environments as tasksets of verifiers, for its evaluations, the Environments Hub and prime-rl.
+
+``vpo export verifiers`` writes a package around these classes. Each objective is a reward by its name, and the fixed
+weights of the objectives are the weights of the rewards. A rollout has one number for each reward, so of several
+answers in a response the rewards are those of the best under the weights, which an answer did reach;
+``trace.info["reward_matrix"]`` holds the reward vectors of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from vpo_envs.core import ScorerFailure, Split, Status, VectorTextEnv
+from vpo_envs.libraries import check_package
+from vpo_envs.pareto import set_utility, spread_weights
+from vpo_envs.preferences import read_weights
+from vpo_envs.registration import make_text_env
+
+check_package("verifiers", "verifiers", "running an environment in verifiers")
+
+import httpx  # noqa: E402 - after the check, since verifiers brings both
+import verifiers.v1 as vf  # noqa: E402
+
+
+class VectorData(vf.TaskData):
+    """A task with what its score needs."""
+
+    env: str
+    """Id of the environment, or ``MODULE:ID``."""
+    env_kwargs: dict[str, Any]
+    """Its arguments, without ``split`` and ``num_answers``."""
+    num_answers: int
+    """Answers in a response, m."""
+    weights: dict[str, float]
+    """Weight of each objective."""
+    instance: dict[str, Any]
+    """The environment's own task."""
+
+
+class VectorTask(vf.Task[VectorData]):
+    """Asks once, and scores the reply."""
+
+    @vf.stop
+    async def answered_once(self, trace: vf.Trace) -> bool:
+        """Refuse a second turn."""
+        return bool(trace.num_turns >= 1)
+
+    async def score(self, trace: vf.Trace, runtime: vf.Runtime | None = None) -> None:
+        """Record the objectives as rewards, after the rewards and judges that a configuration adds.
+
+        The reward of an inactive objective is ``None``, not scored, and the weights of the others are scaled to sum to
+        1. The metrics are ``set_utility``, the expected utility of all answers under uniform weights, and ``answered``,
+        the share of answers that could be read.
+
+        Raises:
+            ScorerFailure: The environment's scorer failed. All rewards stay ``None``, and verifiers records the error.
+        """
+        await super().score(trace, runtime)
+        if self.scoring_deferred:
+            return
+        data = self.data
+        env = text_env(data)
+        instance = env.task_type.model_validate(data.instance)
+        active = env.active(instance)
+        weights = read_weights([data.weights[name] for name in env.objective_names], active, env.objective_names)
+        trace.rewards.update(dict.fromkeys(env.objective_names))
+        # A scorer may run programs for seconds, and other rollouts go on meanwhile.
+        batch = await asyncio.to_thread(env.score_batch, [instance], [trace.last_reply])
+        if (batch.status == Status.INVALID).any():
+            raise ScorerFailure(f"the scorer of {data.env} failed")
+        matrix = batch.rewards[0].astype(np.float64)
+        best = matrix[(matrix @ weights).argmax()]
+        for place in np.flatnonzero(active):
+            trace.record_reward(env.objective_names[place], best[place], weights[place])
+        uniform = spread_weights(int(active.sum()))
+        trace.record_metric("set_utility", set_utility(matrix[:, active], uniform))
+        trace.record_metric("answered", float((batch.status == Status.OK).mean()))
+        trace.info["reward_matrix"] = matrix.tolist()
+
+
+class VectorTasksetConfig(vf.TasksetConfig):
+    """Which tasks of which environment."""
+
+    env: str = "vpo/Maze-v0"
+    """Id of the environment, or ``MODULE:ID``."""
+    env_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Its arguments, without ``split`` and ``num_answers``."""
+    num_answers: int = 1
+    """Answers in a response, m."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Weight of each objective by name, 0 for one that is not named; by default those of the environment, else equal
+    ones."""
+    split: Split = "train"
+    """Split of the tasks."""
+    size: int = Field(4096, ge=1)
+    """Number of tasks."""
+
+
+class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
+    """The first tasks of a split of an environment."""
+
+    def load(self) -> Iterator[VectorTask]:
+        """Yield the tasks.
+
+        Raises:
+            ValueError: An unknown environment, bad arguments, or weights of objectives that it does not have.
+        """
+        config = self.config
+        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.num_answers, split=config.split)
+        names = env.objective_names
+        if unknown := sorted(set(config.weights) - set(names)):
+            raise ValueError(f"{config.env} has no objective {unknown[0]!r}: it has {', '.join(names)}")
+        own = dict(zip(names, env.scalar_weights or [1.0] * env.reward_dim, strict=True))
+        weights = {name: config.weights.get(name, 0.0) for name in names} if config.weights else own
+        for index in range(config.size):
+            instance = env.task(index)
+            data = VectorData(
+                name=f"{config.split}-{index}",
+                prompt=env.prompt(instance, config.num_answers),
+                env=config.env,
+                env_kwargs=config.env_kwargs,
+                num_answers=config.num_answers,
+                weights=weights,
+                instance=instance.model_dump(mode="json"),
+            )
+            yield VectorTask(data, config.task)
+
+
+class OneCallHarness(vf.Harness[vf.HarnessConfig]):
+    """Sends the prompt once from this process. It gives the model no tool and needs no program in a sandbox."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> vf.ProgramResult:
+        """Make the call; verifiers records it."""
+        system, prompt = self.resolve_text_prompt(data)
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": prompt or ""})
+        async with httpx.AsyncClient(timeout=None) as client:
+            reply = await client.post(
+                f"{endpoint}/chat/completions",
+                headers={"Authorization": f"Bearer {secret}"},
+                json={"model": ctx.model, "messages": messages},
+            )
+        return vf.ProgramResult(exit_code=int(reply.is_error), stdout="", stderr=reply.text if reply.is_error else "")
+
+
+def text_env(data: Any) -> VectorTextEnv[Any, Any, Any]:
+    """Return the environment of a task's :class:`VectorData`, also in the loose form of a trace; made once."""
+    return _made(data.env, json.dumps(data.env_kwargs, sort_keys=True), data.num_answers)
+
+
+@lru_cache(maxsize=16)
+def _made(env: str, env_kwargs: str, num_answers: int) -> VectorTextEnv[Any, Any, Any]:
+    return make_text_env(env, **json.loads(env_kwargs), num_answers=num_answers)

@@ -1,0 +1,152 @@
+"""Writes an environment as a package for verifiers, which installs and runs tasksets by the name of their package."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vpo_envs import __version__
+from vpo_envs.preferences import read_weights
+from vpo_envs.registration import env_type, make_text_env, registering_module
+
+PROJECT = """\
+[project]
+name = "{package}"
+version = "0.1.0"
+description = "{env} as a verifiers taskset: each objective a named reward"
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["vpo-gym[verifiers]>={version}"]
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.targets.wheel]
+packages = ["{module}"]
+"""
+
+README = """\
+# {package}
+
+`{env}` of VPO Gym as a taskset for [verifiers](https://github.com/PrimeIntellect-ai/verifiers). Each objective is a
+reward by its name, and its weight is that of the reward.
+
+| reward | weight | meaning |
+|---|---|---|
+{rows}
+
+```
+pip install .
+{command}
+```
+
+A response has {answers}. The rewards are those of the best under the weights, and the metric `set_utility` is the
+expected utility of all of them under uniform weights. Settings: `--env.taskset.split test`, `--env.taskset.size 100`,
+`--env.taskset.num-answers 3`, `--env.taskset.weights.{first} 1`.
+"""
+
+COMMAND = (
+    "vf-eval {package} --model MODEL --client.base-url http://localhost:8000/v1 --env.agent.runtime.type subprocess "
+    "-n 20 -r 8 --no-push"
+)
+"""Runs the package on this machine; verifiers' own default is a machine of its maker's cloud."""
+
+MODULE = """\
+\"\"\"{env} as a verifiers taskset.\"\"\"
+
+from typing import Any
+
+import verifiers.v1 as vf
+
+from vpo_envs.adapters.verifiers import OneCallHarness, VectorTask, VectorTaskset, VectorTasksetConfig
+
+__all__ = ["{name}Taskset", "OneCallHarness"]
+
+
+class {name}Config(VectorTasksetConfig):
+    \"\"\"The environment, its arguments, and the weights of its objectives.\"\"\"
+
+    env: str = {env!r}
+    env_kwargs: dict[str, Any] = {env_kwargs!r}
+    num_answers: int = {num_answers}
+    weights: dict[str, float] = {weights!r}
+
+
+class {name}Taskset(VectorTaskset, vf.Taskset[VectorTask, {name}Config]):
+    \"\"\"The tasks.\"\"\"
+"""
+
+
+def write_package(
+    env_id: str,
+    folder: Path,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    num_answers: int = 1,
+    scalar_weights: Sequence[float] | None = None,
+) -> str:
+    """Write a package whose taskset is an environment, and return the command that runs it once it is installed.
+
+    Args:
+        env_id: Id of a registered environment, or ``MODULE:ID``. A module of the user's own is not copied into the
+            package, so it must be importable where the package is used.
+        folder: New or empty folder.
+        env_kwargs: Arguments of the environment, without ``split`` and ``num_answers``.
+        num_answers: Answers in a response, m.
+        scalar_weights: Fixed weights of the objectives, (d,), scaled to sum to 1; by default those of the environment,
+            else equal ones.
+
+    Raises:
+        ValueError: An unknown environment, bad arguments, an environment that a file registers, or a folder that is not
+            empty or cannot be written.
+    """
+    env_type(env_id)
+    if ":" not in env_id and (module := registering_module(env_id)):
+        env_id = f"{module}:{env_id}"
+    where, _, bare_id = env_id.rpartition(":")
+    if where.endswith(".py"):
+        raise ValueError(
+            f"{bare_id} is registered by the file {where!r}, which a package cannot import: put it into a module that "
+            "is installed where the package is used, and name it as MODULE:ID"
+        )
+    kwargs = dict(env_kwargs or {})
+    env = make_text_env(env_id, **kwargs, num_answers=num_answers)
+    names = env.objective_names
+    chosen = scalar_weights or env.scalar_weights or [1.0] * env.reward_dim
+    everything = np.ones(env.reward_dim, dtype=bool)
+    weights = dict(zip(names, map(float, read_weights(chosen, everything, names)), strict=True))
+    package = re.sub(r"[^a-z0-9]+", "-", bare_id.lower()).strip("-")
+    stem = re.sub(r"-v\d+$", "", bare_id.rpartition("/")[2])
+    words: dict[str, Any] = {
+        "env": env_id,
+        "package": package,
+        "command": COMMAND.format(package=package),
+        "module": package.replace("-", "_"),
+        "name": "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", stem)),
+        "version": __version__,
+        "env_kwargs": json.loads(json.dumps(kwargs)),
+        "num_answers": num_answers,
+        "weights": weights,
+        "answers": "one answer" if num_answers == 1 else f"{num_answers} answers",
+        "first": names[0],
+        "rows": "\n".join(f"| `{one.name}` | {weights[one.name]:.4g} | {one.description} |" for one in env.objectives),
+    }
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{str(folder)!r} is not empty: choose a new folder")
+        (folder / words["module"]).mkdir(parents=True)
+        for name, text in (
+            ("pyproject.toml", PROJECT),
+            ("README.md", README),
+            (f"{words['module']}/__init__.py", MODULE),
+        ):
+            (folder / name).write_text(text.format(**words), encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot write {str(folder)!r}: {error.strerror or error}") from None
+    return words["command"]
