@@ -17,7 +17,7 @@ SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help maze smollm2 test quick lint docs bench install clean
+.PHONY: help maze smollm2 test quick adapters lint docs bench install clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
@@ -34,6 +34,9 @@ test: $(VENV)/installed-dev ## run all tests; ARGS are passed to pytest
 
 quick: $(VENV)/installed-dev ## test one package in under a minute: PACKAGE=estimators, or what has changed since main
 	@rooms=$$($(VENV_PYTHON) tests/rooms.py $(PACKAGE)) && $(PYTEST) -m 'not slow' $$rooms $(ARGS)
+
+adapters: $(VENV)/adapters/installed ## test the adapters for verifiers, inspect-ai and reasoning-gym with the real packages
+	$(VENV)/adapters/bin/python -m pytest tests/envs/adapters tests/project/test_adapter_snippets.py $(ARGS)
 
 lint: $(VENV)/installed-dev ## check style, format, types and the direction of imports
 	$(VENV_PYTHON) -m ruff check .
@@ -76,6 +79,16 @@ $(VENV)/installed: pyproject.toml constraints.txt $(VENV)/installed-torch
 $(VENV)/installed-dev: pyproject.toml constraints.txt $(VENV)/installed-torch
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $(VENV)/installed $@
+
+# verifiers needs an older openai than the tests do. A path file lends the environment the packages of .venv, which come
+# after its own.
+$(VENV)/adapters/installed: constraints.txt Makefile $(VENV)/installed-dev
+	$(VENV_PYTHON) -m venv $(VENV)/adapters
+	$(VENV_PYTHON) -c 'import site; print(site.getsitepackages()[0])' > \
+		$$($(VENV)/adapters/bin/python -c 'import site; print(site.getsitepackages()[0])')/lent.pth
+	$(VENV)/adapters/bin/python -m pip install --disable-pip-version-check --quiet \
+		$$(grep -E '^(inspect-ai|verifiers)==' constraints.txt) reasoning-gym==0.1.25
+	@touch $@
 
 $(VENV)/installed-pretrained: pyproject.toml constraints.txt $(VENV)/installed-torch
 	$(PIP_INSTALL) -e '.[gguf,lora]'

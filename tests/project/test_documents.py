@@ -50,7 +50,13 @@ def test_every_name_that_a_snippet_imports_from_us_exists(page: Path) -> None:
             continue
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("vpo_", "envs_data")):
-                module = importlib.import_module(str(node.module))
+                try:
+                    module = importlib.import_module(str(node.module))
+                except ValueError as error:
+                    # An adapter of a package that is installed for `make adapters` only.
+                    if " needs " not in str(error):
+                        raise
+                    continue
                 assert not [name.name for name in node.names if not hasattr(module, name.name)]
 
 

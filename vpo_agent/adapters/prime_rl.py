@@ -14,19 +14,24 @@ setting that names user code. Start its orchestrator from a script that register
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import verifiers.v1 as vf
-from prime_rl.orchestrator.algo import ALGORITHM_CLASSES, Algorithm, assign_advantages
-from prime_rl.orchestrator.algo.base import iter_trainable_traces
 from transformers import AutoTokenizer
 
 from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.rollouts.spans import token_credit
 from vpo_envs.adapters.verifiers import text_env
+
+if find_spec("prime_rl") is None:
+    raise ValueError("training with prime-rl needs prime-rl, which is not on PyPI: install it from its repository")
+
+import verifiers.v1 as vf
+from prime_rl.orchestrator.algo import ALGORITHM_CLASSES, Algorithm, assign_advantages
+from prime_rl.orchestrator.algo.base import iter_trainable_traces
 
 
 class VectorAlgorithm(Algorithm):

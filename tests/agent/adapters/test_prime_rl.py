@@ -91,7 +91,7 @@ def set_advantages(task: Any, episodes: list[vf.Episode]) -> np.ndarray:
     """The paper's advantages of the rollouts without an error, from the definition."""
     env = text_env(task.data)
     instance = env.task(0)
-    weights = draw_weights([prompt_key(instance.content_hash())], num_objectives=4, num_weights=64)[0]
+    weights = draw_weights([prompt_key(instance.content_hash())], num_objectives=env.reward_dim, num_weights=64)[0]
     matrices = [np.array(one.traces[0].info["reward_matrix"]) for one in episodes[:3]]
     scores = np.array([(weights @ matrix.T).max(axis=1).mean() for matrix in matrices])
     return (scores - scores.mean()) / (scores.std() + 1e-6)

@@ -246,6 +246,7 @@ def endpoint() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 @needs_verifiers
 def test_the_installed_package_runs_in_vf_eval(tmp_path: Path, endpoint: str) -> None:
     folder = export(tmp_path / "source")
