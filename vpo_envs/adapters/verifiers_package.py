@@ -123,10 +123,11 @@ def write_package(
     weights = dict(zip(names, map(float, read_weights(chosen, everything, names)), strict=True))
     package = re.sub(r"[^a-z0-9]+", "-", bare_id.lower()).strip("-")
     stem = re.sub(r"-v\d+$", "", bare_id.rpartition("/")[2])
+    command = COMMAND.format(package=package)
     words: dict[str, Any] = {
         "env": env_id,
         "package": package,
-        "command": COMMAND.format(package=package),
+        "command": command,
         "module": package.replace("-", "_"),
         "name": "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", stem)),
         "version": __version__,
@@ -149,4 +150,4 @@ def write_package(
             (folder / name).write_text(text.format(**words), encoding="utf-8")
     except OSError as error:
         raise ValueError(f"cannot write {str(folder)!r}: {error.strerror or error}") from None
-    return words["command"]
+    return command
