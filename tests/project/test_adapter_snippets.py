@@ -19,7 +19,8 @@ def snippet(heading: str) -> dict[str, Any]:
     text = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
     section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    names: dict[str, Any] = {"__name__": "snippet"}
+    # A dataclass looks for the module that defines it.
+    names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code, heading, "exec"), names)
     return names
 
