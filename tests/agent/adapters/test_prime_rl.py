@@ -16,7 +16,6 @@ pytest.importorskip(
 import verifiers.v1 as vf
 from prime_rl.configs.algorithm import GRPOAlgoConfig
 from prime_rl.orchestrator.algo import ALGORITHM_CLASSES, build_algorithm
-from prime_rl.orchestrator.trajectories import trace_to_samples
 from transformers import AutoTokenizer
 from verifiers.v1.graph import MessageNode
 
@@ -103,8 +102,8 @@ def test_each_token_gets_the_standardised_set_score(tokenizer: Any) -> None:
     expected = set_advantages(task, episodes)
     assert np.ptp(expected) > 1
     for episode, advantage in zip(episodes[:3], expected, strict=True):
-        (sample,) = trace_to_samples(episode.traces[0])
-        assert sample.advantages == pytest.approx([0.0, 0.0] + [advantage] * (len(sample.token_ids) - 2), abs=1e-4)
+        (branch,) = episode.traces[0].branches
+        assert branch.advantages == pytest.approx([0.0, 0.0] + [advantage] * (len(branch.token_ids) - 2), abs=1e-4)
     assert episodes[3].traces[0].nodes[1].advantages is None, "a rollout with an error is in no group"
 
 
