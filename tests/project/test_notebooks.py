@@ -31,6 +31,7 @@ def test_a_notebook_runs_and_shows_what_it_holds(
 ) -> None:
     for name, value in {**OFFLINE, "PYTHONPATH": str(ROOT)}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own, which shows figures
     run = nbformat.read(notebook, as_version=4)
     where = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(run, timeout=PATIENCE, kernel_name="python3", resources=where).execute()

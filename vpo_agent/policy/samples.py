@@ -203,27 +203,28 @@ class Sampler(TextSampler):
         order = list(range(len(request.prompts)))
         parts: list[Samples] = []
         done = 0
-        bar = tqdm(
+        with tqdm(
             desc=request.label, total=len(order) * rollouts, unit="response", leave=False, disable=not request.label
-        )
-        while done < len(order):
-            if len(order) > size and not parts:
-                # Prompts of like length are sampled together, which saves padding.
-                order.sort(key=lambda place: len(request.prompts[place]))
-            chosen = order[done : done + size]
-            with suppress(torch.OutOfMemoryError):
-                parts.append(self._sample_part(request, chosen))
-                done += len(chosen)
-                bar.update(len(chosen) * rollouts)
-                continue
-            # What the failed attempt held is free only here, where its error is gone.
-            if len(chosen) == 1:
-                raise OutOfMemory(
-                    f"out of memory for sampling {rollouts} responses at a time: lower --max-new-tokens or the rollouts"
-                )
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            size = len(chosen) // 2
+        ) as bar:
+            while done < len(order):
+                if len(order) > size and not parts:
+                    # Prompts of like length are sampled together, which saves padding.
+                    order.sort(key=lambda place: len(request.prompts[place]))
+                chosen = order[done : done + size]
+                with suppress(torch.OutOfMemoryError):
+                    parts.append(self._sample_part(request, chosen))
+                    done += len(chosen)
+                    bar.update(len(chosen) * rollouts)
+                    continue
+                # What the failed attempt held is free only here, where its error is gone.
+                if len(chosen) == 1:
+                    raise OutOfMemory(
+                        f"out of memory for sampling {rollouts} responses at a time: lower --max-new-tokens or the "
+                        "rollouts"
+                    )
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+                size = len(chosen) // 2
         if size < most:
             tqdm.write(
                 f"out of memory for sampling {min(most, len(order)) * rollouts} responses at a time: the batch is "
@@ -231,7 +232,6 @@ class Sampler(TextSampler):
                 file=sys.stderr,
             )
             self.most_responses = size * rollouts
-        bar.close()
         samples = concatenate_samples(parts)
         return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples
 
