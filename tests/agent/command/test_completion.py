@@ -36,7 +36,7 @@ def completed(script: str, typed: str) -> list[str]:
         ("vpo train --weight-s", ["--weight-sampler"]),
         ("vpo plan --mem", ["--memory"]),
         ("vpo warm-start --rec", ["--recipe"]),
-        ("vpo export v", ["verl"]),
+        ("vpo export v", ["verifiers", "verl"]),
         ("vpo export verl --rol", ["--rollouts"]),
         ("vpo train --method multi", ["multi_rlvr"]),
         ("vpo train --model tiny-maze-", ["tiny-maze-easy"]),
