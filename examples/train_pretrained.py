@@ -23,8 +23,8 @@ from pathlib import Path
 from vpo_agent.command import main as vpo
 from vpo_agent.command.options import parse_job, run
 from vpo_agent.config import Job, TrainConfig, make_config
-from vpo_agent.libraries import check_libraries
 from vpo_envs.command.parser import Parser, at_least
+from vpo_envs.libraries import check_libraries
 
 SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""

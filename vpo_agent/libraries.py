@@ -7,9 +7,6 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from vpo_envs.libraries import check_libraries as check_libraries
-from vpo_envs.libraries import check_package as check_package
-
 _RECORDED = ("vpo-gym", "torch", "transformers", "numpy", "safetensors", "tokenizers", "peft")
 _DECISIVE = ("torch", "transformers")
 """Libraries whose version may change what a step computes."""

@@ -21,7 +21,6 @@ from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.plan import MOST_RESPONSES, Plan, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
-from vpo_agent.libraries import check_libraries
 from vpo_agent.pareto.measures import measures
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.pareto.pool import Pool
@@ -38,6 +37,7 @@ from vpo_agent.runs.interrupts import Interrupts
 from vpo_agent.runs.progress import progress_bar, show_step
 from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
 from vpo_envs import VectorTextEnv
+from vpo_envs.libraries import check_libraries
 from vpo_envs.scoring.scorers import Scorer
 
 MAX_BAD_STEPS = 3

@@ -32,11 +32,11 @@ from torch import Tensor
 
 from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
-from vpo_agent.libraries import check_package
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_agent.rollouts.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv
+from vpo_envs.libraries import check_package
 
 # The extra allows only releases whose reward path is tested.
 check_package("trl", "trl", "training with TRL")

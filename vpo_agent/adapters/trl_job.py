@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vpo_agent.config import Job, TrainConfig
-from vpo_agent.libraries import check_libraries
+from vpo_envs.libraries import check_libraries
 
 if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter

@@ -23,12 +23,12 @@ import numpy as np
 
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.learning.bound_estimator import SETTINGS, BoundEstimator
-from vpo_agent.libraries import check_package
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status
 from vpo_envs.core import ScorerFailure
+from vpo_envs.libraries import check_package
 
 UNLIKE_GRPO = {
     "gdpo": "standardises each objective within the group",

@@ -35,7 +35,7 @@ def train_script(description: str, choices: presets.Presets) -> None:
 
 def train(argv: list[str] | None, description: str, choices: presets.Presets, program: str | None = None) -> None:
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
-    from vpo_agent.libraries import check_libraries
+    from vpo_envs.libraries import check_libraries
 
     # Before the imports that fail with messages of their own where a library is too old.
     check_libraries()

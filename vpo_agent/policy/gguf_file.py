@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from vpo_agent.libraries import check_package
+from vpo_envs.libraries import check_package
 
 
 def is_gguf(name_or_path: str | Path) -> bool:

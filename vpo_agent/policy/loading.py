@@ -17,8 +17,8 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
-from vpo_agent.libraries import check_package
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
+from vpo_envs.libraries import check_package
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.libraries import check_package
 from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_envs.libraries import check_package
 
 PROJECT = "vpo-gym"
 """Project of the runs; for Weights & Biases the environment variable ``WANDB_PROJECT`` may name another."""

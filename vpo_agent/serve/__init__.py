@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vpo_agent.libraries import check_package
+from vpo_envs.libraries import check_package
 
 check_package("starlette", "serve", "serving a policy")
 check_package("uvicorn", "serve", "serving a policy")
