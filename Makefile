@@ -20,11 +20,11 @@ SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help maze smollm2 test quick adapters browser lint docs bench install clean
+.PHONY: help maze smollm2 test test-slow quick adapters browser lint docs bench install clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
 maze: $(VENV)/installed ## train the bundled tiny model on the maze; ARGS are passed to examples/train_maze.py
 	$(VENV_PYTHON) examples/train_maze.py $(ARGS)
@@ -34,6 +34,9 @@ smollm2: $(SMOLLM2) $(VENV)/installed-pretrained ## fetch SmolLM2-135M-Instruct 
 
 test: $(VENV)/installed-dev ## run all tests; ARGS are passed to pytest
 	$(PYTEST) $(ARGS)
+
+test-slow: $(SMOLLM2) $(VENV)/installed-dev ## fetch SmolLM2-135M-Instruct and test the whole path with it, in minutes
+	$(VENV_PYTHON) -m pytest tests/project/test_smollm2.py $(ARGS)
 
 quick: $(VENV)/installed-dev ## test one package in under a minute: PACKAGE=estimators, or what has changed since main
 	@rooms=$$($(VENV_PYTHON) tests/rooms.py $(PACKAGE)) && $(PYTEST) -m 'not slow' $$rooms $(ARGS)

@@ -115,4 +115,4 @@ def test_make_smollm2_unpacks_the_file_where_the_example_looks(tmp_path: Path) -
     again = subprocess.run(["make", "smollm2"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert again.stdout.splitlines() == [line]
     shown = subprocess.run(["make", "help"], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert re.search(r"^  smollm2  fetch ", shown.stdout, flags=re.MULTILINE)
+    assert re.search(r"^  smollm2 +fetch ", shown.stdout, flags=re.MULTILINE)
