@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vpo_envs.libraries import check_package
 
@@ -32,14 +32,12 @@ def load_gguf(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBa
         raise ValueError(f"there is no file {name!r}: give a GGUF file, or the folder or name of a saved model")
     for package in ("gguf", "accelerate"):
         check_package(package, "gguf", f"the model {name!r}")
-    architecture, has_tokenizer = _header(file)
-    if not has_tokenizer:
-        raise ValueError(f"{name!r} holds no tokenizer: give a GGUF file with one, or the folder of the same model")
     # Versions that have this class would otherwise keep the weights packed where they can compute with them.
     packing = getattr(transformers, "GgufConfig", None)
     options = {"quantization_config": packing(dequantize=True)} if packing else {}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
+        # AutoTokenizer would parse the whole file to find a class, whose own vocabulary the file's replaces anyway.
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
         found: Any = AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=dtype, output_loading_info=True, **options
         )
@@ -49,24 +47,27 @@ def load_gguf(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBa
         # A model read from GGUF refuses to be saved, so the weights move to one that was not.
         made = type(model).from_pretrained(None, config=model.config, state_dict=model.state_dict(), dtype=dtype)
     except Exception as error:  # of transformers, the tokenizers or gguf
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(
-            f"transformers {transformers.__version__} cannot read {name!r}, a GGUF file of the architecture "
-            f"{architecture!r}: give the folder or name of the same model ({lines[0]})"
-        ) from error
+        raise _why(file, name, error) from error
     # The folder of a GGUF file does not name the model; adapters store what they belong to.
     made.name_or_path = made.config.name_or_path = tokenizer.name_or_path = str(file)
     return made, tokenizer
 
 
-def _header(file: Path) -> tuple[str, bool]:
-    """Return the architecture of a GGUF file and whether it holds a tokenizer; ValueError if the file is damaged."""
+def _why(file: Path, name: str, error: Exception) -> ValueError:
+    """Return what is wrong with a file that could not be read; to parse it takes seconds, so that comes last."""
     from gguf import GGUFReader
 
     try:
         fields = GGUFReader(file).fields
-        return str(fields["general.architecture"].contents()), "tokenizer.ggml.tokens" in fields
-    except Exception as error:  # of NumPy, which maps the file, or of Python
-        raise ValueError(
+        architecture = str(fields["general.architecture"].contents())
+    except Exception:  # of NumPy, which maps the file, or of Python
+        return ValueError(
             f"{str(file)!r} is not a whole GGUF file, perhaps because a download was cut short: fetch it again"
-        ) from error
+        )
+    if "tokenizer.ggml.tokens" not in fields:
+        return ValueError(f"{name!r} holds no tokenizer: give a GGUF file with one, or the folder of the same model")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return ValueError(
+        f"transformers {transformers.__version__} cannot read {name!r}, a GGUF file of the architecture "
+        f"{architecture!r}: give the folder or name of the same model ({lines[0]})"
+    )
