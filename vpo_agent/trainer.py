@@ -148,7 +148,8 @@ class Trainer:
         """Train to the last step, with checkpoints and evaluations on the way.
 
         On Ctrl-C it saves a checkpoint of the last whole step and raises again: at once while it samples and scores,
-        otherwise after the update and the rows of the step. A second Ctrl-C stops at once and saves nothing.
+        otherwise after the update and the rows of the step. A second Ctrl-C stops at once and saves nothing. A prompt
+        that is too long ends the run in the same way.
 
         Raises:
             TrainingDiverged: Three consecutive steps had a loss or gradient that is not finite.
@@ -177,7 +178,7 @@ class Trainer:
                     if self._checkpoint_due():
                         self._save(log)
                     self._interrupts.release()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, ValueError):
                 if not self._interrupts.held and self.step > self._saved_step:
                     self._save(log)
                 raise

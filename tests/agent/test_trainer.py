@@ -604,14 +604,15 @@ def test_generated_prompts_of_later_batches_are_known_at_the_start_where_there_i
         Trainer(letters_config(max_new_tokens=54))
 
 
-def test_a_generated_prompt_of_a_later_batch_that_is_unusually_long_is_named(
+def test_a_generated_prompt_of_a_later_batch_that_is_unusually_long_is_named_and_nothing_is_lost(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengthen_prompt_of("train", 9, monkeypatch)
     trainer = Trainer(letters_config())
     with pytest.raises(ValueError, match=r"task 9 .* a prompt of \d+ tokens and max_new_tokens=14"):
         trainer.train()
-    assert trainer.step == 2
+    assert [path.name for path in checkpoints(trainer.folder.checkpoints)] == ["step_000002"]
+    assert [row["step"] for row in read_metrics(trainer.folder.metrics)] == [1, 2]
 
 
 def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:

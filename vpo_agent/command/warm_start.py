@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vpo_envs import VectorTextEnv
 
 RECIPE = "recipe.json"
+METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 TRIED = 64
 """Instances whose demonstrations are measured before the start."""
@@ -64,6 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.report.folder import check_folder
     from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, write_text_atomically
+    from vpo_agent.runs.run_folder import rows_until
     from vpo_envs.registration import import_modules, make_text_env
 
     out: Path = arguments.out
@@ -109,6 +111,8 @@ def run(arguments: argparse.Namespace) -> None:
         job.done = int(state["step"])
     out.mkdir(parents=True, exist_ok=True)
     write_text_atomically(out / RECIPE, recipe.model_dump_json(indent=2) + "\n")
+    # A row is written before its checkpoint, so a kill between the two leaves a row of steps that are taken again.
+    write_text_atomically(out / METRICS, rows_until(out / METRICS, job.done))
     _train(job, recipe, out, plan.sample_batch if plan else MOST_RESPONSES)
     if has_words(policy):
         policy.model.half()  # Half the size, and rounding that no answer notices.
@@ -193,9 +197,18 @@ def _train(job: WarmStart, recipe: Recipe, out: Path, sample_batch: int) -> None
     """Take the steps that are left, with an evaluation and a checkpoint every few of them."""
     from vpo_agent.runs.checkpoints import save_checkpoint
 
+    def save() -> None:
+        state = {"recipe": recipe.model_dump()}
+        save_checkpoint(out / CHECKPOINTS, job.done, job.policy, job.optimizer, state, keep=1)
+
     started, losses = time.perf_counter(), []
     while job.done < job.steps:
-        losses.append(job.step())
+        try:
+            losses.append(job.step())
+        except ValueError:  # a prompt that is too long
+            if losses:
+                save()
+            raise
         if job.done % recipe.eval_every and job.done < job.steps:
             continue
         row = {"step": job.done, "loss": sum(losses) / len(losses)}
@@ -203,10 +216,10 @@ def _train(job: WarmStart, recipe: Recipe, out: Path, sample_batch: int) -> None
         for m in sorted(set(recipe.answers)):
             row |= {f"{name} (m={m})": value for name, value in _evaluate(job, recipe, m, sample_batch).items()}
         row["minutes"] = (time.perf_counter() - started) / 60
-        with (out / "metrics.jsonl").open("a", encoding="utf-8") as log:
+        with (out / METRICS).open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
         print("  ".join(f"{name} {round(value, 3)}" for name, value in row.items()), flush=True)
-        save_checkpoint(out / CHECKPOINTS, job.done, job.policy, job.optimizer, {"recipe": recipe.model_dump()}, keep=1)
+        save()
 
 
 def _evaluate(job: WarmStart, recipe: Recipe, m: int, sample_batch: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
+from vpo_agent.rollouts.prompts import check_longest
 from vpo_envs import VectorTextEnv
 from vpo_envs.text import answer_tags, format_answers
 
@@ -154,12 +155,12 @@ class WarmStart:
 
         Raises:
             NotImplementedError: The environment has no demonstrations.
-            ValueError: Prompt and response do not fit into the model's context.
+            ValueError: Prompt and response do not fit into the model's context; the error names the task.
             OutOfMemory: A single prompt with its responses, or the optimizer, does not fit into memory.
         """
-        tasks = map(self.env.task, range(self.done * self.instances, (self.done + 1) * self.instances))
+        indices = range(self.done * self.instances, (self.done + 1) * self.instances)
         rng = np.random.default_rng([self.seed, self.done])
-        samples = demonstrated(self.policy, self.env, tasks, rng, self.answers, self.responses)
+        samples = demonstrated(self.policy, self.env, indices, rng, self.answers, self.responses)
         prompts, tokens = torch.arange(self.instances), samples.mask.sum()
 
         def accumulate(sizes: list[int]) -> float:
@@ -189,14 +190,18 @@ class WarmStart:
 def demonstrated(
     policy: LMPolicy,
     env: Env,
-    tasks: Iterable[Any],
+    indices: Sequence[int],
     rng: np.random.Generator,
     answers: Sequence[int],
     each: int = 1,
 ) -> Samples:
-    """Return ``each`` demonstrated responses to each task, as samples that end with the end of sequence."""
+    """Return ``each`` demonstrated responses to each task, as samples that end with the end of sequence.
+
+    Raises:
+        ValueError: Prompt and response do not fit into the model's context; the error names the longest prompt.
+    """
     prompts, texts = [], []
-    for task in tasks:
+    for task in map(env.task, indices):
         m = int(rng.choice(list(answers)))
         prompts.append(env.prompt(task, m))
         texts += [format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
@@ -204,7 +209,8 @@ def demonstrated(
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
     end = [] if policy.tokenizer.eos_token_id is None else [policy.tokenizer.eos_token_id]
     rows = [[*row, *end] for row in tokens]
-    policy.check_length(encoded[0].shape[1], max(map(len, rows)))
+    lengths = encoded[1].sum(1)
+    check_longest(policy, env, indices[int(lengths.argmax())], int(lengths.max()), max(map(len, rows)))
     return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)
 
 

@@ -55,11 +55,18 @@ def check_prompts(
         lengths = policy.encode_prompts(make_prompts(env, tasks, stated))[1].sum(1)
         if int(lengths.max()) > longest:
             longest, where = int(lengths.max()), some[int(lengths.argmax())]
-    try:
-        policy.check_length(longest, max_new_tokens)
-    except ValueError as error:
-        raise ValueError(f"task {where} of the split {env.split!r} has the longest prompt: {error}") from None
+    check_longest(policy, env, where, longest, max_new_tokens)
     return longest
+
+
+def check_longest(
+    policy: LMPolicy, env: VectorTextEnv[Any, Any, Any], index: int, prompt_tokens: int, max_new_tokens: int
+) -> None:
+    """Raise ValueError, with the name of the task that has the longest prompt, unless it fits with its response."""
+    try:
+        policy.check_length(prompt_tokens, max_new_tokens)
+    except ValueError as error:
+        raise ValueError(f"task {index} of the split {env.split!r} has the longest prompt: {error}") from None
 
 
 def check_all_prompts(
@@ -75,6 +82,7 @@ def check_all_prompts(
 
     Rows of a data set are all checked. Generated tasks take time to make and differ little in length, so the first
     ``sample`` are checked, and the others only if a prompt of :data:`SPREAD` times the longest length would not fit.
+    What is not checked here is checked in each step, before anything is sampled from it.
     """
     if rows := getattr(env.criteria_env, "rows", ()):
         return check_prompts(policy, env, range(min(asked, len(rows))), max_new_tokens, state_weights)

@@ -91,7 +91,7 @@ class RunFolder:
                 what = "has no checkpoint yet: it starts again from step 0 and replaces its rows"
                 print(f"the run in {str(self.path)!r} {what}", file=sys.stderr)
             for path in (self.metrics, self.timings):
-                write_text_atomically(path, _rows_until(path, step))
+                write_text_atomically(path, rows_until(path, step))
 
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
@@ -239,8 +239,8 @@ def is_timing(name: str) -> bool:
     return name.startswith("seconds_") or name.endswith("_per_second")
 
 
-def _rows_until(path: Path, step: int) -> str:
-    """Return the complete rows of a file up to ``step``; none for step 0, where the run evaluates again."""
+def rows_until(path: Path, step: int) -> str:
+    """Return the complete rows of a log up to ``step``; none for step 0, where a run evaluates again."""
     kept: list[str] = []
     if step and path.exists():
         for row in path.read_bytes().splitlines(keepends=True):

@@ -19,6 +19,7 @@ from vpo_agent.config import TrainConfig, check_settings, read_values
 from vpo_agent.learning.recipe import Recipe
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.runs.checkpoints import checkpoints, save_checkpoint
 from vpo_agent.trainer import Trainer
 from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import CodeCompactEnv
@@ -58,6 +59,30 @@ def test_a_stopped_warm_start_continues_to_the_same_weights(
 ) -> None:
     stop_and_continue(CODE, tmp_path / "stopped", monkeypatch)
     assert_same_weights(made, tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("evaluation", [1, 2])
+def test_a_kill_between_a_row_and_its_checkpoint_leaves_no_step_twice(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluation: int
+) -> None:
+    def killed(folder: Path, step: int, *rest: object, **more: object) -> Path:
+        if step == 2 * evaluation:
+            raise KeyboardInterrupt
+        return save_checkpoint(folder, step, *rest, **more)
+
+    out = tmp_path / "killed"
+    with monkeypatch.context() as patch:
+        patch.setattr("vpo_agent.runs.checkpoints.save_checkpoint", killed)
+        assert main([*CODE, "--out", str(out)]) == 130
+    assert steps_in(out) == [2, 4][:evaluation]
+    again = CODE if evaluation == 1 else ["warm-start", "--resume"]  # The first time there is no checkpoint yet.
+    assert main([*again, "--out", str(out)]) == 0
+    assert steps_in(out) == [2, 4]
+    assert_same_weights(made, out)
+
+
+def steps_in(out: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -201,16 +226,35 @@ def test_a_prompt_that_is_too_long_for_a_pretrained_model_is_named_before_the_st
     split: str,
     index: int,
 ) -> None:
-    def longer(env: toys.ShownLettersEnv, task: toys.LettersTask, num_answers: int) -> str:
-        chosen = make_text_env(toys.SHOWN_LETTERS_ID, split=env.split, data_seed=env.data_seed).task(index)
-        return "pick " * (600 if env.split == split and task == chosen else 1)
-
-    monkeypatch.setattr(toys.ShownLettersEnv, "prompt", longer)
+    lengthen_prompt_of(split, index, monkeypatch)
     assert main(letters(chat_model, "--max-new-tokens", "16", "--steps", "5", "--out", str(tmp_path / "new"))) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"task {index} of the split '{split}' has the longest prompt: a prompt of " in line
     assert "512 positions" in line
     assert not (tmp_path / "new").exists()
+
+
+def test_a_generated_prompt_of_a_later_step_that_is_unusually_long_is_named_and_nothing_is_lost(
+    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengthen_prompt_of("train", 70, monkeypatch)
+    options = ["--max-new-tokens", "16", "--steps", "20", "--batch", "8", "--eval-every", "20"]
+    assert main(letters(chat_model, *options, "--out", str(tmp_path / "new"))) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert re.search(
+        r"task 70 of the split 'train' has the longest prompt: a prompt of \d+ tokens .* 512 positions", line
+    )
+    assert [path.name for path in checkpoints(tmp_path / "new" / "checkpoints")] == ["step_000008"]
+
+
+def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make one prompt longer than the model's context."""
+
+    def longer(env: toys.ShownLettersEnv, task: toys.LettersTask, num_answers: int) -> str:
+        chosen = make_text_env(toys.SHOWN_LETTERS_ID, split=env.split, data_seed=env.data_seed).task(index)
+        return "pick " * (600 if env.split == split and task == chosen else 1)
+
+    monkeypatch.setattr(toys.ShownLettersEnv, "prompt", longer)
 
 
 def test_a_stopped_warm_start_of_adapters_continues_to_the_same_weights(
