@@ -1,14 +1,15 @@
-"""The snippets of docs/adapters.md, run with the real package where it is installed."""
+"""The snippets and figures of docs/adapters.md, run with the real package where it is installed."""
 
 from __future__ import annotations
 
-import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from paths import ROOT
+from processes import run_python
 
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers
@@ -23,6 +24,18 @@ def snippet(heading: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code, heading, "exec"), names)
     return names
+
+
+def test_the_table_of_reducers_is_what_its_command_prints(tmp_path: Path) -> None:
+    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed: make adapters")
+    done = run_python([str(ROOT / "examples" / "inspect_reducers.py")], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *table, above, perfect = done.stdout.strip().splitlines()
+    document = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    assert len(table) == 8
+    assert "\n".join(table) in document
+    assert above.removeprefix("`max`: ") in document
+    assert perfect == "`pass_at`: 0 answers were perfect in all"
 
 
 def test_reasoning_gym_scores_the_best_answer_by_the_mean_of_its_objectives() -> None:
@@ -52,37 +65,24 @@ def test_openenv_carries_the_matrix_in_the_metadata() -> None:
     np.testing.assert_allclose(found.metadata["reward_matrix"][: len(front)], vectors, atol=1e-6)
 
 
-def test_nemo_gym_gets_each_objective() -> None:
+def test_nemo_gym_gets_each_objective_over_http() -> None:
     pytest.importorskip("nemo_gym.base_resources_server", reason="NeMo Gym needs Python 3.13.14, and is not installed")
+    from fastapi.testclient import TestClient
+    from nemo_gym.base_resources_server import BaseResourcesServerConfig
+
     names = snippet("NeMo Gym")
     env = names["ENV"]
     task = env.task(0)
     best = env.front(task)[0]
-
-    class Body:
-        """What the snippet reads of a request."""
-
-        task: Any
-        response: Any
-
-        def model_dump(self, exclude: set[str]) -> dict[str, Any]:
-            return {"responses_create_params": {"input": "?"}, "response": REPLY}
-
-    REPLY = {
-        "id": "1",
-        "created_at": 0,
-        "model": "m",
-        "object": "response",
-        "output": [],
-        "parallel_tool_calls": False,
-        "tool_choice": "auto",
-        "tools": [],
-    }
-    body = Body()
-    body.task = task.model_dump(mode="json")
-    body.response = type("Reply", (), {"output_text": format_answers([best.answer])})
-    found = asyncio.run(names["VectorServer"].verify(None, body))
-    assert list(found.reward_components) == list(env.objective_names)
-    np.testing.assert_allclose(list(found.reward_components.values()), best.vector, atol=1e-6)
-    assert found.reward == pytest.approx(np.mean(best.vector))
-    assert not found.mask_sample
+    text = {"type": "output_text", "annotations": [], "text": format_answers([best.answer])}
+    message = {"id": "1", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+    response = {"id": "1", "created_at": 0, "model": "m", "object": "response", "output": [message]}
+    response |= {"parallel_tool_calls": False, "tool_choice": "auto", "tools": []}
+    asked = {"responses_create_params": {"input": "?"}, "response": response, "task": task.model_dump(mode="json")}
+    config = BaseResourcesServerConfig(name="vector", host="localhost", port=1, entrypoint="", domain="games")
+    server = names["VectorServer"].model_construct(config=config)
+    found = TestClient(server.setup_webserver()).post("/verify", json=asked).json()
+    assert list(found["reward_components"]) == list(env.objective_names)
+    np.testing.assert_allclose(list(found["reward_components"].values()), best.vector, atol=1e-6)
+    assert found["reward"] == pytest.approx(np.mean(best.vector))
+    assert found["mask_sample"] is False
