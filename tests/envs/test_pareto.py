@@ -13,8 +13,10 @@ from hypothesis.extra.numpy import arrays
 from vpo_envs.pareto import (
     EXHAUSTIVE,
     FactGrid,
+    balanced_weights,
     best_set_utility,
     best_sets,
+    certified,
     falling_component,
     needs_a_set,
     non_dominated,
@@ -50,9 +52,27 @@ def test_spread_weights_are_even_on_the_simplex(num_objectives: int) -> None:
     np.testing.assert_allclose((weights**2).mean(axis=0), second, atol=0.01)
 
 
-def test_spread_weights_cannot_be_written_to() -> None:
+@pytest.mark.parametrize("weights", [spread_weights(3), balanced_weights(3)], ids=["spread", "balanced"])
+def test_fixed_weights_cannot_be_written_to(weights: np.ndarray) -> None:
     with pytest.raises(ValueError, match="read-only"):
-        spread_weights(3)[0] = 1.0
+        weights[0] = 1.0
+
+
+@pytest.mark.parametrize("num_objectives", [1, 2, 3, 4, 5])
+def test_balanced_weights_give_the_utility_of_two_points_in_closed_form(num_objectives: int) -> None:
+    weights = balanced_weights(num_objectives)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+    np.testing.assert_allclose(weights.mean(axis=0), 1 / num_objectives)
+    source = np.random.default_rng(0)
+    for one, other in source.random((100, 2, num_objectives)):
+        # With a = one - other, E[max(0, w·a)] is the sum over a_i > 0 of a_i^d / (d prod_{j != i} (a_i - a_j)).
+        gains = one - other
+        rise = sum(
+            gain**num_objectives / (num_objectives * np.prod(gain - np.delete(gains, i)))
+            for i, gain in enumerate(gains)
+            if gain > 0
+        )
+        assert set_utility(np.stack([one, other]), weights) == pytest.approx(other.mean() + rise, rel=4e-4)
 
 
 def test_two_unit_vectors_have_the_utility_of_the_closed_form() -> None:
@@ -89,7 +109,7 @@ def test_a_set_is_needed_by_its_definition(points: np.ndarray) -> None:
 @settings(max_examples=40)
 @given(arrays(np.float64, (6, 3), elements=st.sampled_from([0.0, 0.2, 0.45, 0.5, 1.0])))
 def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
-    fixed, draws = np.array([0.5, 0.3, 0.2]), spread_weights(3)
+    fixed, draws = np.array([0.5, 0.3, 0.2]), balanced_weights(3, 512)
 
     def best(candidates: list[np.ndarray], size: int) -> float:
         sets = combinations(candidates, min(size, len(candidates)))
@@ -99,7 +119,7 @@ def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
     kept = [point for point, reward in zip(points, scalar, strict=True) if reward >= max(scalar) - 0.02 - 1e-9]
     one, three, by_scalar = best(list(points), 1), best(list(points), 3), best(kept, 3)
     expected = (1.0, 1.0) if one == 0 else (three / one, three / by_scalar)
-    assert worths(points, fixed) == pytest.approx(expected)
+    assert worths(points, fixed) == pytest.approx(expected, rel=5e-3)
 
 
 def test_a_large_front_is_worth_at_least_what_its_best_scalar_points_are() -> None:
@@ -118,6 +138,13 @@ def test_a_component_that_falls_is_found(levels: int) -> None:
     assert falling_component(lambda facts: [0.0, 0.0, 1.0 - (facts == levels - 1).all()], grid) == 2
 
 
+def test_a_certificate_leaves_room_for_its_error() -> None:
+    assert certified((1.3006, 1.1506), (1.3, 1.15))
+    assert not certified((1.3003, 1.1506), (1.3, 1.15))
+    assert not certified((1.3006, 1.1503), (1.3, 1.15))
+    assert certified((1.0, 1.0), (1.0, 1.0))
+
+
 SPECIALISTS = np.eye(3)
 BEST_OF_WEIGHTS = 11 / 18
 """The mean of the largest of three weights that are uniform on the simplex: (1 + 1/2 + 1/3) / 3."""
@@ -126,14 +153,14 @@ BEST_OF_WEIGHTS = 11 / 18
 @pytest.mark.parametrize("compromise", [0.4, 0.45, 0.5])
 def test_specialists_that_lose_to_a_compromise_need_a_set_and_a_vector(compromise: float) -> None:
     expected = BEST_OF_WEIGHTS / compromise
-    assert worths(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=0.02)
+    assert worths(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=1e-4)
 
 
 def test_specialists_alone_need_a_set_but_no_vector() -> None:
-    assert worths(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=0.02)
+    assert worths(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=1e-4)
     # Under a scalar that prefers one of them they do.
     _, of_vector = worths(SPECIALISTS, np.array([0.5, 0.25, 0.25]))
-    assert of_vector == pytest.approx(3 * BEST_OF_WEIGHTS, rel=0.02)
+    assert of_vector == pytest.approx(3 * BEST_OF_WEIGHTS, rel=1e-4)
 
 
 @pytest.mark.parametrize("points", [np.zeros((2, 3)), np.ones((1, 3)), np.vstack([SPECIALISTS, np.ones(3)])])
@@ -141,9 +168,10 @@ def test_one_answer_for_all_needs_neither(points: np.ndarray) -> None:
     assert worths(points) == (1.0, 1.0)
 
 
+@settings(deadline=None)
 @given(POINTS.filter(lambda points: points.any()))
 def test_worths_are_ratios_of_the_best_sets(points: np.ndarray) -> None:
-    weights = spread_weights(points.shape[1])
+    weights = balanced_weights(points.shape[1], 512)
     scalars = points.mean(axis=1)
 
     def best(some: np.ndarray, size: int) -> float:
@@ -151,5 +179,5 @@ def test_worths_are_ratios_of_the_best_sets(points: np.ndarray) -> None:
 
     three = best(points, 3)
     of_set, of_vector = worths(points)
-    assert of_set == pytest.approx(three / best(points, 1))
-    assert of_vector == pytest.approx(three / best(points[scalars >= scalars.max() - 0.02], 3))
+    assert of_set == pytest.approx(three / best(points, 1), rel=0.02)
+    assert of_vector == pytest.approx(three / best(points[scalars >= scalars.max() - 0.02], 3), rel=0.02)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range, ascending, split_of_content
-from vpo_envs.pareto import worths
+from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.countdown.front import Ints, front_expressions, reach
 from vpo_envs.tasks.countdown.scoring import OBJECTIVES, judge
 from vpo_envs.tasks.countdown.task import LARGEST, LARGEST_TARGET, MAX_NUMBERS, CountdownTask
@@ -104,8 +104,7 @@ def _try_task(source: random.Random, config: CountdownConfig, split: Split) -> C
         task = CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
         if config.min_set_worth == config.min_vector_worth == 1.0:
             return task
-        of_set, of_vector = _worths(task)
-        if of_set >= config.min_set_worth and of_vector >= config.min_vector_worth:
+        if certified(_worths(task), (config.min_set_worth, config.min_vector_worth)):
             return task
     return None
 

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range
-from vpo_envs.pareto import worths
+from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
 from vpo_envs.tasks.maze.scoring import LANES, MazeOutcome
 from vpo_envs.tasks.maze.task import (
@@ -142,7 +142,5 @@ def _open_walls(source: random.Random, grid: list[str], size: int, count: int) -
 
 
 def _certified(task: MazeTask, config: LanesConfig) -> bool:
-    if config.min_set_worth == config.min_vector_worth == 1.0:
-        return True
-    of_set, of_vector = worths(lane_vectors(solved_lanes(task)))
-    return of_set >= config.min_set_worth and of_vector >= config.min_vector_worth
+    least = config.min_set_worth, config.min_vector_worth
+    return max(least) == 1 or certified(worths(lane_vectors(solved_lanes(task))), least)

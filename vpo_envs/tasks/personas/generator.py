@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import ascending, split_of_content
-from vpo_envs.pareto import worths
+from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.personas.checks import Check, Family, compiled, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import contradictions, maximal_sets, shares
 from vpo_envs.tasks.personas.task import PersonasTask
@@ -98,10 +98,9 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
         source.shuffle(checks)
     checks = [check for own in personas for check in own]
     sets = list(maximal_sets(contradictions(checks)))
-    if config.min_set_worth > 1 or config.min_vector_worth > 1:
-        of_set, of_vector = worths(shares(personas, sets))
-        if of_set < config.min_set_worth or of_vector < config.min_vector_worth:
-            return None
+    wanted = config.min_set_worth, config.min_vector_worth
+    if max(wanted) > 1 and not certified(worths(shares(personas, sets)), wanted):
+        return None
     if not all(witness([checks[i] for i in sorted(chosen)], topic, 0) for chosen in sets):
         return None
     return PersonasTask(request=request(topic, personas), topic=topic, personas=tuple(map(tuple, personas)))
