@@ -100,7 +100,17 @@ def checked_groups(
         raise ValueError(
             f"potentials need shape {shape} and at least two numbers for each answer; got {tuple(potentials.shape)}"
         )
-    return RewardGroups(cleaned, fixed, on, kept, drawn, potentials.detach().to(device, work))
+    known = potentials.detach().to(device, work)
+    missing = known.isnan()
+    gaps = missing[..., :-1] & ~missing[..., 1:]
+    wrong = (known.isinf().any(dim=-1) | gaps.any(dim=-1)) & kept[..., None]
+    if wrong.any():
+        prompt, rollout, answer = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"potentials must be finite, and NaN only after the end of an answer; those of prompt {prompt}, rollout "
+            f"{rollout}, answer {answer} are {known[prompt, rollout, answer].tolist()}"
+        )
+    return RewardGroups(cleaned, fixed, on, kept, drawn, known)
 
 
 def _checked_scalar_weights(values: Tensor | Sequence[float] | None, active: Tensor, work: torch.dtype) -> Tensor:

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from vpo_agent.estimators.weights import prompt_key
 from vpo_agent.rollouts.collect import Rollouts
 from vpo_agent.rollouts.spans import answer_tokens, token_ends
-from vpo_agent.rollouts.verifier import Env, Floats, Verifier
-
-ROUNDING = 1e-5
-"""A potential may rise by this much without counting as rising."""
+from vpo_agent.rollouts.verifier import ROUNDING, Env, Floats, Verifier
 
 
 def response_potentials(
@@ -45,7 +42,8 @@ def response_potentials(
         the one after it; NaN beyond, and for missing answers.
 
     Raises:
-        ValueError: Without noise, a potential rises within an answer: the values disagree with the scores.
+        ValueError: The values disagree with the scores, or are none: without noise a potential would rise within an
+            answer, or an answer earns what its own text could not become.
     """
     samples = rollouts.samples
     rows = list(zip(samples.ids.tolist(), samples.mask.sum(1).tolist(), samples.texts, strict=True))
@@ -63,15 +61,16 @@ def response_potentials(
                 ended = float(after.mean())
                 cuts = [end_of(token - 1) if token else 0 for token in one.places]
                 # Once the closing tag has begun, nothing is left to choose.
+                begun = [None if cut > one.end else text[one.start : max(cut, one.start)] for cut in cuts]
+                exact = [ended if part is None else verifier.exact(part, drawn, reached) for part in begun]
+                verifier.check_finished(text[one.start : one.end], rewards[one.answer])
+                if any(later > earlier + ROUNDING for earlier, later in pairwise([*exact, ended])):
+                    raise ValueError(_disagreement(verifier.name, text[one.start : one.end], [*exact, ended]))
                 values = [
-                    ended
-                    if cut > one.end
-                    else verifier.unfinished(text[one.start : max(cut, one.start)], drawn, reached)
-                    for cut in cuts
+                    value if part is None else value + verifier.error_of(part)
+                    for value, part in zip(exact, begun, strict=True)
                 ]
                 values.append(ended)
-                if not noise and any(later > earlier + ROUNDING for earlier, later in pairwise(values)):
-                    raise ValueError(_disagreement(env, text[one.start : one.end], values))
                 found.append((row, one.answer, values))
                 reached = after
     longest = max((len(values) for _, _, values in found), default=2)
@@ -81,10 +80,9 @@ def response_potentials(
     return out.reshape(len(rollouts.tasks), -1, *out.shape[1:])
 
 
-def _disagreement(env: Env, answer: str, values: list[float]) -> str:
+def _disagreement(name: str, answer: str, values: list[float]) -> str:
     rise = max(range(1, len(values)), key=lambda j: values[j] - values[j - 1])
     return (
-        f"prefix_front of {env.spec.id if env.spec else type(env).__name__} disagrees with the scores: the answer "
-        f"{answer!r:.80} has a beginning with the value {values[rise - 1]:.4f}, but goes on to {values[rise]:.4f}; "
-        "check_vector_env shows more"
+        f"prefix_front of {name} disagrees with the scores: the answer {answer!r:.80} has a beginning with the value "
+        f"{values[rise - 1]:.4f}, but goes on to {values[rise]:.4f}; check_vector_env shows more"
     )

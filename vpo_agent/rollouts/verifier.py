@@ -18,6 +18,8 @@ Floats = NDArray[np.floating]
 
 STREAM = 0x7E
 """Separates the noise from other random streams."""
+ROUNDING = 1e-5
+"""A reward may be this much above the values before it without counting as higher."""
 
 
 def check_values(env: Env, task: Task, method: str, others: str) -> None:
@@ -47,19 +49,57 @@ class Verifier:
         self._fronts: dict[str, Floats] = {}
 
     def unfinished(self, text: str, weights: Floats, reached: Floats) -> float:
-        """Value an answer of which ``text`` is written, under ``weights`` (K, d); the answers before reach (K,)."""
-        if text not in self._fronts:
-            self._fronts[text] = self._env.prefix_front(self._task, text)
-        return self._value(self._fronts[text], weights, reached, text)
+        """Value an answer of which ``text`` is written, under ``weights`` (K, d); the answers before reach (K,).
+
+        Raises:
+            ValueError: ``prefix_front`` gives something else than vectors of rewards.
+        """
+        return self.exact(text, weights, reached) + self.error_of(text)
+
+    def exact(self, text: str, weights: Floats, reached: Floats) -> float:
+        """Return the value of an unfinished answer without noise."""
+        return _value(self._front(text), weights, reached)
 
     def finished(self, text: str, reward: NDArray[np.float32], weights: Floats, reached: Floats) -> float:
         """Value an answer with a reward vector (d,); the other arguments are as for an unfinished one."""
-        return self._value(reward[None], weights, reached, f"{text}</answer>")
+        self.check_finished(text, reward)
+        return _value(reward[None], weights, reached) + self.error_of(f"{text}</answer>")
 
-    def _value(self, vectors: NDArray[np.floating], weights: Floats, reached: Floats, content: str) -> float:
-        value = float(np.maximum(reached, (weights @ vectors.T).max(axis=1)).mean())
+    def check_finished(self, text: str, reward: NDArray[np.float32]) -> None:
+        """Raise a ValueError if an answer earns what its own text could not become, according to its value."""
+        if not (self._front(text) >= reward - ROUNDING).all(axis=1).any():
+            raise ValueError(
+                f"prefix_front of {self.name} disagrees with the scores: the answer {text!r:.80} earns "
+                f"{np.round(reward, 4).tolist()}, which no vector for its own text matches; check_vector_env shows more"
+            )
+
+    def error_of(self, content: str) -> float:
+        """Return the noise on the value of a text."""
         if not self._noise:
-            return value
+            return 0.0
         digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         rng = np.random.default_rng([*self._key, int.from_bytes(digest)])
-        return value + self._noise * float(rng.standard_normal())
+        return self._noise * float(rng.standard_normal())
+
+    @property
+    def name(self) -> str:
+        """Name of the environment."""
+        return self._env.spec.id if self._env.spec else type(self._env).__name__
+
+    def _front(self, text: str) -> Floats:
+        """Return the vectors of the best completions of a text, (n, d), after checking them."""
+        if text not in self._fronts:
+            vectors = np.asarray(self._env.prefix_front(self._task, text))
+            wanted = vectors.ndim == 2 and len(vectors) and vectors.shape[1] == self._env.reward_dim
+            if not wanted or not ((vectors >= -ROUNDING) & (vectors <= 1 + ROUNDING)).all():
+                found = f"shape {vectors.shape}" if not wanted else f"{vectors.min():.4g} to {vectors.max():.4g}"
+                raise ValueError(
+                    f"prefix_front of {self.name} must give at least one vector of {self._env.reward_dim} rewards in "
+                    f"[0, 1]; for the beginning {text!r:.80} it gives {found}"
+                )
+            self._fronts[text] = vectors
+        return self._fronts[text]
+
+
+def _value(vectors: NDArray[np.floating], weights: Floats, reached: Floats) -> float:
+    return float(np.maximum(reached, (weights @ vectors.T).max(axis=1)).mean())

@@ -139,6 +139,18 @@ def test_missing_or_misshapen_potentials_are_refused() -> None:
         advantages(rewards, method="vpo_process", weights=weights)
     with pytest.raises(ValueError, match=r"potentials need shape \(3, 6, 3\)"):
         advantages(rewards, method="vpo_process", weights=weights, potentials=potentials[:, :2])
+    for wrong in (math.inf, math.nan):
+        broken = potentials.clone()
+        broken[1, 2, 0, :3] = 0.5
+        broken[1, 2, 0, 1] = wrong
+        message = "finite, and NaN only after the end of an answer; those of prompt 1, rollout 2, answer 0 are"
+        with pytest.raises(ValueError, match=message):
+            advantages(rewards, method="vpo_process", weights=weights, potentials=broken)
+        valid = torch.ones(3, 6, dtype=torch.bool)
+        valid[1, 2] = False
+        result = advantages(rewards, method="vpo_process", weights=weights, potentials=broken, valid=valid)
+        assert result.credit is not None
+        assert result.credit.isfinite().all()
     with pytest.raises(ValueError, match="credit must be 'return' or 'regret'; got 'all'"):
         advantages(rewards, method="vpo_process", weights=weights, potentials=potentials, credit="all")
 

@@ -97,12 +97,46 @@ class Waverer(MazeEnv):
         return super().prefix_outcomes(task, partial if len(partial) % 2 else "")
 
 
-@pytest.mark.parametrize("kind", [Pessimist, Waverer])
-def test_values_that_disagree_with_scores_are_an_error(kind: type[MazeEnv]) -> None:
+class Swapper(MazeEnv):
+    """It exchanges gold and diamonds of one whole route of three, which is worth the same on average."""
+
+    def prefix_front(self, task: Any, partial: str) -> Any:
+        front = super().prefix_front(task, partial)
+        return front[:, [1, 0, 2]] if partial == routes()[1] else front
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("kind", [Pessimist, Waverer, Swapper])
+def test_values_that_disagree_with_scores_are_an_error(kind: type[MazeEnv], noise: float) -> None:
     env = kind(preset="embedded", num_answers=3)
-    message = f"prefix_front of {kind.__name__} disagrees with the scores: the answer .DOWN"
+    message = f"prefix_front of {kind.__name__} disagrees with the scores: the answer .[A-Z]+"
+    alike = (WEIGHTS + WEIGHTS[..., [1, 0, 2]]) / 2
     with pytest.raises(ValueError, match=message):
-        response_potentials(env, TOKENIZER, rollouts_of(env, format_answers(routes())), WEIGHTS)
+        response_potentials(env, TOKENIZER, rollouts_of(env, format_answers(routes())), alike, noise=noise)
+
+
+@pytest.mark.parametrize(
+    ("front", "found"),
+    [
+        (np.full((1, 3), np.nan), "nan to nan"),
+        (np.array([[0.2, 1.5, 0.3]]), "0.2 to 1.5"),
+        (np.array([[0.2, -np.inf, 0.3]]), "-inf to 0.3"),
+        (np.ones((1, 2)), r"shape \(1, 2\)"),
+        (np.ones((0, 3)), r"shape \(0, 3\)"),
+        (np.ones(3), r"shape \(3,\)"),
+    ],
+)
+def test_values_that_are_no_rewards_are_an_error(
+    front: np.ndarray, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = MazeEnv.prefix_front
+    # Only some beginnings have such values.
+    monkeypatch.setattr(
+        MazeEnv, "prefix_front", lambda env, task, partial: front if len(partial) > 7 else exact(env, task, partial)
+    )
+    message = rf"MazeEnv must give at least one vector of 3 rewards in \[0, 1\]; for the beginning .* gives {found}$"
+    with pytest.raises(ValueError, match=message):
+        response_potentials(LANES, TOKENIZER, rollouts_of(LANES, format_answers(routes())), WEIGHTS)
 
 
 def test_noise_is_reproducible_and_of_the_given_size() -> None:

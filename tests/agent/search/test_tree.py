@@ -315,6 +315,20 @@ def test_a_job_is_saved_and_resumed(letters_model: Path, tmp_path: Path) -> None
         run_search(job(value_noise=0.3), targets, out)
 
 
+class Forgetful(KnownStrings):
+    """It forgets at the last letter what an answer earns."""
+
+    def prefix_front(self, task: Any, partial: str) -> Any:
+        front = super().prefix_front(task, partial)
+        return front / 2 if len(partial.split()) == 6 else front
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_values_that_disagree_with_the_score_of_an_answer_are_an_error(method: Any, strings: LMPolicy) -> None:
+    with pytest.raises(ValueError, match=r"Forgetful disagrees with the scores: the answer .* earns .* matches"):
+        tree_search(Forgetful(split="test"), strings, [0], method=method, branches=12, budget=20, **SHORT)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_an_environment_without_values_is_refused_before_the_policy_is_loaded(
     method: Any, letters_model: Path, tmp_path: Path
