@@ -3,7 +3,8 @@
 Run with `python benchmarks/envs.py`. Times are medians over the repeats. A batch is what a trainer scores: copies of
 the tasks with 8 rollouts each, 3 demonstrations per response, parsing included. If a response would hold a
 demonstration twice, the second one comes from another task, because a duplicate costs almost nothing. Code runs one
-candidate at a time, on a few problems with one rollout each.
+candidate at a time, on a few problems with one rollout each. Two copies of a bundled language model with random heads
+stand in for reward models, on the CPU; their answers are new in every repeat, since scores are remembered.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 import vpo_envs  # noqa: F401 (the import registers the environments)
+from envs_data import bundled_model_path
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.tasks.countdown import front
 from vpo_envs.text import format_answers
@@ -104,6 +108,17 @@ def answers_a_second(env: Env, count: int, repeats: int, rollouts: int = ROLLOUT
     return f"{len(responses) * ANSWERS / seconds:,.0f} /s"
 
 
+def new_answers_a_second(env: Env, tasks: list[Task], repeats: int) -> str:
+    """Return the rate of ``score_batch`` on answers that no model has seen, with the references of ``tasks`` known."""
+    numbers = count()
+
+    def responses() -> list[str]:
+        return [format_answers([f"Dear number {next(numbers)}, hello." for _ in range(ANSWERS)]) for _ in tasks]
+
+    seconds = median_seconds(lambda batch: env.score_batch(tasks, batch), repeats, responses)
+    return f"{len(tasks) * ANSWERS / seconds:,.0f} /s"
+
+
 def tasks_a_second(env: Env, count: int, repeats: int) -> str:
     """Return the rate at which tasks are generated."""
     return f"{count / median_seconds(lambda _: [env.task(i) for i in range(count)], repeats):,.0f} /s"
@@ -128,6 +143,17 @@ def forgotten(task: Task) -> Task:
     front.front_expressions.cache_clear()
     front.smaller_tables.cache_clear()
     return task
+
+
+def save_reward_model(folder: str) -> None:
+    """Save the bundled model of the maze with a random head for one score, and its tokenizer."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers.utils.logging import set_verbosity_error
+
+    set_verbosity_error()
+    bundled = bundled_model_path("tiny-maze")
+    AutoModelForSequenceClassification.from_pretrained(bundled, num_labels=1).float().save_pretrained(folder)
+    AutoTokenizer.from_pretrained(bundled).save_pretrained(folder)
 
 
 def play_moves(env: gym.Env[Any, Any], episodes: int) -> int:
@@ -198,6 +224,13 @@ def main() -> None:
             show(f"tasks of {env_id}, {mode}", tasks_a_second(env, count, repeats))
             show(f"answers of {env_id}, {mode}", answers_a_second(env, count, repeats), target)
         show(f"episodes of {env_id}", episodes_a_second(gym.make(env_id), mazes, repeats))
+
+    with tempfile.TemporaryDirectory() as folder:
+        save_reward_model(folder)
+        rewarded = text_env("vpo/RewardModels-v0", models={"one": folder, "other": folder})
+        show("tasks of vpo/RewardModels-v0", tasks_a_second(rewarded, few, repeats))
+        asked = [task for task in map(rewarded.task, range(few)) for _ in range(ROLLOUTS)]
+        show("answers of vpo/RewardModels-v0", new_answers_a_second(rewarded, asked, repeats))
 
     code = text_env("vpo/Code-v0", workers=1)
     show("tasks of vpo/Code-v0", tasks_a_second(code, mazes, repeats))

@@ -18,6 +18,7 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    LlamaForSequenceClassification,
     OPTConfig,
     OPTForCausalLM,
     PreTrainedTokenizerFast,
@@ -59,6 +60,31 @@ def bpe_tokenizer(
     if chat:
         made.chat_template = CHAT_TEMPLATE
     return made
+
+
+def save_reward_model(
+    folder: Path, *, seed: int = 0, labels: int = 1, chat: bool = True, nan: bool = False, positions: int = 256
+) -> str:
+    """Save a tiny random reward model with its tokenizer, and return the path of its folder."""
+    tokenizer = bpe_tokenizer(chat=chat)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=positions,
+        pad_token_id=tokenizer.pad_token_id,
+        num_labels=labels,
+        initializer_range=0.5,
+    )
+    model = LlamaForSequenceClassification(config)
+    if nan:
+        model.score.weight.data.fill_(float("nan"))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 def tiny_model(

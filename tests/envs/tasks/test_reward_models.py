@@ -66,27 +66,10 @@ def test_quantiles_rise_with_the_score_and_stay_in_bounds(references: list[float
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Return a function that saves a tiny random reward model and gives its path."""
 
-    def save(name: str, labels: int = 1, chat: bool = True, nan: bool = False) -> str:
-        tokenizer = toys.bpe_tokenizer(chat=chat)
-        torch.manual_seed(sum(map(ord, name)))
-        config = LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=LONG,
-            pad_token_id=tokenizer.pad_token_id,
-            num_labels=labels,
-            initializer_range=0.5,
+    def save(name: str, **options: Any) -> str:
+        return toys.save_reward_model(
+            tmp_path_factory.mktemp(name), seed=sum(map(ord, name)), positions=LONG, **options
         )
-        model = LlamaForSequenceClassification(config)
-        if nan:
-            model.score.weight.data.fill_(float("nan"))
-        folder = tmp_path_factory.mktemp(name)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return str(folder)
 
     return save
 
