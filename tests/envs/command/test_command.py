@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -10,14 +11,16 @@ import tomllib
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
+import toys
 from paths import ROOT
 
 import vpo_envs
 from vpo_envs.command import main
 from vpo_envs.command.play import read_block
-from vpo_envs.command.show import cut, show_objectives
-from vpo_envs.registration import text_env_ids
+from vpo_envs.command.show import cut, show_objectives, show_vector
+from vpo_envs.registration import make_text_env, text_env_ids
 from vpo_envs.text import answer_tags
 
 VECTOR = re.compile(r"^(ok|unparsable \(.+\)): (.+)$", flags=re.MULTILINE)
@@ -143,6 +146,46 @@ def test_an_answer_of_the_front_earns_what_the_front_says(
     front = re.findall(r"^  (completion .+)$", out, flags=re.MULTILINE)
     assert earned == front
     assert len(earned) == len(answers)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("vpo/Countdown-v0", {}),
+        ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact"}),
+        ("vpo/Derivation-v0", {}),
+        ("vpo/Personas-v0", {"mode": "conflict"}),
+        ("vpo/GSM8K-v0", {}),
+    ],
+)
+def test_demonstrations_of_other_tasks_earn_what_they_are_worth(
+    env_id: str, kwargs: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = make_text_env(env_id, **kwargs)
+    env.reset(seed=3)
+    task = env.current_task
+    answers = list(dict.fromkeys(env.demonstrations(task, np.random.default_rng(0), 4)))[:2]
+    assert len(answers) == 2
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n".join(answers)))
+    options = ["--seed", "3", "--num-answers", "2", "--env-kwargs", json.dumps(kwargs)]
+    assert main(["play", env_id, *options]) == 0
+    out = capsys.readouterr().out
+    for number, vector in enumerate(env.score_answers(task, answers)[0], 1):
+        assert f"answer {number}: ok: {show_vector(env, task, vector)}\n" in out
+
+
+def test_reward_models_score_what_is_typed_or_say_that_one_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = {"models": {"kind": toys.save_reward_model(tmp_path)}}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello there"))
+    assert main(["play", "vpo/RewardModels-v0", "--env-kwargs", json.dumps(models)]) == 0
+    assert re.search(r"^answer 1: ok: kind [01]", capsys.readouterr().out, flags=re.MULTILINE)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello there"))
+    assert main(["play", "vpo/RewardModels-v0"]) == 2
+    error = capsys.readouterr().err
+    assert "nothing to score with: name reward models" in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("kwargs", ["{}", '{"answers_as_steps": true}'])
