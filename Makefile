@@ -41,8 +41,8 @@ test-slow: $(SMOLLM2) $(VENV)/installed-dev ## fetch SmolLM2-135M-Instruct and t
 quick: $(VENV)/installed-dev ## test one package in under a minute: PACKAGE=estimators, or what has changed since main
 	@rooms=$$($(VENV_PYTHON) tests/rooms.py $(PACKAGE)) && $(PYTEST) -m 'not slow' $$rooms $(ARGS)
 
-adapters: $(VENV)/adapters/installed ## test the adapters for verifiers, inspect-ai and reasoning-gym with the real packages
-	$(VENV)/adapters/bin/python -m pytest tests/envs/adapters tests/project/test_adapter_snippets.py $(ARGS)
+adapters: $(VENV)/adapters/installed ## test what other packages need to be there for: evaluators, and libraries of RL
+	$(VENV)/adapters/bin/python -m pytest tests/envs/adapters tests/project/test_adapter_snippets.py tests/project/test_rl_examples.py $(ARGS)
 
 browser: $(VENV)/axe.min.js ## install what the tests in a browser need: axe-core and, with apt-get, Chromium
 	@command -v chromedriver || { $(SUDO) apt-get update -qq \
@@ -97,7 +97,7 @@ $(VENV)/adapters/installed: constraints.txt Makefile $(VENV)/installed-dev
 	$(VENV_PYTHON) -c 'import site; print(site.getsitepackages()[0])' > \
 		$$($(VENV)/adapters/bin/python -c 'import site; print(site.getsitepackages()[0])')/lent.pth
 	$(VENV)/adapters/bin/python -m pip install --disable-pip-version-check --quiet \
-		$$(grep -E '^(inspect-ai|verifiers)==' constraints.txt) reasoning-gym==0.1.25
+		$$(grep -E '^(inspect-ai|morl-baselines|stable-baselines3|verifiers)==' constraints.txt) reasoning-gym==0.1.25
 	@touch $@
 
 $(VENV)/installed-pretrained: pyproject.toml constraints.txt $(VENV)/installed-torch

@@ -187,6 +187,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """Objectives known to be monotone on :meth:`fact_grids`, which are not checked again."""
     scalar_weights: tuple[float, ...] | None = None
     """Fixed weights w* of the scalar reward that scalar methods train on; ``None`` means equal weights."""
+    colour: bool = False
+    """Whether ``render()`` may colour its text for a terminal; `vpo play` sets it."""
     names_tags: bool = True
     """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
 

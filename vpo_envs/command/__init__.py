@@ -6,7 +6,6 @@ What a command needs is imported when it runs, so that ``vpo --help`` answers at
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +30,9 @@ def add_commands(commands: Commands) -> None:
     envs.add_argument("--index", type=at_least(0), default=0, help="which task of the split, default 0")
     envs.set_defaults(run=_envs)
 
-    player = commands.add_parser("play", help="answer in the terminal and see the vector, the front and the picture")
+    player = commands.add_parser(
+        "play", help="answer in the terminal, again and again, and see how near the best you are"
+    )
     player.add_argument("id", help=env_help)
     player.add_argument("--seed", type=at_least(0), help="which task; a random one if left out")
     player.add_argument("--num-answers", type=at_least(1), metavar="M", help="how many answers, default 1")
@@ -65,7 +66,7 @@ def _play(chosen: argparse.Namespace) -> None:
     from vpo_envs.command.play import play
 
     answers = {} if chosen.num_answers is None else {"num_answers": chosen.num_answers}
-    play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers}, sys.stdin)
+    play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers})
 
 
 def _check(chosen: argparse.Namespace) -> None:

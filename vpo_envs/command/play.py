@@ -1,47 +1,239 @@
-"""``vpo play``: a person answers in the terminal."""
+"""``vpo play``: a person answers in the terminal, as often as they like, and sees how near to the best they came."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TextIO
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-from vpo_envs.command.show import show_vector, unparsable_reason
-from vpo_envs.core import UnknownFront
+import numpy as np
+from gymnasium.utils.colorize import colorize
+from numpy.typing import NDArray
+
+from vpo_envs.command.show import good_example, show_objectives, show_vector, unparsable_reason
+from vpo_envs.core import UnknownFront, Unparsable, VectorTextEnv
+from vpo_envs.pareto import best_set, set_utility, spread_weights
+from vpo_envs.preferences import read_weights
 from vpo_envs.registration import env_type, make_text_env
 from vpo_envs.scoring.scorers import AnyEnv
 from vpo_envs.text import answer_tags, split_answers
 
 FRONT_POINTS = 20
 """Number of points of a front that are printed."""
+ROUNDING = 1e-6
+"""Scores nearer than this are equal."""
 
 
-def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any], typed: TextIO) -> None:
-    """Show a task (a random one without a seed), read the answers, and show their scores, the front and the picture.
+def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
+    """Show a task (a random one without a seed), score what is typed, rank it, and in the end show a best answer.
+
+    Everything is read from standard input; where it ends, so does the game.
 
     Raises:
         ValueError: A bad id or bad arguments.
     """
-    drawn = "ansi" in getattr(env_type(env_id), "metadata", {}).get("render_modes", ())
+    drawn = getattr(env_type(env_id), "render", VectorTextEnv.render) is not VectorTextEnv.render
     env = make_text_env(env_id, **{**({"render_mode": "ansi"} if drawn else {}), **env_kwargs})
+    env.colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  # gives input() a history, so that an earlier answer can be edited
+    typed = _typed_lines()
+    another = True
+    while another:
+        try:
+            prompt, _ = env.reset(seed=seed)
+        except RuntimeError as error:
+            raise ValueError(f"{env_id} cannot start: {error}") from None
+        print(f"{prompt}\n")
+        another = Game(env, drawn and env.render_mode == "ansi", typed).play()
+        seed = None
+
+
+class Known(NamedTuple):
+    """Answers to a task that are known to be good."""
+
+    vectors: NDArray[np.float64]
+    """Reward vectors, shape (n, d): the front, or where that is unknown a demonstration, or nothing."""
+    answers: list[str]
+    unknown: str
+    """Why the front is not known; empty where it is."""
+
+
+class Game:
+    """One task, with all the answers that are given to it."""
+
+    def __init__(self, env: AnyEnv, drawn: bool, typed: Iterator[str]) -> None:
+        self.env, self.drawn, self.typed = env, drawn, typed
+        self.task = env.current_task
+        self.active = env.active(self.task)
+        self.names = [name for name, counts in zip(env.objective_names, self.active, strict=True) if counts]
+        self.given: list[NDArray[np.float64]] = []
+        self.known = _known(env, self.task)
+
+    def play(self) -> bool:
+        """Play until the player wants another task (true) or no more (false)."""
+        shown = False
+        order = ""
+        while order not in ("n", "q"):
+            if order == "s":
+                shown = True
+                self._show_solution()
+            else:
+                if self.given:
+                    self.env.reset(options={"task": self.task})
+                self._answer()
+                self._show_score()
+            order = self._next_order()
+        if not shown:
+            self._show_solution()
+        return order == "n"
+
+    def _answer(self) -> None:
+        """Read the answers of one episode and show what they earn."""
+        answers: list[str | None] = []
+        for response in _responses(self.env, self.typed):
+            before = len(answers)
+            _, _, _, _, info = self.env.step(response)
+            answers += split_answers(response, self.env.num_answers)[before : before + len(info["status"])]
+            for status, vector, text in zip(info["status"], info["reward_matrix"], answers[before:], strict=True):
+                self.given.append(vector.astype(np.float64))
+                reason = f" ({unparsable_reason(self.env, text or '')})" if status == "unparsable" else ""
+                said = self._paint(status, "green" if status == "ok" else "red")
+                print(f"answer {len(self.given)}: {said}{reason}: {show_vector(self.env, self.task, vector)}")
+        self._draw()
+
+    def _show_score(self) -> None:
+        """Compare the best answer so far with the best there is, and all of them together with the whole front."""
+        weights = self.env.fixed_weights(self.task)
+        mine = float((np.array(self.given) @ weights).max())
+        equal = np.ptp(weights[self.active]) < ROUNDING
+        said = f"\nBest score so far, {'the mean' if equal else 'a weighted mean'} of the objectives: "
+        if not len(self.known.vectors):
+            print(f"{said}{mine:.2f}.")
+            return
+        best = float((self.known.vectors @ weights).max())
+        share = f", {mine / best:.0%}" if best else ""
+        reached = mine >= best - ROUNDING
+        if self.known.unknown:
+            print(f"{said}{mine:.2f}; a demonstration has {best:.2f}.")
+        else:
+            text = f"{mine:.2f} of at most {best:.2f}{share}{'. There is no better answer!' if reached else '.'}"
+            print(f"{said}{self._paint(text, 'green' if reached else 'yellow')}")
+        if len(self.given) > 1 and not self.known.unknown:
+            spread = spread_weights(len(self.names))
+            ours, theirs = (
+                set_utility(np.array(vectors)[:, self.active], spread) for vectors in (self.given, self.known.vectors)
+            )
+            print(f"All answers together, averaged over all weights: {ours:.2f} of at most {theirs:.2f}.")
+
+    def _next_order(self) -> str:
+        """Return what to do next: the empty order answers again. Weights that are typed are answered at once."""
+        while True:
+            if sys.stdin is not None and sys.stdin.isatty():
+                example = " ".join(["2", *["1"] * (len(self.names) - 1)])
+                names = show_objectives(self.names)
+                print(
+                    f"\nEnter: again. s: a best answer. n: another task. q: quit. Or weights of {names}, such as "
+                    f"{example if len(self.names) < 8 else self.names[0] + '=2'}, to see how you would rank."
+                )
+            order = next(self.typed, "q").strip()
+            if order in ("", "s", "n", "q"):
+                return order
+            try:
+                self._rank(self._weights(order))
+            except ValueError as error:
+                print(self._paint(str(error), "red"))
+
+    def _weights(self, text: str) -> NDArray[np.float64]:
+        """Read weights: a number for each active objective, or ``NAME=NUMBER`` for some; shape (d,), summing to 1."""
+        words = text.replace(",", " ").split()
+        if all("=" in word for word in words):
+            named = dict(word.split("=", 1) for word in words)
+            if unknown := [name for name in named if name not in self.names]:
+                raise ValueError(f"no objective is named {unknown[0]!r}: choose from {', '.join(self.names)}")
+            words = [named.get(name, "0") for name in self.names]
+        try:
+            values = [float(word) for word in words]
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is neither s, n, q nor weights (numbers, or NAME=NUMBER); to answer again, first press Enter"
+            ) from None
+        weights = np.zeros(len(self.active))
+        weights[self.active] = read_weights(values, np.ones(len(self.names), dtype=bool), self.names)
+        return weights
+
+    def _rank(self, weights: NDArray[np.float64]) -> None:
+        """Say which answer wins under some weights, and how it ranks among the points of the front."""
+        mine, theirs = np.array(self.given) @ weights, self.known.vectors @ weights
+        best = int(mine.argmax())
+        said = ", ".join(
+            f"{name} {weight:.0%}" for name, weight in zip(self.env.objective_names, weights, strict=True) if weight
+        )
+        print(f"Under {said} your best answer is {best + 1}, with {mine[best]:.2f}.", end=" ")
+        if self.known.unknown or not len(theirs):
+            print("The front is not known, so it has no rank.")
+            return
+        better = int((theirs > mine[best] + ROUNDING).sum())
+        top = show_vector(self.env, self.task, self.known.vectors[int(theirs.argmax())])
+        ahead = f"{better} of {len(theirs)} points of the front have more, the best of them {theirs.max():.2f} ({top})."
+        print(f"It ranks {better + 1}: {ahead}" if better else self._paint("It ranks 1: nothing is better.", "green"))
+
+    def _show_solution(self) -> None:
+        """Show as many of the best answers as the task asks for, and the front."""
+        vectors, answers = self.known.vectors, self.known.answers
+        if answers:
+            if self.env.num_answers == 1:
+                chosen = [int((vectors @ self.env.fixed_weights(self.task)).argmax())]
+            else:
+                chosen = best_set(vectors[:, self.active], self.env.num_answers, spread_weights(len(self.names)))
+            print(self._paint("\nA best answer:" if len(chosen) == 1 else "\nThe best answers together:", "green"))
+            for number in chosen:
+                print(f"  {answers[number]}" if "\n" not in answers[number] else answers[number])
+            if self.drawn:
+                self.env.reset(options={"task": self.task})
+                tags = answer_tags(self.env.num_answers)
+                best = [f"{tag}{answers[n]}{end}" for (tag, end), n in zip(tags, chosen, strict=False)]
+                for response in best if self.env.answers_as_steps else ["\n".join(best)]:
+                    self.env.step(response)
+                self._draw()
+        if self.known.unknown:
+            print(f"\nThe exact front is not known: {self.known.unknown}.")
+            return
+        print(f"\nThe exact front, {len(vectors)} point{'s' * (len(vectors) != 1)}:")
+        for vector in vectors[:FRONT_POINTS]:
+            print(f"  {show_vector(self.env, self.task, vector)}")
+        if len(vectors) > FRONT_POINTS:
+            print(f"  and {len(vectors) - FRONT_POINTS} more")
+
+    def _draw(self) -> None:
+        if self.drawn:
+            print(f"\n{self.env.render()}")
+
+    def _paint(self, text: str, colour: str) -> str:
+        return colorize(text, colour) if self.env.colour else text
+
+
+def _known(env: AnyEnv, task: Any) -> Known:
+    """Return the front of a task, or else a demonstration."""
     try:
-        prompt, _ = env.reset(seed=seed)
-    except RuntimeError as error:
-        raise ValueError(f"{env_id} cannot start: {error}") from None
-    print(f"{prompt}\n")
-    answers: list[str | None] = []
-    for response in _responses(env, typed):
-        before = len(answers)
-        _, _, _, _, info = env.step(response)
-        answers += split_answers(response, env.num_answers)[before : before + len(info["status"])]
-        for i, (status, vector) in enumerate(zip(info["status"], info["reward_matrix"], strict=True), before):
-            reason = f" ({unparsable_reason(env, answers[i] or '')})" if status == "unparsable" else ""
-            print(f"answer {i + 1}: {status}{reason}: {show_vector(env, env.current_task, vector)}")
-    _show_front(env)
-    if drawn and env.render_mode == "ansi":
-        print(f"\n{env.render()}")
+        front = env.front(task)
+    except UnknownFront as error:
+        example = good_example(env, task)
+        vectors = np.array([example.vector] if example else []).reshape(-1, env.reward_dim)
+        return Known(vectors, [example.answer] if example else [], str(error))
+    return Known(np.array([point.vector for point in front]), [point.answer for point in front], "")
 
 
-def _responses(env: AnyEnv, typed: TextIO) -> Iterator[str]:
+def _typed_lines() -> Iterator[str]:
+    """Yield the lines of standard input, which may be closed."""
+    with contextlib.suppress(EOFError):
+        while sys.stdin is not None:
+            yield input()
+
+
+def _responses(env: AnyEnv, typed: Iterator[str]) -> Iterator[str]:
     """Yield the actions of one episode: a response with all answers, or one for each answer."""
     tags = answer_tags(env.num_answers)
     response = ""
@@ -52,7 +244,7 @@ def _responses(env: AnyEnv, typed: TextIO) -> Iterator[str]:
         print(f"{which} (its tags may be left out), then an empty line:", flush=True)
         block = read_block(typed, tags)
         if block.strip() and not any(tag in block for tag, _ in tags):
-            block = f"{opening}{block}{closing}"
+            block = f"{opening}{_as_read(env, block)}{closing}"
         if env.answers_as_steps:
             yield block
         else:
@@ -61,7 +253,7 @@ def _responses(env: AnyEnv, typed: TextIO) -> Iterator[str]:
         yield response
 
 
-def read_block(typed: TextIO, tags: tuple[tuple[str, str], ...]) -> str:
+def read_block(typed: Iterable[str], tags: tuple[tuple[str, str], ...]) -> str:
     """Read lines up to an empty line or the end; within a code fence or an open tag, empty lines count as text."""
     lines: list[str] = []
     for line in typed:
@@ -74,14 +266,10 @@ def read_block(typed: TextIO, tags: tuple[tuple[str, str], ...]) -> str:
     return "\n".join(lines)
 
 
-def _show_front(env: AnyEnv) -> None:
-    try:
-        front = env.front(env.current_task)
-    except UnknownFront as error:
-        print(f"\nThe exact front is not known: {error}.")
-        return
-    print(f"\nThe exact front, {len(front)} point{'s' * (len(front) != 1)}:")
-    for point in front[:FRONT_POINTS]:
-        print(f"  {show_vector(env, env.current_task, point.vector)}")
-    if len(front) > FRONT_POINTS:
-        print(f"  and {len(front) - FRONT_POINTS} more")
+def _as_read(env: AnyEnv, text: str) -> str:
+    """Return what was typed, in capitals where only they are an answer: ``ddr`` is three moves of a maze."""
+    for attempt in (text, text.upper()):
+        with contextlib.suppress(Unparsable):
+            env.parse(attempt)
+            return attempt
+    return text

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -211,6 +214,129 @@ def test_nothing_typed_is_an_answer_that_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "answer 1: missing" in play(monkeypatch, capsys, "")
+
+
+@pytest.mark.parametrize("typed", ["DDR", "D D R", "ddr", "D, down,R"])
+def test_moves_may_run_together(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = play(monkeypatch, capsys, typed)
+    assert "answer 1: ok" in out
+    assert "no exit in 3 of 27 steps" in out
+
+
+def best_answer() -> tuple[str, float]:
+    """The best answer to the maze of :func:`play`, and the mean of its objectives."""
+    env = vpo_envs.MazeEnv()
+    env.reset(seed=3)
+    best = max(env.front(env.current_task), key=lambda point: sum(point.vector))
+    return best.answer, sum(best.vector) / 4
+
+
+def test_a_second_try_is_scored_against_the_optimum(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer, optimum = best_answer()
+    out = play(monkeypatch, capsys, f"DDD\n\n\n{answer}\n\nq\n")
+    scores = re.findall(r"^Best score so far, the mean of the objectives: (.+)$", out, flags=re.MULTILINE)
+    most = f"of at most {optimum:.2f}"
+    assert scores == [f"0.00 {most}, 0%.", f"{optimum:.2f} {most}, 100%. There is no better answer!"]
+    assert "answer 2: ok: completion 1" in out
+    assert out.index("A best answer:") > out.index("answer 2"), "the best route is drawn only at the end"
+
+
+def test_weights_that_are_typed_rank_the_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = vpo_envs.MazeEnv()
+    env.reset(seed=3)
+    front = sorted(env.front(env.current_task), key=lambda point: point.vector[1])
+    poor = front[0]  # the one with the least gold
+    typed = f"{poor.answer}\n\n0 1 0 0\ndiamond=3 gold=1\n1 2\ngold=x\ncoal=1\nnonsense\nq\n"
+    out = play(monkeypatch, capsys, typed)
+    richer = [point for point in front if point.vector[1] > poor.vector[1] + 1e-6]
+    assert f"Under gold 100% your best answer is 1, with {poor.vector[1]:.2f}. It ranks {len(richer) + 1}: " in out
+    assert (
+        f"{len(richer)} of {len(front)} points of the front have more, the best of them {front[-1].vector[1]:.2f}"
+        in out
+    )
+    assert "Under gold 25%, diamond 75% your best answer is 1" in out
+    for said in (
+        "weights need 4 values, one per objective (completion, gold, diamond, avoid_lava); got 2",
+        "'gold=x' is neither s, n, q nor weights",
+        "no objective is named 'coal': choose from completion, gold, diamond, avoid_lava",
+        "'nonsense' is neither s, n, q nor weights",
+    ):
+        assert said in out
+
+
+def test_another_task_may_follow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = play(monkeypatch, capsys, "D\n\ns\nn\nD\n\n")
+    assert out.count("You are given a maze") == 2
+    assert out.count("A best answer:") == 2
+    assert out.count("answer 1: ok") == 2
+
+
+def test_a_closed_standard_input_shows_the_task_and_its_solution(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["play", "vpo/Maze-v0", "--seed", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "answer 1: missing" in out
+    assert best_answer()[0] in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", [one for one in text_env_ids() if one != "vpo/RewardModels-v0"])
+def test_every_environment_is_played_to_its_best_answer(
+    env_id: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no answer at all\n\n\n"))
+    assert main(["play", env_id, "--seed", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "answer 2: missing" in out
+    assert "The exact front, " in out
+    assert re.search(r"^Best score so far, .+ of at most ", out, flags=re.MULTILINE)
+
+
+def test_a_row_of_gsm8k_by_path_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"question": "Ann has 3 bags of 4 nuts and eats 2. How many are left?"}
+    row["answer"] = "In bags there are 3*4=<<3*4=12>>12.\nLeft are 12-2=<<12-2=10>>10.\n#### 10"
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("3 * 4 = 12\n12 - 2 = 10\n\n"))
+    kwargs = json.dumps({"source": str(tmp_path / "rows.jsonl")})
+    assert main(["play", "vpo/GSM8K-v0", "--env-kwargs", kwargs]) == 0
+    assert "final 1" in capsys.readouterr().out
+
+
+def in_a_terminal(typed: str, **variables: str) -> str:
+    """What ``vpo play`` shows in a terminal of its own."""
+    command = [sys.executable, "-m", "vpo_envs.command", "play", "vpo/Maze-v0", "--seed", "3"]
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm", **variables}
+    ) as process:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # The other end is closed.
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        assert process.wait(PROCESSES) == 0
+    return shown.decode()
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_colour_and_says_what_can_be_typed() -> None:
+    shown = in_a_terminal("DDR\n\nq\n")
+    assert "Enter: again. s: a best answer. n: another task. q: quit. Or weights of completion, gold" in shown
+    assert "\x1b[33;1mG\x1b[0m" in shown
+    assert "\x1b[" not in in_a_terminal("DDR\n\nq\n", NO_COLOR="1").replace("\x1b[?2004", "")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import gymnasium as gym
@@ -73,6 +74,73 @@ def test_the_return_is_the_vector_of_the_same_route(shape: Any, index: int, seed
         expected = whole.score_batch([task], [f"<answer>{write_route(route)}</answer>"]).rewards[0, 0]
         np.testing.assert_array_equal(np.sum(rewards, axis=0), expected)
         assert not np.any(rewards[:-1])
+
+
+def tiny(size: int) -> MazeTask:
+    """A maze of nine open cells in a corner, which 4^6 sequences of moves exhaust; a shortest route has 4 steps."""
+    rows = [row.ljust(size, "#") for row in ("SGL", "BD.", "L.E")]
+    return MazeTask(rows=(*rows, *["#" * size] * (size - 3)), budget=6)
+
+
+@pytest.mark.parametrize(
+    ("preset", "shape"), [("paper", "linear"), ("paper", "convex_bonus"), ("paper", "aligned"), ("embedded", "linear")]
+)
+def test_rewards_as_things_are_collected_have_the_same_return_on_every_trajectory(preset: str, shape: Any) -> None:
+    env = MazeStepsEnv(preset=preset, reward_shape=shape, reward_timing="collected")
+    task = tiny(env.maze.config.size)
+    whole = MazeEnv(preset=preset, reward_shape=shape)
+    returns = set()
+    for moves in product("UDLR", repeat=task.budget):
+        env.reset(options={"task": task})
+        steps = take(env, "".join(moves))
+        assert all(step[1] in env.reward_space for step in steps)
+        total = np.sum([step[1] for step in steps], axis=0, dtype=np.float64)
+        vector = whole.reward_vector(whole.evaluate(task, "".join(moves)))
+        np.testing.assert_allclose(total, vector, atol=1e-6)
+        returns.add(vector)
+    assert len(returns) > 2
+
+
+def test_each_thing_is_paid_when_it_is_collected() -> None:
+    env = MazeStepsEnv(reward_timing="collected", difficulty={"size": 5})
+    env.reset(options={"task": tiny(5)})
+    paid = [step[1].tolist() for step in take(env, "RRDD")]
+    assert paid == [[0, 1, 0, 0], [0, 0, 0, -0.5], [0, 0, 0, 0], [1, 0, 0, 1]], "gold, lava, nothing, the exit"
+    env.reset(options={"task": tiny(5)})
+    paid = [step[1].tolist() for step in take(env, "RULLLL")]
+    assert paid == [[0, 1, 0, 0], *[[0, 0, 0, 0]] * 4, [0, -1, 0, 0]], "what never reaches the exit is taken back"
+
+
+def test_the_front_in_discounted_returns_is_not_known_for_rewards_on_the_way() -> None:
+    env = MazeStepsEnv(preset="embedded-easy", index=0, reward_timing="collected")
+    env.reset()
+    at_exit = MazeStepsEnv(preset="embedded-easy", index=0)
+    at_exit.reset()
+    np.testing.assert_array_equal(env.pareto_front(), at_exit.pareto_front())
+    with pytest.raises(UnknownFront, match='reward_timing="exit" only'):
+        env.pareto_front(0.9)
+
+
+def test_an_index_fixes_the_maze_of_every_episode() -> None:
+    env = MazeStepsEnv(index=7)
+    shown = [env.reset()[1]["index"] for _ in range(3)]
+    assert shown == [7, 7, 7]
+    assert env.maze.current_task == MazeEnv().task(7)
+    assert env.reset(options={"index": 2})[1]["index"] == 2
+    assert env.reset(seed=1)[1]["index"] == 7
+    assert MazeStepsEnv().reset(seed=1)[1]["index"] != MazeStepsEnv().reset(seed=2)[1]["index"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"index": -1}, "index must be an integer from 0 to 4294967295, got -1"),
+        ({"reward_timing": "early"}, "unknown reward_timing 'early': choose one of exit, collected"),
+    ],
+)
+def test_an_argument_out_of_range_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MazeStepsEnv(**arguments)
 
 
 @settings(max_examples=100, deadline=None)

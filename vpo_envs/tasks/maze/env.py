@@ -170,7 +170,7 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
             return None
         task = self.current_task
         routes = [self._route_of(text) for text in self._answers]
-        return render_ansi(task, routes) if self.render_mode == "ansi" else render_rgb(task, routes)
+        return render_ansi(task, routes, self.colour) if self.render_mode == "ansi" else render_rgb(task, routes)
 
     def _route_of(self, text: str | None) -> str | None:
         try:

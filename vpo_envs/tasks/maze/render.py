@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from gymnasium.utils.colorize import colorize
 from numpy.typing import NDArray
 
 from vpo_envs.tasks.maze.scoring import cells_along, walk
@@ -31,6 +32,8 @@ ROUTE_COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (8
 PAPER, FLOOR, GRID, STONE, INK = (255, 255, 255), (248, 247, 243), (226, 224, 216), (63, 68, 78), (40, 42, 48)
 COIN, COIN_RIM, GEM, GEM_RIM = (247, 211, 60), (176, 132, 0), (196, 232, 250), (30, 96, 145)
 MAGMA, MAGMA_LIGHT, STAR = (122, 32, 24), (255, 176, 59), (150, 110, 190)
+
+TERMINAL_COLOURS = {GOLD: "yellow", DIAMOND: "cyan", LAVA: "red", BONUS: "magenta", START: "white", EXIT: "white"}
 
 CELL = 48
 """Pixels per cell of the picture."""
@@ -59,9 +62,15 @@ def outcome_line(task: MazeTask, route: str | None) -> str:
     return ", ".join(facts)
 
 
-def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
-    """Return the maze as text, once per route (``None``: no route) with a line along it, and the result of each."""
-    panels = [_panel(task, route or "") for route in routes] or [_panel(task, "")]
+def render_ansi(task: MazeTask, routes: Sequence[str | None], colour: bool = False) -> str:
+    """Return the maze as text, once per route (``None``: no route) with a line along it, and the result of each.
+
+    Args:
+        task: The maze.
+        routes: Routes over ``UDLR``.
+        colour: Colour items and lines for a terminal.
+    """
+    panels = [_panel(task, route or "", colour) for route in routes or [""]]
     titles = [f" route {number}" for number in range(1, len(routes) + 1)] or [""]
     width = len(panels[0][0])
     per_line = max(1, TEXT_WIDTH // (width + 2))
@@ -80,7 +89,7 @@ def render_ansi(task: MazeTask, routes: Sequence[str | None]) -> str:
     return "\n".join(lines)
 
 
-def _panel(task: MazeTask, route: str) -> list[str]:
+def _panel(task: MazeTask, route: str, colour: bool) -> list[str]:
     """Return the framed maze, two characters per cell, the second one for a line to the next cell."""
     sides = dict.fromkeys(cells_along(task, route), 0)
     for cell, following in pairwise(cells_along(task, route)):
@@ -97,10 +106,18 @@ def _panel(task: MazeTask, route: str) -> list[str]:
                 text += "██"
             else:
                 middle = (LINES[line] if line else "·") if symbol == OPEN else symbol
-                text += middle + ("─" if line & SIDES["R"] else " ")
+                onwards = "─" if line & SIDES["R"] else " "
+                text += _painted(middle, symbol) + _painted(onwards) if colour else middle + onwards
         rows.append(f"│ {text}│")
     edge = "─" * (2 * task.size + 1)
     return [f"┌{edge}┐", *rows, f"└{edge}┘"]
+
+
+def _painted(text: str, symbol: str = OPEN) -> str:
+    """Return a character of a panel in colour: by the item, or a line along a route, which is green."""
+    if text in " ·":
+        return text
+    return colorize(text, TERMINAL_COLOURS.get(symbol, "green"), bold=symbol != OPEN)
 
 
 class _Pen(NamedTuple):

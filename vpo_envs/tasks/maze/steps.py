@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import Split
+from vpo_envs.core import MAX_STREAM, Split, UnknownFront, check_whole
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
-from vpo_envs.tasks.maze.scoring import cells_along
+from vpo_envs.tasks.maze.scoring import MazeOutcome, cells_along
 from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, MOVES, WALL, MazeTask
+
+RewardTiming = Literal["exit", "collected"]
 
 THINGS = (GOLD, DIAMOND, LAVA, BONUS)
 PLANES = (
@@ -59,16 +61,22 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ## Rewards
 
-    Vectors (d,) of float32, with the objectives of ``MazeEnv``. **Every step but the last of an episode earns zeros.**
-    Only a route that reaches E within the budget earns anything, so the reward for what the agent has collected comes
-    at the exit; an episode that ends elsewhere has return zero.
+    Vectors (d,) of float32, with the objectives of ``MazeEnv``. Only a route that reaches E within the budget has a
+    return above zero.
 
-    ``pareto_front(gamma)`` is the exact front of the current maze in discounted returns, as in MO-Gymnasium.
+    | ``reward_timing`` | on the way | at E | at the end of the budget |
+    |---|---|---|---|
+    | ``"exit"`` | zeros | the vector of the route | zeros |
+    | ``"collected"`` | each gain or loss when it happens | the rest of the vector | minus all that was earned |
+
+    A gain is an item picked up; a loss is lava entered or, with three lanes, a step more than a shortest route has.
+    The undiscounted return is the same in both, and ``pareto_front()`` its exact front. ``pareto_front(gamma)`` is the
+    one in discounted returns, as in MO-Gymnasium, for rewards at the exit.
 
     ## Starting state
 
-    The agent on S of a random maze of the split, or of the one that ``reset(options={"index": i})`` or
-    ``options={"task": task}`` names.
+    The agent on S of maze ``index``, or of a random one of the split. ``reset(options={"index": i})`` and
+    ``options={"task": task}`` name another for one episode.
 
     ## Episode end
 
@@ -87,6 +95,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.
+        index: The maze of every episode; a random one each time if ``None``.
+        reward_timing: ``"exit"`` or ``"collected"``.
         render_mode: ``"ansi"`` or ``"rgb_array"``.
     """
 
@@ -102,8 +112,14 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         difficulty: dict[str, Any] | None = None,
         split: Split = "train",
         data_seed: int = 0,
+        index: int | None = None,
+        reward_timing: RewardTiming = "exit",
         render_mode: str | None = None,
     ) -> None:
+        if index is not None:
+            check_whole("index", index, 0, MAX_STREAM)
+        if reward_timing not in (timings := get_args(RewardTiming)):
+            raise ValueError(f"unknown reward_timing {reward_timing!r}: choose one of {', '.join(timings)}")
         self.maze = self.maze_type(
             preset=preset,
             reward_shape=reward_shape,
@@ -112,15 +128,19 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             data_seed=data_seed,
             render_mode=render_mode,
         )
+        self.index = index
+        self.reward_timing: RewardTiming = reward_timing
         self.render_mode = render_mode
         size = self.maze.config.size
         self.observation_space = gym.spaces.Box(0.0, 1.0, (len(PLANES), size, size), np.float32)
         self.action_space = gym.spaces.Discrete(len(MOVES))
-        self.reward_space = gym.spaces.Box(0.0, 1.0, (self.reward_dim,), np.float32)
+        low, high = (0.0, 1.0) if reward_timing == "exit" else (-1.0, 2.0)
+        self.reward_space = gym.spaces.Box(low, high, (self.reward_dim,), np.float32)
         self._task: MazeTask | None = None
         self._layout: NDArray[np.float32] = np.zeros(self.observation_space.shape, dtype=np.float32)
         self._route = ""
         self._over = False
+        self._standing = self._at_start = np.zeros(self.reward_dim)
 
     @property
     def reward_dim(self) -> int:
@@ -137,7 +157,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         """
         super().reset(seed=seed)
         self.maze.np_random = self.np_random
-        _, info = self.maze.reset(options=options)
+        fixed = None if self.index is None else {"index": self.index}
+        _, info = self.maze.reset(options=options or fixed)
         task = self.maze.current_task
         if task.size != self.maze.config.size:
             raise ValueError(
@@ -146,6 +167,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             )
         self._task, self._route, self._over = task, "", False
         self._layout = _layout(task)
+        self._standing = self._at_start = self._scores(self.maze.evaluate(task, ""))
         return self._observation(task), info
 
     def step(
@@ -171,13 +193,16 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         self._route += MOVES[action]
         outcome = self.maze.evaluate(task, self._route)
         self._over = outcome.reached_exit or outcome.steps >= task.budget
-        paid = self.maze.reward_vector(outcome) if self._over else (0.0,) * self.reward_dim
+        paid = np.array(self.maze.reward_vector(outcome)) if self._over else np.zeros(self.reward_dim)
+        if self.reward_timing == "collected":
+            before, self._standing = self._standing, self._scores(outcome)
+            paid += (self._at_start if self._over else self._standing) - before
         info = {
             "objectives": self.maze.objective_names,
             "active_objectives": self.maze.active(task),
             "outcome": self.maze.outcome_info(outcome),
         }
-        return self._observation(task), np.array(paid, dtype=np.float32), self._over, False, info
+        return self._observation(task), paid.astype(np.float32), self._over, False, info
 
     def pareto_front(self, gamma: float = 1.0, *, task: MazeTask | None = None) -> list[NDArray[np.float32]]:
         """Return the exact Pareto front of a maze in discounted returns.
@@ -192,11 +217,16 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             Vectors of shape (d,).
 
         Raises:
-            UnknownFront: The maze is too large, or a subclass has objectives that the solver does not cover.
+            UnknownFront: The maze is too large, a subclass has objectives that the solver does not cover, or gamma is
+                below 1 and rewards come as things are collected.
             ValueError: gamma is out of range.
         """
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        if gamma < 1.0 and self.reward_timing == "collected":
+            raise UnknownFront(
+                'the front in discounted returns is known for reward_timing="exit" only: use that, or gamma=1'
+            )
         task = self._current() if task is None else task
         self.maze.check_solver(task)
         # The solver keeps the shortest route of every worthwhile outcome, and a shorter route is discounted less.
@@ -215,6 +245,11 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             return None
         task = self._current()
         return (render_ansi if self.render_mode == "ansi" else render_rgb)(task, [self._route] if self._route else [])
+
+    def _scores(self, outcome: MazeOutcome) -> NDArray[np.float64]:
+        """Return what each objective says about a route so far, whether or not it ends at the exit."""
+        # A route that has not used the fewest steps yet would have saved more than all of them.
+        return np.clip([objective.score(outcome) for objective in self.maze.objectives], 0.0, 1.0)
 
     def _current(self) -> MazeTask:
         if self._task is None:
