@@ -66,22 +66,25 @@ class Check(Frozen):
 
 
 WORD = re.compile(r"\w+")
-DIGITS = "0123456789"
+DIGITS = b"0123456789"
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
-SENTENCE_ENDS = (".", "!", "?")
+_SENTENCES = bytes.maketrans(b"!?\n", b".. ")
+"""Each mark that ends a sentence as a full stop, and line breaks as blanks."""
 PARAGRAPH = re.compile(r"\n\s*\n|\n?\*\*\*\n?")
 TITLE = re.compile(r"<<[^\n<>]+>>")
 PLACEHOLDER = re.compile(r"\[[^\[\]\n]+\]")
 HIGHLIGHT = re.compile(r"\*[^\s*][^\n*]*\*")
 FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
-_ONLY_WORDS = bytes(code if WORD.match(chr(code)) else ord(" ") for code in range(128)).ljust(256)
-"""ASCII with blanks for all characters outside words; ``bytes.translate`` is faster than a pattern."""
+_ONLY_WORDS = bytes(ord(chr(code).lower()) if WORD.match(chr(code)) else ord(" ") for code in range(128)).ljust(256)
+"""ASCII in lower case with blanks for all characters outside words; ``bytes.translate`` is faster than a pattern."""
 
 
 class Text(NamedTuple):
     """A text in the forms that checks count in."""
 
     plain: str
+    encoded: bytes
+    """In UTF-8, where ASCII characters are counted fastest."""
     lower: str
     words: list[str]
     """Words in lower case: runs of letters, digits and underscores, in any script."""
@@ -89,23 +92,20 @@ class Text(NamedTuple):
 
 def read_text(text: str) -> Text:
     """Return a text in all its forms."""
-    lower = text.lower()
-    if not lower.isascii():
-        return Text(text, lower, WORD.findall(lower))
-    return Text(text, lower, lower.encode().translate(_ONLY_WORDS).decode().split())
+    encoded, lower = text.encode("utf-8", "surrogatepass"), text.lower()
+    words = encoded.translate(_ONLY_WORDS).decode().split() if text.isascii() else WORD.findall(lower)
+    return Text(text, encoded, lower, words)
 
 
-def _count_capitals(text: Text) -> int:
-    if text.plain.isascii():
-        return len(text.plain) - len(text.plain.encode().translate(None, CAPITALS))
-    return sum(map(str.isupper, text.plain))
+def _count_ascii(text: Text, characters: bytes) -> int:
+    """Return how often ASCII characters occur in a text of any script."""
+    return len(text.encoded) - len(text.encoded.translate(None, characters))
 
 
 def _count_sentences(text: Text, _: str) -> int:
     """Return how many runs of full stops, exclamation and question marks end a word."""
-    plain = text.plain.replace("\n", " ")
-    inside = sum([plain.count(f"{mark} ") for mark in SENTENCE_ENDS if mark in plain])
-    return inside + plain.endswith(SENTENCE_ENDS)
+    marked = text.encoded.translate(_SENTENCES)
+    return marked.count(b". ") + marked.endswith(b".")
 
 
 def _count_bullets(text: Text, _: str) -> int:
@@ -147,9 +147,11 @@ COUNTS: dict[Family, Callable[[Text, str], int]] = {
     "bullets": _count_bullets,
     # Most texts lack what a check forbids, and looking for it is faster than counting.
     "mark": lambda text, value: value in text.plain and text.plain.count(value),
-    "digits": lambda text, _: sum([text.plain.count(digit) for digit in DIGITS if digit in text.plain]),
+    "digits": lambda text, _: _count_ascii(text, DIGITS),
     "letter": lambda text, value: value in text.lower and text.lower.count(value),
-    "capitals": lambda text, _: _count_capitals(text),
+    "capitals": lambda text, _: (
+        _count_ascii(text, CAPITALS) if text.plain.isascii() else sum(map(str.isupper, text.plain))
+    ),
     "lowercase": lambda text, _: sum(map(str.islower, text.plain)),
     "capital_words": lambda text, _: sum(map(str.isupper, text.plain.split())),
     "longest": lambda text, _: max(map(len, text.words), default=0),

@@ -26,10 +26,10 @@ class PersonasOutcome(NamedTuple):
 def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
     """Check a text for every persona of a task."""
     text = read_text(answer)
-    counted, bands = task.compiled
+    counted, bands, owned = task.compiled
     counts = [count(text, value) for count, value in counted]
-    held = tuple([tuple([least <= counts[place] <= most for place, least, most in own]) for own in bands])
-    return PersonasOutcome(_is_real(task, text.words), held)
+    held = tuple([least <= counts[place] <= most for place, least, most in bands])
+    return PersonasOutcome(_is_real(task, text.words), tuple([held[own] for own in owned]))
 
 
 def _is_real(task: PersonasTask, words: list[str]) -> bool:

@@ -26,16 +26,17 @@ class PersonasTask(Task):
     """The checks of each persona, at least one, in the order of the objectives."""
 
     @cached_property
-    def compiled(self) -> tuple[list[Counted], list[list[tuple[int, int, int]]]]:
-        """What the checks count, each thing once, and for each check of each persona its place there and its band."""
+    def compiled(self) -> tuple[list[Counted], list[tuple[int, int, int]], list[slice]]:
+        """What the checks count, each thing once; the place there and the band of each check; the checks of each persona."""
         counted: dict[Counted, int] = {}
-        bands: list[list[tuple[int, int, int]]] = []
+        bands: list[tuple[int, int, int]] = []
+        owned: list[slice] = []
         for checks in self.personas:
-            bands.append([])
+            owned.append(slice(len(bands), len(bands) + len(checks)))
             for check in checks:
                 what, least, most = compiled(check)
-                bands[-1].append((counted.setdefault(what, len(counted)), least, most))
-        return list(counted), bands
+                bands.append((counted.setdefault(what, len(counted)), least, most))
+        return list(counted), bands, owned
 
     @cached_property
     def request_words(self) -> list[str]:

@@ -13,6 +13,8 @@ from vpo_envs.text import answer_tags, several_answers
 MIN_WORDS = 8
 MAX_WORDS = 120
 BLANKS = re.compile(r"[^\S\n]+")
+CONTROLS = bytes([*range(ord("\n")), *range(ord("\n") + 1, ord(" ")), 127])
+"""Control characters of ASCII but the line break."""
 
 
 def request(topic: str, personas: Sequence[Sequence[Check]]) -> str:
@@ -51,7 +53,13 @@ def read_answer(text: str) -> str:
     text = text.strip()
     if not text:
         raise Unparsable("the text is empty")
-    untidy = "  " in text or "\n " in text or " \n" in text
-    if not untidy and (text.isprintable() or text.replace("\n", "").isprintable()):
+    if "  " not in text and "\n " not in text and " \n" not in text and _is_plain(text):
         return text
     return "\n".join([BLANKS.sub(" ", line).strip() for line in text.splitlines()])
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether a text has no unusual blanks and no control characters but line breaks."""
+    if text.isascii():
+        return len(text.encode().translate(None, CONTROLS)) == len(text)
+    return text.replace("\n", "").isprintable()
