@@ -27,7 +27,7 @@ class PersonasTask(Task):
 
     @cached_property
     def compiled(self) -> tuple[list[Counted], list[tuple[int, int, int]], list[slice]]:
-        """What the checks count, each thing once; the place there and the band of each check; the checks of each persona."""
+        """What the checks count, each thing once; each check's place there and band; and each persona's checks."""
         counted: dict[Counted, int] = {}
         bands: list[tuple[int, int, int]] = []
         owned: list[slice] = []
