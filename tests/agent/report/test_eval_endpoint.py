@@ -74,7 +74,7 @@ def test_what_was_sampled_is_kept_and_used_by_the_same_command(
     options = ["--out", str(out), "--concurrency", "1", "--retries", "1"]
 
     def script(body: Body, number: int) -> Reply | Body:
-        return Reply(503, "gone", {"Retry-After": "0"}) if number in (2, 3) else letters(body)
+        return Reply(503, "gone", {"Retry-After": "0.01"}) if number in (2, 3) else letters(body)
 
     with scripted(script) as endpoint:
         assert main(asked(endpoint.url, *options)) == 2
@@ -110,6 +110,38 @@ def test_ctrl_c_keeps_what_was_sampled(tmp_path: Path) -> None:
     assert "5 of 15 answers are saved in" in said
     assert "Traceback" not in said
     assert (tmp_path / "out.unfinished.jsonl").exists()
+
+
+def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path) -> None:
+    never, fourth = threading.Event(), threading.Event()
+    killed = threading.Event()
+
+    def script(body: Body, number: int) -> Reply | Body:
+        if number < 3 or killed.is_set():
+            return letters(body, n=False)
+        fourth.set()
+        return Reply(after=never, sent=0)
+
+    program = "import toys, sys; toys.register_letters(); from vpo_agent.command import main; sys.exit(main())"
+    kept, out = tmp_path / "out.unfinished.jsonl", tmp_path / "out"
+    with scripted(script) as endpoint:
+        command = asked(endpoint.url, "--concurrency", "1", "--out", str(out))
+        process = PythonProcess(["-c", program, *command])
+        with process.stdout, process.stderr:
+            assert fourth.wait(300)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        killed.set()
+        never.set()
+        assert len(kept.read_text().split()) > 0
+        before = len(endpoint.requests)
+        assert main(command) == 0
+        assert len(endpoint.requests) - before == 15 - 3
+    with scripted(lambda body, number: letters(body, n=False)) as endpoint:
+        assert main(asked(endpoint.url, "--out", str(tmp_path / "whole"))) == 0
+    resumed, whole = (Pool.load(folder / "pool.npz") for folder in (out, tmp_path / "whole"))
+    assert resumed.responses == whole.responses
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize(

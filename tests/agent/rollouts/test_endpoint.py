@@ -118,6 +118,8 @@ def test_a_server_that_gives_some_of_n_is_asked_for_the_rest() -> None:
         Reply(500, "oops"),
         Reply(503, {"error": {"message": "overloaded"}}, {"Retry-After": "0"}),
         Reply(429, "<html>slow down</html>"),
+        Reply(429, "slow down", {"Retry-After": "Wed, 21 Oct 99999999999999999999 07:28:00 GMT"}),
+        Reply(204, ""),
         Reply(body=b"[1, 2"),
         Reply(body="[" * 100_000),
         Reply(body="Sure! Here is the answer."),
@@ -143,7 +145,8 @@ def test_a_temporary_failure_leaves_no_trace_in_the_pool(bad: Reply, undisturbed
 def test_pauses_double_unless_the_server_names_one() -> None:
     pauses: list[float] = []
     soon = formatdate(4e9, usegmt=True)
-    waits = [None, None, None, "20", "0", soon]
+    # A slow clock of the server's makes a date of the past, and 0 would use up all tries at once.
+    waits = [None, None, None, "0", formatdate(1e9, usegmt=True), "200", soon]
 
     def script(body: Body, number: int) -> Reply:
         wait = waits[number]
@@ -154,10 +157,9 @@ def test_pauses_double_unless_the_server_names_one() -> None:
         with pytest.raises(EndpointError, match=r"answered with status 429 \(busy\), and asks for a pause of \d+ s"):
             client.post("completions", {}, read=json.dumps)
     assert len(endpoint.requests) == len(waits)
-    for pause, most in zip(pauses, (1, 2, 4), strict=False):
+    for pause, most in zip(pauses, (1, 2, 4, 8, 16), strict=False):
         assert most / 2 <= pause <= most
-    # The server's own pause; as the test does not wait, what is left of it comes before each further try.
-    assert [round(pause) for pause in pauses[3:]] == [20, 20]
+    assert [round(pause) for pause in pauses[5:]] == [200]
 
 
 def test_a_server_that_keeps_failing_is_given_up() -> None:
@@ -179,6 +181,12 @@ def test_a_server_that_keeps_failing_is_given_up() -> None:
         (Reply(429, {"error": {"message": "pay", "code": "insufficient_quota"}}), r"status 429 \(pay\)"),
         (Reply(307, "", {"Location": "https://elsewhere"}), r"it has moved to 'https://elsewhere'"),
         (Reply(body=" <!doctype html><p>Sign in"), "answers with a page of HTML: give the base of its API"),
+        (Reply(body='data: {"choices": []}\n\n', headers={"Content-Type": "text/event-stream"}), "streams its answers"),
+        (
+            Reply(body=": wait\n\ndata: [DONE]"),
+            "streams its answers, though it was not asked to: set it up to send them",
+        ),
+        (Reply(400, {"error": {"message": "\x1b[2Jgone\ud800"}}), r"status 400 \(\ufffd\[2Jgone\ufffd\)"),
         (Reply(429, "", {"Retry-After": "7200"}), "asks for a pause of 7200 s"),
     ],
 )
@@ -315,8 +323,8 @@ def test_no_more_requests_are_made_at_the_same_time_than_allowed() -> None:
     assert most <= 2
 
 
-@pytest.mark.parametrize(("owner", "stops"), [("vllm", True), ("vpo-gym", True), ("someone", False)])
-def test_a_server_that_can_keep_the_stop_string_ends_answers_there(owner: str, stops: bool) -> None:
+@pytest.mark.parametrize(("owner", "stops"), [("vllm", True), ("vpo-gym", True), ("someone", False), (["vllm"], False)])
+def test_a_server_that_can_keep_the_stop_string_ends_answers_there(owner: Any, stops: bool) -> None:
     with scripted(models={"data": [{"id": "m", "owned_by": owner}]}) as endpoint:
         sampled(endpoint.url, num_answers=3)
     for body in endpoint.requests:
@@ -324,7 +332,7 @@ def test_a_server_that_can_keep_the_stop_string_ends_answers_there(owner: str, s
         assert (body.get("stop"), body.get("include_stop_str_in_output")) == expected
 
 
-def reply(*texts: str | None, finish: str = "stop", usage: Any = None) -> Body:
+def reply(*texts: Any, finish: str = "stop", usage: Any = None) -> Body:
     choices = [{"message": {"content": text}, "finish_reason": finish} for text in texts]
     return {"choices": choices, "usage": usage}
 
@@ -341,12 +349,21 @@ def test_a_refusal_or_an_unfinished_thought_is_an_empty_answer() -> None:
         read_answers({"choices": [{"finish_reason": "stop"}]}, "</answer>", 1)
 
 
+def test_of_a_message_in_parts_the_text_counts() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "<answer>b</answer>"}]}
+    parts = [thought, {"type": "text", "text": "<answer>a"}, {"type": "text", "text": "</answer>"}]
+    found = read_answers(reply(parts, [thought]), "</answer>", 2)
+    assert [answer.text for answer in found] == ["<answer>a</answer>", ""]
+    with pytest.raises(ValueError, match="sent a choice without text"):
+        read_answers(reply(["a"]), "</answer>", 1)
+
+
 def test_tokens_of_a_reply_are_divided_by_length() -> None:
     texts = ("a" * 9, "b" * 29, "")
     found = read_answers(reply(*texts, usage={"prompt_tokens": 11, "completion_tokens": 41}), "</answer>", 3)
     assert [answer.tokens for answer in found] == [10, 30, 1]
     assert [answer.prompt_tokens for answer in found] == [11, 0, 0]
-    for usage in (None, {}, {"completion_tokens": "many"}, {"completion_tokens": -1}, 5):
+    for usage in (None, {}, {"completion_tokens": "many"}, {"completion_tokens": -1}, {"completion_tokens": 2**31}, 5):
         found = read_answers(reply("a", "b", usage=usage), "</answer>", 2)
         assert {(answer.tokens, answer.prompt_tokens) for answer in found} == {(None, None)}
 

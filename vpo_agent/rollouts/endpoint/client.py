@@ -154,6 +154,11 @@ class Client:
             raise _Temporary(f"dropped the connection ({_reason(error)})") from None
 
     def _json(self, body: bytes) -> Any:
+        # The fields of an event stream, and its comments.
+        if body.lstrip().startswith((b"data:", b"event:", b"id:", b":")):
+            raise EndpointError(
+                f"the endpoint {self.url} streams its answers, though it was not asked to: set it up to send them whole"
+            )
         if body.lstrip()[:1] == b"<":
             raise EndpointError(
                 f"the endpoint {self.url} answers with a page of HTML: give the base of its API, often ending in /v1"
@@ -235,22 +240,26 @@ def _message(body: Any) -> str:
     text = body if isinstance(body, str) else json.dumps(body)
     if text.lstrip().startswith("<"):
         return "a page of HTML"
-    text = " ".join(text.split())
+    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
     return text if len(text) <= 300 else text[:300] + "…"
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Return the seconds to wait, from a number or a date; ``None`` without either."""
+    """Return the seconds to wait, from a number or a date.
+
+    ``None`` without either, and for 0 or a date in the past, such as a slow clock gives: without a pause all tries
+    would be used up at once.
+    """
     if value is None:
         return None
     try:
-        return max(0.0, float(value))
+        wait = float(value)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
+        try:
+            wait = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return wait if wait > 0 else None
 
 
 def _reason(error: Any) -> str:

@@ -143,7 +143,7 @@ class EndpointPolicy(TextSampler):
     def _learn_dialect(self) -> None:
         if not self._known:
             cards = self._client.models()
-            keeps = any(card.get("owned_by") in KEEP_STOP for card in cards)
+            keeps = any(str(card.get("owned_by")) in KEEP_STOP for card in cards)
             self._dialect = replace(self._dialect, keeps_stop=keeps)
             self._known = True
 

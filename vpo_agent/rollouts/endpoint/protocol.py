@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 MOST_ANSWERS = 32
 """Most answers that one request asks for."""
+MOST_TOKENS = 2**31 - 1
+"""Most tokens of a reply that are believed, what a pool can store for an answer."""
 
 
 class Answer(NamedTuple):
@@ -112,6 +114,9 @@ def _text(choice: dict[str, Any]) -> str:
     if found is None and (isinstance(message, dict) or "text" in choice):
         # A refusal, or a limit that was reached while the model was still thinking.
         return ""
+    if isinstance(found, list) and all(isinstance(part, dict) for part in found):
+        # Parts of a message. Those that are thoughts have a type of their own.
+        found = "".join(str(part.get("text", "")) for part in found if part.get("type") == "text")
     if not isinstance(found, str):
         raise ValueError("sent a choice without text")
     return found
@@ -123,7 +128,7 @@ def _cut(text: str, closing: str) -> str:
 
 
 def _whole(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def _divide(total: int, shares: Sequence[int]) -> list[int | None]:

@@ -41,7 +41,8 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
 
     With ``preset="embedded"`` S and E are the middles of opposite edges, and three lanes join them: one with gold, one
     with diamonds, and a short one between the two. Some gold and some diamonds lie beside the short lane, so that a
-    route can also compromise.
+    route can also compromise. There is no lava: a subclass with objectives of its own leaves out ``avoid_lava``, which
+    would be the same as ``completion``.
 
     ## Action space
 
