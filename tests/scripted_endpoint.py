@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,6 +24,10 @@ class Reply:
     sent: int | None = None
     after: threading.Event | None = None
     """What is waited for before anything is sent."""
+    forever: bytes = b""
+    """What is sent behind the body again and again while the connection lasts; it may belong to the headers."""
+    pace: float = 0.0
+    """Seconds between its repetitions."""
 
 
 Script = Callable[[Body, int], Reply | Body]
@@ -67,7 +72,7 @@ def scripted(script: Script = letters, models: Reply | Body | None = None) -> It
             with lock:
                 number = len(requests)
                 requests.append({**body, "path": self.path, "key": self.headers.get("Authorization")})
-            self.reply(script(body, number))
+            self.reply(script(requests[number], number))
 
         def reply(self, given: Reply | Body) -> None:
             made = given if isinstance(given, Reply) else Reply(body=given)
@@ -79,10 +84,18 @@ def scripted(script: Script = letters, models: Reply | Body | None = None) -> It
             if made.sent == 0:
                 return
             self.send_response(made.status)
-            for name, value in {"Content-Length": str(len(data)), "Connection": "close", **made.headers}.items():
+            length = {} if made.forever else {"Content-Length": str(len(data))}
+            for name, value in {**length, "Connection": "close", **made.headers}.items():
                 self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data[: made.sent])
+            if made.forever.startswith(b"X-"):
+                self.flush_headers()
+            else:
+                self.end_headers()
+                self.wfile.write(data[: made.sent])
+            with suppress(OSError):
+                while made.forever:
+                    self.wfile.write(made.forever)
+                    time.sleep(made.pace)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -42,8 +42,8 @@ def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolic
     Raises:
         ValueError: An option is missing or wrong.
     """
-    from vpo_agent.rollouts.endpoint.client import Client
     from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
+    from vpo_envs.endpoint import Client
 
     key, variable = None, arguments.api_key_env
     if variable is not None:

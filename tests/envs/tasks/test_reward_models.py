@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ import torch
 import toys
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_endpoint import Reply, scripted
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
+from vpo_envs import endpoint
 from vpo_envs.core import ScorerFailure, Status, UnknownFront
-from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, judges, override_rate
+from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, override_rate
 from vpo_envs.tasks.reward_models.attacks import ATTACKS
 from vpo_envs.tasks.reward_models.cache import ScoreCache
 from vpo_envs.tasks.reward_models.calibration import quantile
@@ -29,6 +31,7 @@ from vpo_envs.text import format_answers
 
 TASK = RewardTask(request="Say hello.", references=("No.", "Hello.", "Hello, how are you today?"))
 LONG = 256
+NEVER = threading.Event()
 
 
 def made(**options: Any) -> RewardModelsEnv:
@@ -202,39 +205,25 @@ def test_copies_in_a_vector_environment_share_the_model(saved: Callable[..., str
 
 # --- judges ---
 
-Answer = Callable[[dict[str, Any]], tuple[int, Any]]
+Answer = Callable[[dict[str, Any]], "tuple[int, Any] | Reply"]
 
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], dict[str, Any]]]:
     """Return a function that starts a local endpoint, whose replies are computed, and gives a judge's settings."""
-    monkeypatch.setattr(judges, "PAUSE_S", 0.0)
-    servers = []
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.0)
+    with ExitStack() as open_servers:
 
-    def start(answer: Answer) -> dict[str, Any]:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/chat/completions"
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                code, reply = answer(body)
-                data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-                self.send_response(code)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+        def start(answer: Answer) -> dict[str, Any]:
+            def script(body: dict[str, Any], _: int) -> Reply:
+                assert body["path"] == "/v1/chat/completions"
+                reply = answer(body)
+                return reply if isinstance(reply, Reply) else Reply(*reply)
 
-            def log_message(self, *_: Any) -> None:
-                pass
+            url = open_servers.enter_context(scripted(script)).url
+            return {"url": url, "model": "tiny", "question": "How long is it?"}
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return {"url": f"http://127.0.0.1:{server.server_port}/v1", "model": "tiny", "question": "How long is it?"}
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
 def said(content: Any) -> tuple[int, Any]:
@@ -273,17 +262,29 @@ def test_a_judge_scores_by_its_question(serve: Callable[[Answer], dict[str, Any]
     [
         (said("I think this is a solid 8, because it is friendly."), "replied 'I think this is a solid 8"),
         (said("SCORE: 11"), "replied 'SCORE: 11'"),
-        ((200, b"[" * 100_000), "sent no chat completion .*RecursionError"),
+        ((200, b"[" * 100_000), r"sent invalid JSON .*3 times in a row$"),
         (said(None), "replied None"),
-        ((200, {"error": "no"}), "sent no chat completion"),
-        ((401, {}), "failed: HTTP Error 401"),
-        ((503, {}), "failed: HTTP Error 503"),
+        ((200, {"choices": []}), r"sent no chat completion \(IndexError"),
+        ((200, b"[1]"), r"sent no chat completion \(TypeError"),
+        ((200, {"error": "no"}), r"reported an error \(no\), 3 times in a row$"),
+        (
+            (401, {}),
+            r"failed: the endpoint .* status 401 .*: name the environment variable .* key_variable$",
+        ),
+        ((404, {}), r"for /chat/completions: check url and model$"),
+        ((503, {}), r"status 503 .*, 3 times in a row$"),
+        (Reply(429, {}, {"Retry-After": "7200"}), r"status 429 .* asks for a pause of 7200 s$"),
+        (Reply(forever=b"[" * 2**16), r"sent more than 1 MiB$"),
+        (Reply(forever=b"[", pace=0.01), r"did not finish its reply within 0.3 s, 3 times in a row$"),
+        (Reply(forever=b"X-", pace=0.01), r"did not finish its reply within 0.3 s, 3 times in a row$"),
+        (Reply(500, forever=b"[", pace=0.01), r"3 times in a row$"),
+        (Reply(after=NEVER), r"(did not finish its reply within|sent nothing for) 0.3 s, 3 times in a row$"),
     ],
 )
 def test_a_judge_that_fails_or_answers_prose_is_invalid(
-    reply: tuple[int, Any], reason: str, serve: Callable[[Answer], dict[str, Any]]
+    reply: tuple[int, Any] | Reply, reason: str, serve: Callable[[Answer], dict[str, Any]]
 ) -> None:
-    env = made(judges={"kind": serve(lambda _: reply)})
+    env = made(judges={"kind": {**serve(lambda _: reply), "timeout": 0.3}})
     assert scores(env, ["Hi"]) == ([[0.0]], [Status.INVALID])
     with pytest.raises(ScorerFailure, match=reason):
         env.evaluate(TASK, "Hi")
@@ -295,23 +296,25 @@ def test_a_judge_that_is_busy_once_is_asked_again(serve: Callable[[Answer], dict
     assert scores(env, ["Hi"])[1] == [Status.OK]
 
 
-def test_an_endpoint_that_is_not_there_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judges, "PAUSE_S", 0.0)
-    nowhere = {"url": "http://127.0.0.1:9/v1", "model": "tiny", "question": "Kind?"}
-    assert scores(made(judges={"kind": nowhere}), ["Hi"])[1] == [Status.INVALID]
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_endpoint_that_is_not_there_is_invalid(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.0)
+    nowhere = {"url": f"{scheme}://127.0.0.1:9/v1", "model": "tiny", "question": "Kind?"}
+    env = made(judges={"kind": nowhere})
+    assert scores(env, ["Hi"])[1] == [Status.INVALID]
+    with pytest.raises(ScorerFailure, match=r"cannot be reached \(Connection refused\), 3 times in a row$"):
+        env.evaluate(TASK, "Hi")
 
 
 def test_the_key_is_sent(serve: Callable[[Answer], dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
-    ask = judges.urllib.request.urlopen
 
-    def spy(call: Any, timeout: float) -> Any:
-        sent.append(call.get_header("Authorization"))
-        return ask(call, timeout=timeout)
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        sent.append(body["key"])
+        return by_length(body)
 
-    monkeypatch.setattr(judges.urllib.request, "urlopen", spy)
     monkeypatch.setenv("MY_KEY", "abc")
-    made(judges={"length": {**serve(by_length), "key_variable": "MY_KEY"}}).evaluate(TASK, "Hi")
+    made(judges={"length": {**serve(answer), "key_variable": "MY_KEY"}}).evaluate(TASK, "Hi")
     assert set(sent) == {"Bearer abc"}
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from tqdm import tqdm
 
 from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
-from vpo_agent.rollouts.endpoint.client import Client, EndpointError, Refused
 from vpo_agent.rollouts.endpoint.journal import Journal, key_of
 from vpo_agent.rollouts.endpoint.protocol import MOST_ANSWERS, Answer, Dialect, read_answers
+from vpo_envs.endpoint import Client, EndpointError, Refused
 from vpo_envs.text import answer_tags
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
-from typing import Any
 
 from pydantic import Field
 
 from vpo_envs.core import Frozen, ScorerFailure
+from vpo_envs.endpoint import Client, EndpointError, Names
 from vpo_envs.tasks.reward_models.cache import Pair, ScoreCache, Scores
 
 BEST = 10
 """The highest mark; the lowest is 0."""
 MARK = re.compile(r"\s*(?:SCORE:\s*)?(10|[0-9])\s*\.?\s*", re.IGNORECASE)
-RETRIED = (408, 429, 500, 502, 503, 504)
-TRIES = 3
-PAUSE_S = 0.5
+MOST_BYTES = 2**20
+"""Longest reply, its reasoning included."""
 
 RULES = """\
 You grade an answer to a request. The request and the answer stand between lines that contain the code {fence}.
@@ -55,18 +49,34 @@ class Judge(Frozen):
     key_variable: str = "OPENAI_API_KEY"
     """Environment variable with the key; no key is sent if it is unset."""
     timeout: float = Field(60.0, gt=0)
-    """Seconds to wait for a reply."""
+    """Seconds until a reply must be complete."""
+    retries: int = Field(2, ge=0)
+    """Further tries of a request that fails for a time."""
     parallel: int = Field(8, ge=1)
     """Requests at the same time."""
 
 
 @functools.lru_cache(maxsize=64)
 def load_judge(judge: Judge) -> ScoreCache:
-    """Return the scorer of a judge, one for all environments of this process."""
+    """Return the scorer of a judge, one for all environments of this process.
+
+    Raises:
+        ValueError: The address is not one of an API, or the key cannot be sent.
+    """
+    client = Client(
+        judge.url,
+        key=os.environ.get(judge.key_variable) or None,
+        key_name=judge.key_variable,
+        timeout=judge.timeout,
+        whole=judge.timeout,
+        most_bytes=MOST_BYTES,
+        retries=judge.retries,
+        names=Names("the url of a judge", "key_variable", "url and model"),
+    )
 
     def score(pairs: Sequence[Pair]) -> list[Scores | ScorerFailure]:
         with ThreadPoolExecutor(min(judge.parallel, len(pairs))) as pool:
-            return list(pool.map(functools.partial(_grade, judge), pairs))
+            return list(pool.map(functools.partial(_grade, judge, client), pairs))
 
     return ScoreCache(score)
 
@@ -84,33 +94,16 @@ def messages(judge: Judge, pair: Pair) -> list[dict[str, str]]:
     ]
 
 
-def _grade(judge: Judge, pair: Pair) -> Scores | ScorerFailure:
+def _grade(judge: Judge, client: Client, pair: Pair) -> Scores | ScorerFailure:
     try:
-        reply = _ask(judge, {"model": judge.model, "messages": messages(judge, pair), "temperature": 0})
+        body = {"model": judge.model, "messages": messages(judge, pair), "temperature": 0}
+        reply = client.post("chat/completions", body, lambda reply: reply)
         content = reply["choices"][0]["message"]["content"]
-        found = MARK.fullmatch(content) if isinstance(content, str) else None
-        if found is None:
-            raise ScorerFailure(f"judge {judge.model!r} replied {content!r:.80} instead of SCORE: 0 to {BEST}")
-        return (float(found[1]),)
-    except ScorerFailure as failure:
-        return failure
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
-        return ScorerFailure(f"judge {judge.model!r} at {judge.url} sent no chat completion ({error!r:.80})")
-
-
-def _ask(judge: Judge, body: dict[str, Any]) -> Any:
-    """Return the reply of a judge as JSON, after up to three tries where another may help."""
-    key = os.environ.get(judge.key_variable)
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    data = json.dumps(body).encode()
-    call = urllib.request.Request(f"{judge.url.rstrip('/')}/chat/completions", data, headers)
-    for attempt in range(TRIES):
-        try:
-            with urllib.request.urlopen(call, timeout=judge.timeout) as reply:
-                return json.loads(reply.read())
-        except (OSError, HTTPException) as error:
-            code = error.code if isinstance(error, urllib.error.HTTPError) else None
-            if attempt == TRIES - 1 or (code is not None and code not in RETRIED):
-                raise ScorerFailure(f"judge {judge.model!r} at {judge.url} failed: {error}") from None
-            time.sleep(PAUSE_S * 2**attempt)
-    return None
+    except EndpointError as error:
+        return ScorerFailure(f"judge {judge.model!r} failed: {error}")
+    except (KeyError, IndexError, TypeError) as error:
+        return ScorerFailure(f"judge {judge.model!r} at {client.url} sent no chat completion ({error!r:.80})")
+    found = MARK.fullmatch(content) if isinstance(content, str) else None
+    if found is None:
+        return ScorerFailure(f"judge {judge.model!r} replied {content!r:.80} instead of SCORE: 0 to {BEST}")
+    return (float(found[1]),)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from email.message import Message
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
-from typing import Any, TypeVar
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 T = TypeVar("T")
@@ -41,6 +46,28 @@ class _Temporary(Exception):
     """The reason for another try."""
 
 
+class _Status(Exception):
+    """The reply has a status other than success."""
+
+    def __init__(self, code: int, reason: str, headers: Message, body: Any) -> None:
+        self.code, self.reason, self.headers, self.body = code, reason, headers, body
+
+
+class Names(NamedTuple):
+    """What settings are called where the client is used, for its messages."""
+
+    url: str = "--endpoint"
+    """The address."""
+    key: str = "--api-key-env"
+    """The variable with the key."""
+    address: str = "--endpoint, --model and --api"
+    """All that decides what is asked for."""
+
+
+OPTIONS = Names()
+"""What the settings are called on the command line."""
+
+
 class Client:
     """Sends requests to one endpoint from any number of threads.
 
@@ -49,8 +76,11 @@ class Client:
         key: Sent as a bearer token, and in no message.
         key_name: Where the key comes from, for messages.
         timeout: Seconds without a byte after which a request has failed.
+        whole: Seconds after which a request has failed whose reply is not complete; ``None`` for no limit.
+        most_bytes: Longest reply.
         retries: Further tries of a request after temporary failures.
         pause: Waits for a number of seconds.
+        names: What these settings are called in messages.
 
     Raises:
         ValueError: The address is not one of an API, or the key cannot be sent.
@@ -63,16 +93,20 @@ class Client:
         key: str | None = None,
         key_name: str = "key",
         timeout: float = 300.0,
+        whole: float | None = None,
+        most_bytes: int = MOST_BYTES,
         retries: int = 7,
         pause: Callable[[float], None] = time.sleep,
+        names: Names = OPTIONS,
     ) -> None:
-        self.url = _base(url)
+        self.url = _base(url, names)
         # The error of the standard library would repeat the key.
         if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
             raise ValueError(f"the key in {key_name} must be one word of ASCII characters")
         self._key, self._key_name = key, key_name
-        self._timeout, self._retries, self._pause = timeout, retries, pause
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._timeout, self._whole, self._most_bytes = timeout, whole, most_bytes
+        self._retries, self._pause, self._names = retries, pause, names
+        self._opener = urllib.request.build_opener(_NoRedirect, _Http, _Https(ssl.create_default_context()))
         self._lock = threading.Lock()
         self._next_request = 0.0
         """When the endpoint wants the next request, in seconds of the monotonic clock."""
@@ -85,8 +119,7 @@ class Client:
         """
         try:
             listing = self._send("models", None)
-        except urllib.error.HTTPError as error:
-            error.close()
+        except _Status:
             return []
         except _Temporary as failure:
             raise EndpointError(f"the endpoint {self.url} {failure}") from None
@@ -110,9 +143,8 @@ class Client:
                     return read(reply)
                 except ValueError as error:
                     raise _Temporary(str(error)) from None
-            except urllib.error.HTTPError as error:
-                with error:
-                    reason, wait = self._another_try(error, path)
+            except _Status as status:
+                reason, wait = self._another_try(status, path)
             except _Temporary as failure:
                 reason, wait = str(failure), None
             if wait is not None and wait > PATIENCE_S:
@@ -133,25 +165,36 @@ class Client:
             self._pause(left)
 
     def _send(self, path: str, body: dict[str, Any] | None) -> Any:
-        """Return the JSON of a reply; HTTPError for a status other than success."""
+        """Return the JSON of a reply."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "vpo-gym"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         data = None if body is None else json.dumps(body).encode()
-        call = urllib.request.Request(f"{self.url}/{path}", data, headers)
+        call = _Call(f"{self.url}/{path}", data, headers)
         try:
-            with self._opener.open(call, timeout=self._timeout) as reply:
-                return self._json(reply.read(MOST_BYTES))
-        except urllib.error.HTTPError:
-            raise
-        except TimeoutError:
-            raise _Temporary(f"sent nothing for {self._timeout:g} s") from None
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, TimeoutError):
-                raise _Temporary(f"sent nothing for {self._timeout:g} s") from None
-            raise _Temporary(f"cannot be reached ({_reason(error.reason)})") from None
+            with call.cut_after(self._whole), self._opener.open(call, timeout=self._timeout) as reply:
+                content = reply.read(self._most_bytes + 1)
+        except urllib.error.HTTPError as error:
+            with call.cut_after(self._whole), error:
+                raise _Status(error.code, str(error.reason), error.headers, _read(error)) from None
         except (OSError, HTTPException) as error:
-            raise _Temporary(f"dropped the connection ({_reason(error)})") from None
+            raise _Temporary(self._why(error, call)) from None
+        if call.late:
+            raise _Temporary(self._why(None, call))
+        if len(content) > self._most_bytes:
+            raise EndpointError(f"the endpoint {self.url} sent more than {self._most_bytes / 2**20:g} MiB")
+        return self._json(content)
+
+    def _why(self, error: Exception | None, call: _Call) -> str:
+        """Return why there is no reply."""
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if call.late:
+            return f"did not finish its reply within {self._whole:g} s"
+        if isinstance(cause, TimeoutError):
+            return f"sent nothing for {self._timeout:g} s"
+        if isinstance(error, urllib.error.URLError):
+            return f"cannot be reached ({_reason(cause)})"
+        return f"dropped the connection ({_reason(cause)})"
 
     def _json(self, body: bytes) -> Any:
         # The fields of an event stream, and its comments.
@@ -172,25 +215,24 @@ class Client:
             raise _Temporary(f"reported an error ({self._hidden(_message(found))})")
         return found
 
-    def _another_try(self, error: urllib.error.HTTPError, path: str) -> tuple[str, float | None]:
+    def _another_try(self, error: _Status, path: str) -> tuple[str, float | None]:
         """Return why to try again, and the pause that the endpoint asks for.
 
         Raises:
             EndpointError: Another try would not help.
         """
-        body = _read(error)
-        said = self._hidden(_message(body)) or str(error.reason)
+        said = self._hidden(_message(error.body)) or error.reason
         reason = f"answered with status {error.code} ({said})"
-        if error.code in TEMPORARY and "insufficient_quota" not in str(body):
+        if error.code in TEMPORARY and "insufficient_quota" not in str(error.body):
             return reason, _retry_after(error.headers.get("Retry-After"))
         failed = f"the endpoint {self.url} {reason}"
         if error.code in (400, 422):
             raise Refused(failed, said)
         if error.code in (401, 403):
-            name_it = "name the environment variable that holds its key with --api-key-env"
+            name_it = f"name the environment variable that holds its key with {self._names.key}"
             failed += f": {name_it if self._key is None else f'check the key in {self._key_name}'}"
         elif error.code in (404, 405):
-            failed += f" for /{path}: check --endpoint, --model and --api"
+            failed += f" for /{path}: check {self._names.address}"
         elif error.code in (301, 302, 303, 307, 308):
             failed += f": it has moved to {error.headers.get('Location')!r}"
         raise EndpointError(failed)
@@ -207,16 +249,78 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _base(url: str) -> str:
+class _Call(urllib.request.Request):
+    """A request whose connection is cut when its time is up, however the server goes on sending."""
+
+    _sock: socket.socket | None = None
+    late = False
+    """Whether its time was up."""
+
+    @contextmanager
+    def cut_after(self, seconds: float | None) -> Iterator[None]:
+        """Cut the connection unless the block ends in time."""
+        if seconds is None:
+            yield
+            return
+        watch = threading.Timer(seconds, self._cut)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    def opened(self, opened: socket.socket) -> None:
+        """Take note of the connection."""
+        self._sock = opened
+        if self.late:
+            self._cut()
+
+    def _cut(self) -> None:
+        self.late = True
+        if self._sock is not None:
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(partial(_watched, HTTPConnection, req), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, trusted: ssl.SSLContext) -> None:
+        super().__init__(context=trusted)
+        self._trusted = trusted
+
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(partial(_watched, HTTPSConnection, req), req, context=self._trusted)
+
+
+def _watched(kind: type[HTTPConnection], call: urllib.request.Request, host: str, **options: Any) -> HTTPConnection:
+    """Return a connection that tells its request which socket it has opened."""
+    assert isinstance(call, _Call)
+    connection = kind(host, **options)
+    plain = connection.connect
+
+    def connect() -> None:
+        plain()
+        call.opened(connection.sock)
+
+    connection.connect = connect  # type: ignore[method-assign]  # of this connection alone
+    return connection
+
+
+def _base(url: str, names: Names) -> str:
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         known = False
     if not known:
-        raise ValueError(f"--endpoint must be the base of an API, such as http://127.0.0.1:8000/v1; got {url!r}")
+        raise ValueError(f"{names.url} must be the base of an API, such as http://127.0.0.1:8000/v1; got {url!r}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("--endpoint must not hold a password, a query or a fragment: give a key with --api-key-env")
+        raise ValueError(f"{names.url} must not hold a password, a query or a fragment: give a key with {names.key}")
     return url.rstrip("/") if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/v1"
 
 
