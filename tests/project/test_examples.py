@@ -118,6 +118,23 @@ def test_every_task_trains_for_two_steps(script: str, env: str, options: list[st
         assert base["pool utility"] >= 0.95 * (base["pool utility"] + base["pool regret"])
 
 
+@pytest.mark.parametrize("source", ["builtin", "whole:rows.jsonl"])
+def test_word_problems_train_for_two_steps(source: str, tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{boxes} boxes hold 6 pens each. Ann takes 2 pens. How many are left?",
+            "answer": f"<<{boxes}*6={6 * boxes}>>, so <<{6 * boxes}-2={6 * boxes - 2}>>.\n#### {6 * boxes - 2}",
+        }
+        for boxes in range(2, 12)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    kwargs = ["--env-kwargs", json.dumps({"source": source})]
+    done = run_example("train_gsm8k.py", *kwargs, *SHORT, *TINY, *ALONE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for objective in ("step_1", "final", "brevity"):
+        assert f"| {objective} ↑ |" in done.stdout
+
+
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
 def test_every_preset_is_read(script: str) -> None:
     module = runpy.run_path(str(EXAMPLES / script))

@@ -46,7 +46,7 @@ PUBLISHED: dict[str, Any] = {
     ),
 }  # fmt: skip
 """The sizes in the published configurations."""
-LONGEST = {"deepcoder": 1500, "org/helpful-rm": 300}
+LONGEST = {"deepcoder": 1500, "org/helpful-rm": 300, "train.jsonl": 500}
 """Tokens of a prompt where it takes files or models that are not here; those of other commands are counted."""
 
 

@@ -129,6 +129,8 @@ DERIVATION: Presets = {
     "easy": {**_DERIVATION, "env_kwargs": {"preset": "easy"}},
 }
 
+GSM8K: Presets = {"builtin": {"env": "vpo/GSM8K-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}}
+
 REWARD_MODELS: Presets = {
     "builtin": {"env": "vpo/RewardModels-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
 }
@@ -142,6 +144,7 @@ _TASKS = {
     "personas": PERSONAS,
     "countdown": COUNTDOWN,
     "derivation": DERIVATION,
+    "gsm8k": GSM8K,
     "reward-models": REWARD_MODELS,
 }
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
