@@ -127,9 +127,11 @@ def check_speed(device: str) -> Iterator[Row]:
         "microbatch": 4,
         "steps": 5,
         "threads": torch.get_num_threads(),
+        "dtype": "bfloat16",
     }
     if device == "cpu":
-        sizes = {"prompts": 2, "rollouts": 2, "tokens": 16, "microbatch": 1, "steps": 1, "threads": 1}
+        sizes |= {"prompts": 2, "rollouts": 2, "tokens": 16, "microbatch": 1, "steps": 1, "threads": 1}
+        sizes["dtype"] = "float32"
     with tempfile.TemporaryDirectory() as folder:
         model = "tiny-maze-easy"
         if device == "cuda":

@@ -2,12 +2,15 @@
 
     python benchmarks/trainer.py
     python benchmarks/trainer.py --settings embedded    # only the tasks with a bundled model, without TRL
+    python benchmarks/trainer.py --model smollm2        # SmolLM2-135M in bfloat16, which `make smollm2` fetches
 
 Both train the same model on the same mazes with the same method, group size, longest response, number format,
 micro-batch and optimizer steps. Each runs in its own process, which gives its own peak memory, and they take steps in
-turn, so that other load on the machine slows both. Printed are medians over the steps after a warm-up. Settings:
+turn, so that other load on the machine slows both. Printed are medians over the steps after a warm-up, and the median
+of the ratios of steps taken after each other, in processor time on a CPU. Settings:
 
-- fixed: every response has the same number of tokens.
+- fixed: every response has the same number of tokens, and advantages are 1 and -1 in turn, since the built-in trainer
+  leaves out groups without signal, which a model that cannot answer yet has many of.
 - natural: a response ends at its last closing tag. In the tiny model's vocabulary the tag is one token, so TRL can end
   there too; with most other models TRL would keep sampling.
 - embedded: the built-in trainer on every task with a bundled model, with the preset's settings. Printed is processor
@@ -37,6 +40,8 @@ import torch
 
 from vpo_agent.command.presets import BUNDLED
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.estimators import Advantages, register_estimator
+from vpo_agent.estimators.reward_groups import RewardGroups
 
 BACKENDS = {"ours": "native", "continuous": "continuous", "vllm": "vllm"}
 """Backends of the built-in trainer."""
@@ -48,13 +53,18 @@ NAMES = {
     "trl_batched": "TRL, batched",
 }
 TARGET = 2.0
+SMOLLM2 = Path(__file__).parents[1] / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+"""Where `make smollm2` puts the model."""
+SMALL = {"prompts": 8, "rollouts": 4, "tokens": 48, "steps": 5, "settings": ["fixed"], "target": 2.5}
+"""Defaults for that model, of which a step takes a minute."""
 EVALUATION_BAR = 20.0
 """Seconds that an evaluation of 200 x 30 answers should take at most."""
-WARMUP = 2
+WARMUP = 1
 
 
-def config_of(chosen: argparse.Namespace, folder: str, backend: str = "native") -> TrainConfig:
+def config_of(chosen: argparse.Namespace, setting: str, folder: str, backend: str = "native") -> TrainConfig:
     settings = {
+        "method": "alternating" if setting == "fixed" else "vpo",
         "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
         "model": chosen.model,
         "steps": 10_000,
@@ -65,7 +75,7 @@ def config_of(chosen: argparse.Namespace, folder: str, backend: str = "native") 
         "learning_rate": 1e-6,
         "kl_coef": 0.0,
         "device": chosen.device,
-        "dtype": "bfloat16" if chosen.device == "cuda" else "float32",
+        "dtype": chosen.dtype,
         "backend": backend,
         "runs_dir": folder,
         "name": "run",
@@ -81,10 +91,18 @@ def work(name: str, setting: str, chosen: argparse.Namespace, folder: str, line:
     os.dup2(log, 1)
     os.dup2(log, 2)
     torch.set_num_threads(chosen.threads)
+    register_estimator("alternating", answers="set")(alternating)
     if name in BACKENDS:
         run_ours(BACKENDS[name], setting, chosen, folder, line)
     else:
         run_trl(name, setting, chosen, folder, line)
+
+
+def alternating(groups: RewardGroups) -> Advantages:
+    """1 and -1 in turn, whatever the rewards are."""
+    signs = torch.ones(groups.valid.shape)
+    signs[:, 1::2] = -1
+    return Advantages(signs, signs)
 
 
 def send_peak_memory(line: Connection) -> None:
@@ -97,7 +115,7 @@ def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.trainer import Trainer
 
-    trainer = Trainer(config_of(chosen, folder, backend))
+    trainer = Trainer(config_of(chosen, setting, folder, backend))
     if setting == "fixed":
         LMPolicy.ending_ids = ()
         policy = trainer.policy
@@ -121,11 +139,11 @@ def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, li
     from trl import GRPOConfig
 
     from vpo_agent.adapters.trl_job import grpo_settings, make_adapter
-    from vpo_agent.policy.loading import load_model
+    from vpo_agent.policy.loading import DTYPES, load_model
 
     on_gpu = chosen.device == "cuda"
-    config = config_of(chosen, folder)
-    model, tokenizer = load_model(chosen.model, torch.bfloat16 if on_gpu else torch.float32)
+    config = config_of(chosen, setting, folder)
+    model, tokenizer = load_model(chosen.model, DTYPES[chosen.dtype])
     adapter = make_adapter(config, tokenizer)
     clock = dict.fromkeys(("generate", "score"), 0.0)
 
@@ -219,8 +237,8 @@ class Worker:
         self.rows.extend([row] if row else [])
         return row is not None
 
-    def summary(self) -> dict[str, float]:
-        """End the worker; return medians over its steps, and its peak memory."""
+    def summary(self) -> dict[str, Any]:
+        """End the worker; return medians over its steps, its peak memory, and the rows of the steps."""
         self.line.send(False)
         quantities = {
             "step": lambda row: row["step"],
@@ -232,10 +250,11 @@ class Worker:
             "rest": lambda row: 1 - (row["generate"] + row["update"]) / row["step"],
         }
         rows = self.rows[WARMUP:]
-        return {name: statistics.median(map(of, rows)) for name, of in quantities.items()} | (self.read() or {})
+        medians = {name: statistics.median(map(of, rows)) for name, of in quantities.items()}
+        return medians | (self.read() or {}) | {"rows": rows}
 
 
-def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[str, dict[str, float]]:
+def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return medians and peaks of each trainer that works here; on a GPU each has the card to itself."""
     if chosen.device == "cuda" and len(names) > 1:
         return {name: row for one in names for name, row in compare(setting, [one], chosen).items()}
@@ -253,7 +272,13 @@ def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[
                 worker.process.kill()
 
 
-def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
+def pairs_ratio(ours: dict[str, Any], other: dict[str, Any], cost: str) -> float:
+    """Return the median, over steps taken after each other, of how many times as much a token costs the other."""
+    pairs = zip(ours["rows"], other["rows"], strict=True)
+    return statistics.median(b[cost] / b["tokens"] / (a[cost] / a["tokens"]) for a, b in pairs)
+
+
+def show(setting: str, found: dict[str, dict[str, Any]], device: str, target: float = TARGET) -> None:
     """Print the table, and whether the target is met."""
     print(f"\n{setting} setting, medians of steps taken in turn")
     print(f"{'':20s}   s/step  processor  tokens  rollout tok/s  update tok/s   rest  peak MiB")
@@ -264,16 +289,17 @@ def show(setting: str, found: dict[str, dict[str, float]], device: str) -> None:
         )
     met = False
     ours = found.pop("ours", {})
+    cost = "step" if device == "cuda" else "processor"
     for name, row in found.items() if ours else ():
         ratios = {part: ours[part] / row[part] for part in ("rollout", "update", "whole", device)}
         print(
             f"built in over {NAMES[name]}: rollout tokens {ratios['rollout']:.2f}, update tokens "
             f"{ratios['update']:.2f}, whole steps {ratios['whole']:.2f} (a token), "
-            f"{row['step'] / ours['step']:.2f} (a step), {row['processor'] / ours['processor']:.2f} (a step, processor "
-            f"time), peak memory {ratios[device]:.2f}"
+            f"{row['step'] / ours['step']:.2f} (a step), {pairs_ratio(ours, row, cost):.2f} (a token, "
+            f"{'processor' if cost == 'processor' else 'elapsed'} time, pairs), peak memory {ratios[device]:.2f}"
         )
-        met |= name == "trl" and ratios["whole"] >= TARGET and ratios[device] <= 1
-    print(f"{TARGET:.0f} times TRL a token, peak memory no higher: {'met' if met else 'missed'}")
+        met |= name == "trl" and pairs_ratio(ours, row, cost) >= target and ratios[device] <= 1
+    print(f"{target:g} times TRL a token, peak memory no higher: {'met' if met else 'missed'}")
 
 
 # --- the tasks with a bundled model -----------------------------------------------------------------------------------
@@ -359,9 +385,18 @@ def qwen_shape(**more: Any) -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**shape, **more, tie_word_embeddings=True)).to(torch.bfloat16)
 
 
+def save_smollm2(folder: str) -> None:
+    """Save the GGUF file as an ordinary folder, which is read in a second."""
+    from vpo_agent.policy.language_model import LMPolicy
+
+    if not SMOLLM2.is_file():
+        sys.exit(f"error: there is no file {str(SMOLLM2)!r}: fetch it with `make smollm2`")
+    LMPolicy.from_pretrained(SMOLLM2, device="cpu", dtype="bfloat16").save(Path(folder))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-maze-easy", help="default tiny-maze-easy")
+    parser.add_argument("--model", default="tiny-maze-easy", help="default tiny-maze-easy; or smollm2")
     parser.add_argument("--steps", type=int, default=7, help="measured steps, default 7")
     parser.add_argument("--prompts", type=int, default=16, help="prompts in a step, default 16")
     parser.add_argument("--rollouts", type=int, default=8, help="rollouts of a prompt, default 8")
@@ -371,22 +406,29 @@ def main() -> None:
     known = ["fixed", "natural", "embedded"]
     parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default all")
     parser.add_argument("--without-batched", action="store_true", help="leave out generate_batch, which is slow")
+    parser.set_defaults(device="cpu", dtype="float32", target=TARGET)
+    if parser.parse_args().model == "smollm2":
+        parser.set_defaults(**SMALL, dtype="bfloat16")
     chosen = parser.parse_args()
-    chosen.device = "cpu"
     size = f"{chosen.prompts} prompts x {chosen.rollouts} rollouts, at most {chosen.tokens} tokens"
-    print(f"{chosen.model} on the CPU, float32, {chosen.threads} thread(s), {size}, {chosen.steps} steps")
-    for setting in chosen.settings:
-        if setting == "embedded":
-            show_embedded(chosen)
-            continue
-        batched = [] if setting == "fixed" or chosen.without_batched else ["trl_batched"]
-        show(setting, compare(setting, ["ours", "trl", *batched], chosen), "cpu")
+    print(f"{chosen.model} on the CPU, {chosen.dtype}, {chosen.threads} thread(s), {size}, {chosen.steps} steps")
+    with tempfile.TemporaryDirectory() as folder:
+        if chosen.model == "smollm2":
+            save_smollm2(folder)
+            chosen.model = folder
+        for setting in chosen.settings:
+            if setting == "embedded":
+                show_embedded(chosen)
+                continue
+            batched = [] if setting == "fixed" or chosen.without_batched else ["trl_batched"]
+            show(setting, compare(setting, ["ours", "trl", *batched], chosen), "cpu", chosen.target)
     if not torch.cuda.is_available():
         print("\nno CUDA device: the GPU part is skipped")
         return
     with tempfile.TemporaryDirectory() as folder:
         parameters = save_qwen_shape(Path(folder))
-        chosen.model, chosen.device, chosen.prompts, chosen.tokens, chosen.microbatch = folder, "cuda", 16, 256, 4
+        chosen.model, chosen.device, chosen.dtype = folder, "cuda", "bfloat16"
+        chosen.prompts, chosen.tokens, chosen.microbatch = 16, 256, 4
         print(f"\nthe shape of Qwen3-0.6B with random weights on {torch.cuda.get_device_name()}, bfloat16")
         show("fixed", compare("fixed", ["ours", "trl", "trl_batched"], chosen), "cuda")
         print(floor(chosen, parameters))
