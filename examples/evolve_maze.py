@@ -56,7 +56,7 @@ def main() -> None:
     print(f"\n{summary(found)}\n")
     for target in targets:
         print(difference(target.name, *(found[f"{target.name}, {method}"] for method in METHODS)))
-    print(f"figure: {plot_solved(found, options.out / 'solved.png')}")
+    print(f"figure: {plot_solved(found, options.out / 'solved.png', title='vpo/Maze-v0')}")
 
 
 def set_size(target: str) -> int:

@@ -9,13 +9,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from vpo_agent.command.options import run
 from vpo_agent.config import read_run_config
+from vpo_agent.report.examples import ExampleSet, draw_examples
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.runs.targets import load_policy
+from vpo_agent.runs.targets import find_checkpoint, load_policy
+from vpo_envs.text import split_answers
 
 
 def main() -> None:
@@ -28,17 +27,19 @@ def main() -> None:
     settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.answers_per_rollout}
     env = make_text_env(config.env, **settings, render_mode="rgb_array")
     policy = load_policy(str(arguments.run))
-    pictures = []
+    shown = []
     for index in range(arguments.mazes):
         prompt, _ = env.reset(options={"index": index})
-        samples = policy.sample(
+        text = policy.sample(
             [prompt], rollouts=1, num_answers=env.num_answers, max_new_tokens=config.max_new_tokens, seed=[index]
-        )
-        env.step(samples.texts[0])
-        pictures.append(np.asarray(env.render()))
-    height = max(picture.shape[0] for picture in pictures)
-    padded = [np.pad(p, ((0, height - len(p)), (0, 0), (0, 0)), constant_values=255) for p in pictures]
-    Image.fromarray(np.concatenate(padded, axis=1)).save(arguments.out)
+        ).texts[0]
+        env.step(text)
+        scored = env.score_batch([env.current_task], [text])
+        answers = split_answers(text, env.num_answers)
+        shown.append(ExampleSet(index, prompt, answers, scored.status[0], scored.rewards[0], env.render()))
+    step, _ = find_checkpoint(arguments.run, None)
+    title = f"{config.env}, {Path(config.model).name}, {config.method}, {step} steps"
+    draw_examples([("", shown)], arguments.out, title)
     print(f"wrote {arguments.out}")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.pareto.unread import unread_in_pool
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
 from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
@@ -16,7 +17,7 @@ from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
 from vpo_agent.report.folder import check_folder, whole_folder
 from vpo_agent.report.learning_curves import draw_learning
-from vpo_agent.report.methods import Method, common_curves, common_names, units
+from vpo_agent.report.methods import Method, common_curves, common_names, title, units
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
 
@@ -75,6 +76,7 @@ def compare_runs(
     differing = differing_settings(runs) if labels is None else []
     if differing:
         notes.append(f"Settings other than the method in which the runs differ: {', '.join(differing)}.")
+    notes += [f"{run.name}: {notice}" for run in runs if (notice := unread_in_pool(run.pool))]
     chosen = _baseline(methods, baseline)
     if isinstance(pairs, str):
         pairs = read_pairs(pairs, runs[0].pool.objectives)
@@ -91,7 +93,7 @@ def compare_runs(
             "learning": draw_learning(methods, folder / "learning.png"),
             "fronts": draw_fronts(methods, pairs, folder / "fronts.png"),
             "answers": draw_answers(methods, folder / "answers.png"),
-            "examples": draw_examples(examples, folder / "examples.png") if examples else None,
+            "examples": draw_examples(examples, folder / "examples.png", title(methods)) if examples else None,
         }
         page = make_page(tables, {name: path for name, path in drawn.items() if path is not None}, examples)
         # A model can write half a surrogate pair, which UTF-8 cannot encode.

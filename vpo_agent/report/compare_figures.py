@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 
 from vpo_agent.pareto.intervals import difference_over_seeds, over_prompts, over_seeds
 from vpo_agent.report import figure_style as style
-from vpo_agent.report.methods import Method, units
+from vpo_agent.report.methods import Method, title, units
+from vpo_agent.report.tables import ARROWS
 
 
 def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) -> Path | None:
@@ -29,7 +30,7 @@ def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) ->
         right = figure.add_subplot(len(kinds), 2, 2 * row + 2, sharey=left)
         k = "k, answers to a prompt" if row else ""
         titles = ("", "") if row else ("Other prompts, these trained models", "Other training seeds, these prompts")
-        style.dress(left, titles[0], x=k, y=f"{kind} minus that of {baseline.label}")
+        style.dress(left, titles[0], x=k, y=f"{kind} ↑ minus that of {baseline.label}")
         style.dress(right, titles[1], x=k)
         ks, ours = baseline.curve(kind)
         for axes in (left, right):
@@ -49,7 +50,7 @@ def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) ->
     if without:
         legend["dotted: one seed, so no interval"] = Line2D([], [], color=style.FAINT_INK, lw=1.4, ls=":")
     legend["band: 95 % interval"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
-    return style.save(figure, path, legend, columns=5)
+    return style.save(figure, path, legend, columns=5, title=title(methods))
 
 
 def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -> Path:
@@ -60,7 +61,8 @@ def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -
     for place, name in enumerate(names):
         axes = figure.add_subplot(rows, columns, place + 1)
         # Methods may write different numbers of answers in a rollout, which a value per rollout depends on.
-        style.dress(axes, name, x="\nor ".join(units(methods, name)))
+        better = ARROWS[methods[0].summaries[0].measures[name].better]
+        style.dress(axes, f"{name}{better}", x="\nor ".join(units(methods, name)))
         for number, method in enumerate(methods):
             values = method.values(name)
             prompts, seeds = over_prompts(values.mean(axis=0)), over_seeds(values.mean(axis=1))
@@ -76,6 +78,8 @@ def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -
         if place % columns:
             axes.set_yticks([])
         axes.grid(visible=False, axis="y")
+        # No measure is below zero, though an interval over few seeds may be.
+        axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(style.round_ticks(4))
     legend: dict[str, Artist] = {
         "mean": Line2D([], [], color=style.FAINT_INK, marker="o", ls="none", ms=6.5),
@@ -86,4 +90,4 @@ def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -
         legend["one training seed"] = Line2D([], [], ls="none", ms=4.5, **circle)
         label = "95 % interval over training seeds (Student's t)"
         legend[label] = Line2D([], [], color=style.FAINT_INK, lw=1.3, marker="|", ms=9)
-    return style.save(figure, path, legend)
+    return style.save(figure, path, legend, title=title(methods))

@@ -15,7 +15,7 @@ from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
 from vpo_agent.report.examples import add_examples, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.folder import whole_folder
-from vpo_agent.report.methods import Method
+from vpo_agent.report.methods import Method, title
 from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.page import Page
 from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
@@ -75,7 +75,7 @@ def evaluate_pool(
         page.heading("Examples")
         shown = [] if env is None else example_sets(pool, env, examples)
         page.paragraph(EXAMPLES_NOTE if shown else f"None: {reason or 'none was requested'}.")
-        pictures = draw_examples([("", shown)], folder / "examples.png") if shown else None
+        pictures = draw_examples([("", shown)], folder / "examples.png", title([method])) if shown else None
         if pictures is not None:
             page.figure(pictures, "example answers")
         elif shown:

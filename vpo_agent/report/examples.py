@@ -68,7 +68,7 @@ def _picture(env: AnyEnv, task: Any, answers: Sequence[str | None]) -> NDArray[n
     return np.asarray(drawn, dtype=np.uint8)
 
 
-def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Path) -> Path | None:
+def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Path, title: str = "") -> Path | None:
     """Draw pictures with a column per method, or per prompt of a single method; return ``None`` if there are none."""
     grid: list[list[tuple[str, NDArray[np.uint8]]]] = []
     for label, sets in columns:
@@ -83,12 +83,12 @@ def draw_examples(columns: Sequence[tuple[str, Sequence[ExampleSet]]], path: Pat
     width = 3.2
     figure = new_figure(height=(width * shape[0] / shape[1] + 0.35) * rows, width=width * len(grid))
     for across, column in enumerate(grid):
-        for down, (title, picture) in enumerate(column):
+        for down, (heading, picture) in enumerate(column):
             axes = figure.add_subplot(rows, len(grid), down * len(grid) + across + 1)
             axes.imshow(picture, interpolation="antialiased")
-            axes.set_title(title, color=INK, fontsize=10.5, fontweight="bold")
+            axes.set_title(heading, color=INK, fontsize=10.5, fontweight="bold")
             axes.set_axis_off()
-    return save(figure, path)
+    return save(figure, path, title=title)
 
 
 def add_examples(page: Page, columns: Sequence[tuple[str, Sequence[ExampleSet]]], objectives: Sequence[str]) -> None:

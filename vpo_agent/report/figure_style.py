@@ -28,6 +28,8 @@ PALETTE = ("#56606b", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
 BAND_ALPHA = 0.16
+TURNED = str.maketrans("↑↓", "→←")
+"""Arrows of a label that is turned by a right angle, so that they point up and down on the page."""
 WIDTH_INCHES, DPI = 9.0, 200  # 1800 pixels: sharp on the 900 of a README
 
 
@@ -54,7 +56,7 @@ def dress(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
     axes.set(facecolor=PAPER, axisbelow=True)
     axes.set_title(title, loc="left", color=INK, fontsize=11.5, fontweight="bold")
     axes.set_xlabel(x, color=FAINT_INK, fontsize=11)
-    axes.set_ylabel(y, color=FAINT_INK, fontsize=11)
+    axes.set_ylabel(y.translate(TURNED), color=FAINT_INK, fontsize=11)
     axes.grid(visible=True, color=GRID, lw=0.8, ls="-")
     axes.spines[:].set(color="#b4bac1", linewidth=0.9)
     axes.spines[["top", "right"]].set_visible(False)
@@ -108,7 +110,8 @@ def _readable_ticks(ks: NDArray[np.int_]) -> list[float]:
 
 def from_zero(axes: Axes) -> None:
     """Let the y axis start at zero, or below where values are, so that it does not magnify noise."""
-    axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
+    low, high = min(0.0, axes.dataLim.y0), max(0.0, axes.dataLim.y1)
+    axes.set_ylim(low, high + (0.06 * (high - low) or 1.0))
 
 
 def save(
@@ -125,6 +128,8 @@ def save(
         figure.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=columns, **look).set_title(
             title, FontProperties(size=11.5, weight="bold")
         )
+    else:
+        figure.suptitle(title, fontsize=11.5, fontweight="bold")
     target = Path(path)
     if target.suffix.lower() != ".png":
         raise ValueError(f"plots are PNG images; got the path {str(target)!r}; end it in .png")

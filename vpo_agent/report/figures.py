@@ -134,7 +134,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         pool = method.summaries[0].pool
         axes = figure.add_subplot(rows, columns, place + 1)
         heading = method.label if len(methods) > 1 and place < columns else ""
-        style.dress(axes, heading, x=pool.objectives[across], y=pool.objectives[up])
+        style.dress(axes, heading, x=f"{pool.objectives[across]} ↑", y=f"{pool.objectives[up]} ↑")
         both = pool.active[:, across] & pool.active[:, up]
         points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
         _bubbles(axes, points, facecolor=style.colour(number), alpha=0.75, lw=0)

@@ -31,7 +31,7 @@ PANELS_OF_A_RUN = {
 PANELS_OF_METHODS = (
     ("Diversity ↑, training prompts", "train", "diversity"),
     ("Diversity ↑, validation prompts", "eval", "diversity"),
-    ("Expected utility of a rollout ↑, validation", "eval", "expected_utility"),
+    ("Utility of a rollout ↑, validation", "eval", "expected_utility"),
     ("utility@1 ↑, validation prompts", "eval", "utility@1"),
     ("utility@3 ↑, validation prompts", "eval", "utility@3"),
     ("utility@30 ↑, validation prompts", "eval", "utility@30"),

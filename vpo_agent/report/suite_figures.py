@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.learning_curves import over_steps
+from vpo_agent.report.methods import title
 from vpo_agent.report.suite_runs import TaskRuns
 from vpo_agent.report.suite_tables import FEW, MANY, NO_VECTOR, VPO, Worth
 
@@ -43,13 +44,14 @@ def draw_diversity(tasks: Sequence[TaskRuns], path: Path) -> Path | None:
             look["ls"] = "-" if number < len(style.PALETTE) - 1 else "--"
             line = axes.plot(steps, values.mean(axis=0), color=shade, **look)
             legend[label] = line[0]
-        axes.set_ylim(bottom=0)
+        style.from_zero(axes)
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
         axes.yaxis.set_major_locator(style.round_ticks(5))
     figure.supxlabel("training step", color=style.FAINT_INK, fontsize=11)
-    figure.supylabel("diversity, validation prompts", color=style.FAINT_INK, fontsize=11)
+    figure.supylabel("diversity ↑, validation prompts".translate(style.TURNED), color=style.FAINT_INK, fontsize=11)
     legend["band: lowest to highest seed"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
-    return style.save(figure, path, legend)
+    shared = title([method for task in tasks for method in task.arms.values()])
+    return style.save(figure, path, legend, title=", ".join(filter(None, ["Diversity through training", shared])))
 
 
 def draw_worths(worths: Sequence[Worth], path: Path) -> Path | None:
@@ -62,7 +64,7 @@ def draw_worths(worths: Sequence[Worth], path: Path) -> Path | None:
     for panel, k in enumerate((FEW, MANY)):
         axes = figure.add_subplot(1, 2, panel + 1)
         style.dress(
-            axes, f"utility@{k}", x="worth of the vector, exact fronts", y=f"{VPO} over {NO_VECTOR}" * (not panel)
+            axes, f"utility@{k}", x="worth of the vector, exact fronts", y=f"{VPO} over {NO_VECTOR} ↑" * (not panel)
         )
         for one, worth in known:
             gain = one.gains[panel]
@@ -78,4 +80,4 @@ def draw_worths(worths: Sequence[Worth], path: Path) -> Path | None:
         legend["no gain"] = axes.axhline(1, color=style.INK, lw=1.2, ls=(0, (5, 3)))
         axes.xaxis.set_major_locator(style.round_ticks(6))
         axes.yaxis.set_major_locator(style.round_ticks(6))
-    return style.save(figure, path, legend)
+    return style.save(figure, path, legend, title="Gain over nearly equal weights, and the worth of the vector")

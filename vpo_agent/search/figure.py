@@ -20,7 +20,11 @@ POINTS = 1000
 
 
 def plot_solved(
-    results: Mapping[str, SearchResult], path: str | os.PathLike[str], *, tolerance: float = TOLERANCE
+    results: Mapping[str, SearchResult],
+    path: str | os.PathLike[str],
+    *,
+    tolerance: float = TOLERANCE,
+    title: str = "",
 ) -> Path:
     """Draw the instances solved and the mean value of the answers against the budget, a curve for each search.
 
@@ -36,8 +40,8 @@ def plot_solved(
     figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
     panels = figure.subplots(1, 2)
-    for axes, title in zip(panels, ("Instances solved", f"{VALUE_NAMES[goal].capitalize()}, mean"), strict=True):
-        style.dress(axes, title)
+    for axes, heading in zip(panels, ("Instances solved ↑", f"{VALUE_NAMES[goal].capitalize()} ↑, mean"), strict=True):
+        style.dress(axes, heading)
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for number, (name, result) in enumerate(results.items()):
@@ -51,6 +55,8 @@ def plot_solved(
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):
         legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color=style.INK, lw=1.3, ls="--")
+    for axes in panels:
+        style.from_zero(axes)
     unit = next(iter(results.values())).unit
     figure.supxlabel(f"{unit}s sampled per instance", color=style.FAINT_INK, fontsize=11)
-    return style.save(figure, path, legend)
+    return style.save(figure, path, legend, title=title)

@@ -145,7 +145,7 @@ def run_search(
         instances = tuple(done[index] for index in job.indices)
         results[target.name] = SearchResult(job.label, env.objective_names, instances, job.tokens)
     write_text_atomically(out / "results.md", summary(results) + "\n")
-    plot_solved(results, out / "solved.png")
+    plot_solved(results, out / "solved.png", title=f"{job.env}, {job.label}")
     return results
 
 

@@ -21,6 +21,7 @@ from vpo_agent.pareto.metrics import best_at_k
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report import compare_runs
 from vpo_agent.report.runs import differing_settings, make_labels, read_run
+from vpo_envs import Status
 
 
 @pytest.fixture
@@ -57,6 +58,25 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def test_a_run_that_was_cut_is_named(tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    pool = _seeded("vpo", 2, 3)
+    cut = replace(
+        pool,
+        status=np.full_like(pool.status, Status.MISSING),
+        rewards=np.zeros_like(pool.rewards),
+        tokens=np.full(pool.rewards.shape[:2], 16, np.int32),
+        source={**pool.source, "max_new_tokens": 16},
+    )
+    folder = save_run(tmp_path / "cut", cut)
+    out = tmp_path / "report"
+    assert main(["compare", str(folder), str(runs[2]), "--out", str(out)]) == 0
+    notice = "100% of the responses were cut at --max-new-tokens 16, and 100% of the answers cannot be read: allow more"
+    assert f"{folder}: {notice}" in capsys.readouterr().out
+    notes = json.loads((out / "compare.json").read_text(encoding="utf-8"))["notes"]
+    assert [note for note in notes if "cannot be read" in note] == [note for note in notes if str(folder) in note]
+    assert notice in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_runs_become_methods_and_a_report(tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

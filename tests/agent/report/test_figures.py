@@ -11,15 +11,20 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 from pools import random_pool
 
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report import figure_style as style
-from vpo_agent.report.figures import draw_curves
+from vpo_agent.report.compare_figures import draw_differences, draw_measures
+from vpo_agent.report.figures import draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title
+from vpo_agent.search.figure import plot_solved
+from vpo_agent.search.records import InstanceSearch, SearchResult
 
 
 def run_rows(steps: int) -> list[dict[str, object]]:
@@ -189,6 +194,70 @@ def test_the_title_names_what_all_runs_share() -> None:
     assert title([vpo]) == "vpo/Maze-v0, tiny, vpo, 150 steps"
     assert title([vpo, run(env="vpo/Maze-v0", model="/models/tiny", method="grpo", step=90)]) == "vpo/Maze-v0, tiny"
     assert title([vpo, run()]) == ""
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is written."""
+    figures: list[Figure] = []
+    write = Figure.savefig
+
+    def savefig(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        figures.append(figure)
+        write(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures
+
+
+def draw_all(tmp_path: Path) -> None:
+    """One of each figure of pools, of two methods with other numbers of steps."""
+    source = {"env": "vpo/Maze-v0", "model": "tiny-maze"}
+    pools = [replace(random_pool(seed), source={**source, "step": seed}) for seed in (0, 1)]
+    two = [Method(name, (summarise(pool),)) for name, pool in zip(("vpo", "grpo"), pools, strict=True)]
+    draw_curves(two, tmp_path / "curves.png")
+    draw_fronts(two, [(0, 1)], tmp_path / "fronts.png")
+    draw_answers(two, tmp_path / "answers.png")
+    draw_differences(two, two[0], tmp_path / "differences.png")
+    draw_measures(two, ["best@1", "utility@8", "regret", "coverage"], tmp_path / "measures.png")
+
+
+def test_every_figure_says_what_it_shows_and_which_way_is_better(tmp_path: Path, drawn: list[Figure]) -> None:
+    draw_all(tmp_path)
+    assert len(drawn) == 5
+    for figure in drawn:
+        texts = [text.get_text() for text in figure.findobj(Text)]
+        assert "vpo/Maze-v0, tiny-maze" in texts
+        assert any(arrow in text for text in texts for arrow in "↑→")
+    assert {axes.get_title(loc="left") for axes in drawn[-1].axes} == {
+        "best@1 ↑",
+        "utility@8 ↑",
+        "regret ↓",
+        "coverage ↑",
+    }
+
+
+def test_an_arrow_of_a_turned_label_points_up_on_the_page() -> None:
+    axes = style.new_figure(3).add_subplot()
+    style.dress(axes, "loss ↓", x="gold ↑", y="utility ↑, loss ↓")
+    assert (axes.get_title(loc="left"), axes.get_xlabel()) == ("loss ↓", "gold ↑")
+    assert axes.get_ylabel() == "utility →, loss ←"
+
+
+def test_key_measures_are_drawn_from_zero_though_an_interval_ends_below(tmp_path: Path, drawn: list[Figure]) -> None:
+    low, high = (Method("a", tuple(summarise(random_pool(seed)) for seed in seeds)) for seeds in ((0, 1), (2, 3)))
+    draw_measures([low, high], ["best@1", "coverage", "diversity"], tmp_path / "measures.png")
+    assert [axes.get_xlim()[0] for axes in drawn[0].axes] == [0, 0, 0]
+
+
+def test_a_count_of_zero_lies_on_the_axis_of_a_search(tmp_path: Path, drawn: list[Figure]) -> None:
+    about: dict[str, Any] = {"index": 0, "goal": "scalar", "optimum": 0.9, "best_answer": "UP"}
+    answers: dict[str, Any] = {"rewards": np.array([[0.1], [0.2]]), "status": np.zeros(2), "tokens": np.array([3, 3])}
+    instance = InstanceSearch(weights=np.ones(1), active=np.ones(1, dtype=bool), **about, **answers)
+    result = SearchResult("evolve", ("a",), (instance,))
+    plot_solved({"vpo": result}, tmp_path / "solved.png", title="vpo/Maze-v0, evolve")
+    assert [axes.get_ylim()[0] for axes in drawn[0].axes] == [0, 0]
+    assert "vpo/Maze-v0, evolve" in [text.get_text() for text in drawn[0].findobj(Text)]
 
 
 def test_an_axis_starts_at_zero_or_below_where_values_are() -> None:

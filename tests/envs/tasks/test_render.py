@@ -137,5 +137,33 @@ def test_the_environment_draws_what_the_response_says() -> None:
     env = MazeEnv(num_answers=3, render_mode="ansi")
     env.reset(options={"task": TASK})
     env.step("<answer_1>R R R D D D</answer_1><answer_3>sideways</answer_3>")
-    text = env.render()
-    assert text == render_ansi(TASK, [GOLD_ROUTE, None, None])
+    drawn, legend = (env.render().split("budget 8 steps\n")[part] for part in (0, 1))
+    assert render_ansi(TASK, [GOLD_ROUTE, None, None]).startswith(drawn)
+    assert legend.splitlines()[1:] == ["route 2: no route", "route 3: no route", "best possible score: 0.75"]
+
+
+@pytest.mark.parametrize("preset", ["paper", "embedded"])
+def test_the_legend_has_the_score_of_each_route_and_the_optimum(preset: str) -> None:
+    env = MazeEnv(preset=preset, num_answers=2, render_mode="ansi")
+    env.reset(options={"index": 0})
+    front = env.front(env.current_task)
+    scores = {point.answer: sum(point.vector) / env.reward_dim for point in front}
+    poorest = min(scores, key=lambda answer: scores[answer])
+    env.step(f"<answer_1>{poorest}</answer_1><answer_2>{'U' * 3}</answer_2>")
+    first, second, best = env.render().splitlines()[-3:]
+    assert first.endswith(f", score {scores[poorest]:.2f}")
+    assert "score " not in second, "what scores nothing says so in words"
+    assert best == f"best possible score: {max(scores.values()):.2f}"
+
+
+def test_a_legend_of_other_objectives_has_their_score() -> None:
+    class Greedy(MazeEnv):
+        objectives = MazeEnv.objectives[1:2]
+
+    env = Greedy(render_mode="ansi")
+    env.reset(options={"task": TASK})
+    env.step(f"<answer>{GOLD_ROUTE}</answer>")
+    assert env.render().splitlines()[-2:] == [
+        f"route 1: {outcome_line(TASK, GOLD_ROUTE)}, score 1.00",
+        "best possible score: 1.00",
+    ]

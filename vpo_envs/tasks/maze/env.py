@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.core import UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.maze.completions import completions
 from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kind
@@ -171,7 +173,26 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
             return None
         task = self.current_task
         routes = [self._route_of(text) for text in self._answers]
-        return render_ansi(task, routes, self.colour) if self.render_mode == "ansi" else render_rgb(task, routes)
+        legend = self._legend(task, routes)
+        if self.render_mode == "rgb_array":
+            return render_rgb(task, routes, legend)
+        return render_ansi(task, routes, legend, colour=self.colour)
+
+    def _legend(self, task: MazeTask, routes: Sequence[str | None]) -> list[str]:
+        """Return the outcome and the score of each route and, if there is any, the best score that a route can have."""
+        from vpo_envs.tasks.maze.render import outcome_line
+
+        weights = self.fixed_weights(task)
+        lines = []
+        for route in routes:
+            line = outcome_line(task, route)
+            outcome = None if route is None else self.evaluate(task, route)
+            if outcome is not None and self.feasible(outcome):
+                line += f", score {float(weights @ self.reward_vector(outcome)):.2f}"
+            lines.append(line)
+        with contextlib.suppress(UnknownFront):
+            lines += [f"best possible score: {self.optimum(task):.2f}"] if lines else []
+        return lines
 
     def _route_of(self, text: str | None) -> str | None:
         try:

@@ -62,12 +62,15 @@ def outcome_line(task: MazeTask, route: str | None) -> str:
     return ", ".join(facts)
 
 
-def render_ansi(task: MazeTask, routes: Sequence[str | None], colour: bool = False) -> str:
+def render_ansi(
+    task: MazeTask, routes: Sequence[str | None], legend: Sequence[str] = (), *, colour: bool = False
+) -> str:
     """Return the maze as text, once per route (``None``: no route) with a line along it, and the result of each.
 
     Args:
         task: The maze.
         routes: Routes over ``UDLR``.
+        legend: A line for each route, and more that are about all; their outcomes by default.
         colour: Colour items and lines for a terminal.
     """
     panels = [_panel(task, route or "", colour) for route in routes or [""]]
@@ -85,7 +88,9 @@ def render_ansi(task: MazeTask, routes: Sequence[str | None], colour: bool = Fal
         f"S start, E exit, G gold, D diamond{', L lava' if board.lava else ''}{', B bonus' if board.bonus else ''}; "
         f"budget {task.budget} steps"
     )
-    lines += [f"route {number}: {outcome_line(task, route)}" for number, route in enumerate(routes, start=1)]
+    about = list(legend) or [outcome_line(task, route) for route in routes]
+    lines += [f"route {number}: {line}" for number, line in enumerate(about[: len(routes)], start=1)]
+    lines += about[len(routes) :]
     return "\n".join(lines)
 
 
@@ -146,8 +151,8 @@ class _Pen(NamedTuple):
         self.draw.text((x * self.unit, y * self.unit), text, fill=fill, font=_font(size * self.unit), anchor=anchor)
 
 
-def render_rgb(task: MazeTask, routes: Sequence[str | None]) -> NDArray[np.uint8]:
-    """Return a picture of the maze with every route as a coloured line, and below it the result of each.
+def render_rgb(task: MazeTask, routes: Sequence[str | None], legend: Sequence[str] = ()) -> NDArray[np.uint8]:
+    """Return a picture of the maze with every route as a coloured line, and below it the legend of `render_ansi`.
 
     Routes run beside each other where they share cells. An arrow ends a route at the exit, a cross one that does not
     get there. The array has shape (height, width, 3).
@@ -156,7 +161,7 @@ def render_rgb(task: MazeTask, routes: Sequence[str | None]) -> NDArray[np.uint8
 
     unit = CELL * SCALE
     size, margin = task.size, 0.35
-    legend = [outcome_line(task, route) for route in routes]
+    legend = list(legend) or [outcome_line(task, route) for route in routes]
     longest = max((_font(LETTER * unit).getlength(line) / unit for line in legend), default=0.0)
     width = max(size, longest + SAMPLE) + 2 * margin
     height = size + 2 * margin + LINE * len(legend)
@@ -179,7 +184,8 @@ def render_rgb(task: MazeTask, routes: Sequence[str | None]) -> NDArray[np.uint8
         _draw_thing(pen, x, y, symbol)
     for number, line in enumerate(legend):
         y = size + 2 * margin + LINE * (number + 0.3)
-        pen.line([(margin, y), (margin + 0.75 * SAMPLE, y)], ROUTE_COLOURS[number % len(ROUTE_COLOURS)], 0.12)
+        if number < len(routes):
+            pen.line([(margin, y), (margin + 0.75 * SAMPLE, y)], ROUTE_COLOURS[number % len(ROUTE_COLOURS)], 0.12)
         pen.text(margin + SAMPLE, y, line, INK, LETTER, anchor="lm")
     small = image.resize((image.width // SCALE, image.height // SCALE), Image.Resampling.LANCZOS)
     return np.array(small, dtype=np.uint8)
