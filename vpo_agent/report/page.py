@@ -39,6 +39,10 @@ th { color: var(--faint); font-weight: 600; } .r { text-align: right; white-spac
 tbody tr:hover { background: var(--tint); } code, pre { font: .88em ui-monospace, Menlo, Consolas, monospace; }
 pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem;
   white-space: pre-wrap; overflow-wrap: anywhere; }
+/* On a phone, figures and wide tables keep a readable size and are moved sideways. */
+@media (max-width: 40rem) {
+  body { padding: 1rem .8rem 3rem; } table { font-size: .84rem; } th, td { padding: .25rem .4rem; }
+  figure img { max-width: none; width: 44rem; } }
 """
 HEAD = """<!doctype html>
 <html lang="en">
@@ -130,4 +134,4 @@ def _html_figure(image: Path, alt: str, caption: str) -> str:
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     data = base64.b64encode(out.getvalue()).decode()
     shown = f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
-    return f"<figure>{shown}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<figure><div class="wide">{shown}</div><figcaption>{escape(caption)}</figcaption></figure>'
