@@ -148,9 +148,10 @@ def forgotten(task: Task) -> Task:
 def save_reward_model(folder: str) -> None:
     """Save the bundled model of the maze with a random head for one score, and its tokenizer."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
-    from transformers.utils.logging import set_verbosity_error
+    from transformers.utils import logging
 
-    set_verbosity_error()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     bundled = bundled_model_path("tiny-maze")
     AutoModelForSequenceClassification.from_pretrained(bundled, num_labels=1).float().save_pretrained(folder)
     AutoTokenizer.from_pretrained(bundled).save_pretrained(folder)

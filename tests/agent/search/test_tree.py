@@ -323,6 +323,21 @@ class Forgetful(KnownStrings):
         return front / 2 if len(partial.split()) == 6 else front
 
 
+class Unsure(KnownStrings):
+    """It has no number for what two letters can become."""
+
+    def prefix_front(self, task: Any, partial: str) -> Any:
+        return super().prefix_front(task, partial) * (np.nan if len(partial.split()) == 2 else 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_values_that_are_no_numbers_are_an_error(method: Any, strings: LMPolicy) -> None:
+    with pytest.raises(
+        ValueError, match=r"Unsure must give at least one vector of 1 rewards in \[0, 1\]; .* nan to nan"
+    ):
+        tree_search(Unsure(split="test"), strings, [0], method=method, budget=3, **SHORT)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_values_that_disagree_with_the_score_of_an_answer_are_an_error(method: Any, strings: LMPolicy) -> None:
     with pytest.raises(ValueError, match=r"Forgetful disagrees with the scores: the answer .* earns .* matches"):
