@@ -11,6 +11,10 @@ class ScorerFailure(RuntimeError):
     """Raised by ``evaluate`` when the scorer itself failed; the answer becomes ``Status.INVALID``."""
 
 
+class NothingToScoreWith(ValueError):
+    """Raised by ``evaluate`` when the environment was made without the models or judges that score its answers."""
+
+
 class AnswerTimeout(RuntimeError):
     """Raised by ``evaluate`` when the answer exceeded its time limit; it becomes ``Status.TIMED_OUT``."""
 

@@ -35,7 +35,13 @@ def describe_environment(app: object, what: str, name: str, thing: object, optio
             lines[:] = [*text[:pages].splitlines(), "", *text[arguments:].splitlines() * (arguments > pages), ""]
 
 
+def leave_out_aliases(app: object, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Remove what Python says of the field of a named tuple that has no description: its number."""
+    lines[:] = [line for line in lines if not line.startswith("Alias for field number")]
+
+
 def setup(app: object) -> None:
-    """Register the hook."""
+    """Register the hooks."""
+    app.connect("autodoc-process-docstring", leave_out_aliases)  # type: ignore[attr-defined]
     # After napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", describe_environment, 900)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from vpo_envs.checking.checks import CHECKS, CannotCheck, CheckFailed, Subject, 
 from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
 from vpo_envs.checking.rewards import EnvRewards
 from vpo_envs.core import UnknownFront
+from vpo_envs.errors import NothingToScoreWith
 
 __all__ = ["CheckFailed", "CheckReport", "check_vector_env"]
 
@@ -93,6 +94,7 @@ def check_each(env: gym.Env[Any, Any], instances: int = 8) -> tuple[list[Finding
     Raises:
         TypeError: Not a text environment.
         ValueError: ``instances`` below 1.
+        NothingToScoreWith: The environment was made without what scores its answers.
     """
     subject = Subject(checked_text_env("vpo check", env, instances), instances)
     findings = [Finding(title, *verdict_of(check, subject)) for title, check in CHECKS.items()]
@@ -115,6 +117,8 @@ def verdict_of(check: Callable[[Subject], None], subject: Subject) -> tuple[Verd
         check(subject)
     except CannotCheck as reason:
         return "skipped", str(reason)
+    except NothingToScoreWith:
+        raise
     except CheckFailed as error:
         return "FAIL", str(error)
     except Exception as error:

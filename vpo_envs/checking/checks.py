@@ -18,6 +18,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
 from vpo_envs.core import FAILURES, SPLITS, RewardBatch, Status, Task, UnknownFront, Unparsable, VectorTextEnv
+from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.text import answer_tags, format_answers, split_answers
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
@@ -82,6 +83,8 @@ class Subject:
         env = env or self.env
         try:
             rewards, statuses = batch = env.score_batch(tasks, responses, m)
+        except NothingToScoreWith:
+            raise
         except Exception as error:
             raise CheckFailed(_blame(env, tasks, responses, m, error)) from error
         shape = (len(tasks), m, env.reward_dim)

@@ -15,6 +15,7 @@ from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.checks import Subject
 from vpo_envs.checking.rewards import EnvRewards
 from vpo_envs.command import main
+from vpo_envs.registration import env_ids, make_text_env
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), SUITE, ids=str)
@@ -25,6 +26,25 @@ def test_the_rewards_of_the_suite_pass(env_id: str, kwargs: dict[str, Any]) -> N
     assert [one for one in findings if one.verdict == "FAIL"] == []
     assert {one.check for one in findings if one.verdict == "skipped"} <= {"rank of the outcomes"}
     assert [row.objective for row in audit.table()] == list(env.objective_names)
+
+
+WARNINGS = {
+    "vpo/Code-v0": {"constant objectives": "no answer that was tried tells: test_11"},
+    "vpo/Tools-v0": {"stuffing": "in full on format", "duplicate objectives": "arg_key and arg_value"},
+}
+"""What ``vpo check`` says of the suite, as docs/check.md explains."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", [one for one in env_ids() if one not in ("vpo/MazeSteps-v0", "vpo/RewardModels-v0")])
+def test_the_suite_gets_only_the_warnings_that_are_explained(env_id: str) -> None:
+    findings, _ = check_each(make_text_env(env_id))
+    assert failures(findings) == {}
+    warnings = {one.check: one.detail for one in findings if one.verdict == "warning"}
+    expected = WARNINGS.get(env_id, {})
+    assert warnings.keys() == expected.keys()
+    for check, detail in expected.items():
+        assert detail in warnings[check]
 
 
 class Quiz(WordEnv):
@@ -85,6 +105,7 @@ def test_the_command_checks_an_environment_of_a_file(tmp_path: Path, capsys: pyt
         (["vpo/Nowhere-v0"], "unknown environment 'vpo/Nowhere-v0'"),
         (["nowhere.py:own/Env-v0"], "cannot import 'nowhere.py': there is no such file"),
         (["vpo/MazeSteps-v0"], "not a text environment"),
+        (["vpo/RewardModels-v0"], "has nothing to score with: name reward models with"),
         (["vpo/Maze-v0", "--range", "0,1"], "--range needs --prompts"),
         (["vpo/Maze-v0", "--instances", "0"], "--instances must be at least 1"),
         (["vpo/Maze-v0", "--env-kwargs", '{"colour": 1}'], "takes no argument 'colour'"),

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from vpo_envs.core import Failure, Unparsable, check_whole
 from vpo_envs.data_env import DataTextEnv
+from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.tasks.reward_models.generator import draw_prompt
 from vpo_envs.tasks.reward_models.judges import Judge, load_judge
 from vpo_envs.tasks.reward_models.models import check_heads, load_model
@@ -129,14 +130,15 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
         """Score answers in batches.
 
         Raises:
-            ValueError: The environment has no model and no judge, or a model cannot be loaded.
+            NothingToScoreWith: The environment has no model and no judge.
+            ValueError: A model cannot be loaded.
         """
         self._check_sources()
         return evaluate_all(self.sources, pairs)
 
     def _check_sources(self) -> None:
         if not self.sources:
-            raise ValueError(
+            raise NothingToScoreWith(
                 "vpo/RewardModels-v0 has nothing to score with: name reward models with models={name: path}, or judges "
                 "with judges={name: {url: …, model: …, question: …}}"
             )
