@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from pools import random_pool
 
+from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
-from vpo_agent.report.figures import draw_answers, draw_curves, draw_fronts
+from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title
 from vpo_agent.search.figure import plot_solved
 from vpo_agent.search.records import InstanceSearch, SearchResult
+from vpo_envs.registration import make_text_env
 
 
 def run_rows(steps: int) -> list[dict[str, object]]:
@@ -258,6 +260,23 @@ def test_a_count_of_zero_lies_on_the_axis_of_a_search(tmp_path: Path, drawn: lis
     plot_solved({"vpo": result}, tmp_path / "solved.png", title="vpo/Maze-v0, evolve")
     assert [axes.get_ylim()[0] for axes in drawn[0].axes] == [0, 0]
     assert "vpo/Maze-v0, evolve" in [text.get_text() for text in drawn[0].findobj(Text)]
+
+
+@pytest.mark.parametrize("preset", ["paper", "conflict", "embedded"])
+def test_gold_and_diamonds_are_drawn_against_each_other(preset: str) -> None:
+    env = make_text_env("vpo/Maze-v0", preset=preset)
+    fronts = tuple(np.array([point.vector for point in env.front(env.task(index))]) for index in range(4))
+    answers = np.stack([front[np.zeros((1, 1), dtype=int)] for front in fronts])
+    pool = Pool(
+        rewards=answers.astype(np.float32),
+        status=np.zeros((4, 1, 1), dtype=np.int8),
+        active=np.ones((4, env.reward_dim), dtype=bool),
+        scalar_weights=np.full((4, env.reward_dim), 1 / env.reward_dim),
+        indices=np.arange(4),
+        objectives=env.objective_names,
+        fronts=fronts,
+    )
+    assert ("gold", "diamond") in [tuple(pool.objectives[i] for i in pair) for pair in default_pairs(pool)]
 
 
 def test_an_axis_starts_at_zero_or_below_where_values_are() -> None:
