@@ -99,9 +99,9 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> Non
     assert study.name == path.stem
     runs = runs_of(study, tmp_path)
     assert len({run.folder for run in runs}) == len(runs)
-    shared = ["steps", "temperature", "eval_prompts", "eval_answers"]
+    shared = ["temperature", "eval_prompts", "eval_answers"]
     if not study.name.endswith("_search"):
-        shared.append("learning_rate")
+        shared += ["learning_rate", "steps"]
     for task in {run.task for run in runs}:
         configs = [run.config for run in runs if run.task == task]
         for name in shared:
