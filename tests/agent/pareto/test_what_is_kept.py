@@ -30,7 +30,8 @@ def hand(**objectives: dict[str, float]) -> Decomposition:
 
 
 def best_three(criteria: NDArray[np.float64]) -> float:
-    weights, sets = spread_weights(criteria.shape[1]), itertools.combinations(criteria, 3)
+    # Another quadrature than that of the code, which is exact to 4e-4.
+    weights, sets = spread_weights(criteria.shape[1], 1 << 16), itertools.combinations(criteria, 3)
     return max(float((weights @ np.array(three).T).max(axis=1).mean()) for three in sets)
 
 
@@ -38,7 +39,7 @@ def test_objectives_that_are_the_criteria_choose_the_best_three() -> None:
     criteria = np.random.default_rng(0).random((8, 4))
     kept = what_is_kept(criteria, criteria)
     assert kept.vectors == 1
-    assert kept.choice == pytest.approx(best_three(criteria))
+    assert kept.choice == pytest.approx(best_three(criteria), rel=1e-3)
 
 
 def test_the_mean_chooses_the_compromise_and_the_criteria_the_specialists() -> None:
