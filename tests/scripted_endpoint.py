@@ -53,6 +53,13 @@ def letters(body: Body, number: int = 0, *, n: bool = True) -> Body:
     return {"object": "completion", "choices": choices, "usage": usage}
 
 
+def completion(text: str) -> Body:
+    """A whole chat completion with one choice, as clients that check every field want it."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+    return {"id": "1", "object": "chat.completion", "created": 0, "model": "toy", "choices": [choice], "usage": usage}
+
+
 @contextmanager
 def scripted(script: Script = letters, models: Reply | Body | None = None) -> Iterator[Endpoint]:
     """Serve what ``script(body, number)`` returns, with requests numbered from 0; ``models`` is the list of models."""

@@ -7,13 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from paths import ROOT
+from scripted_endpoint import completion, scripted
 
 import vpo_envs
 from vpo_envs.tasks.code.env import CodeEnv
@@ -26,40 +25,9 @@ import evolve_openevolve
 @contextmanager
 def model_of(answer: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """An endpoint whose chat answers are ``answer(request)``; gives its address and the requests it got."""
-    requests: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.reply({"object": "list", "data": [{"id": "toy", "object": "model", "created": 0, "owned_by": ""}]})
-
-        def do_POST(self) -> None:
-            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            message = {"role": "assistant", "content": answer(requests[-1])}
-            usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
-            choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-            reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "toy"}
-            self.reply({**reply, "choices": choices, "usage": usage})
-
-        def reply(self, body: dict[str, Any]) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", requests
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    models = {"object": "list", "data": [{"id": "toy", "object": "model", "created": 0, "owned_by": ""}]}
+    with scripted(lambda body, number: completion(answer(body)), models) as server:
+        yield server.url, server.requests
 
 
 def evolve(address: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
 import importlib
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scripted_endpoint import Body, completion, scripted
 
 from vpo_agent.command import main
 from vpo_envs import libraries
@@ -211,39 +210,13 @@ def endpoint() -> Iterator[str]:
     fronts = {env.prompt(task, 1): env.front(task)[0].answer for task in map(env.task, range(2))}
     asked: list[str] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            prompt = request["messages"][-1]["content"]
-            asked.append(prompt)
-            text = format_answers([fronts[prompt]]) if asked.count(prompt) == 1 else "no idea"
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-            body = {
-                "id": "1",
-                "object": "chat.completion",
-                "created": 0,
-                "model": "m",
-                "choices": [choice],
-                "usage": usage,
-            }
-            data = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def first_point(body: Body, number: int) -> Body:
+        prompt = body["messages"][-1]["content"]
+        asked.append(prompt)
+        return completion(format_answers([fronts[prompt]]) if asked.count(prompt) == 1 else "no idea")
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with scripted(first_point) as server:
+        yield server.url
 
 
 @pytest.mark.slow
