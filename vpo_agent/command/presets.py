@@ -124,6 +124,7 @@ DERIVATION: Presets = {
         "env": "vpo/Derivation-v0",
         "model": "tiny-derivation",
         "max_new_tokens": 200,
+        "steps": 40,  # of five seconds each, so that the job takes minutes like the others
     },
     "conflict": _DERIVATION,
     "easy": {**_DERIVATION, "env_kwargs": {"preset": "easy"}},
