@@ -13,8 +13,10 @@ from vpo_envs.command.parser import at_least
 if TYPE_CHECKING:
     from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
 
-OF_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "retries")
+OF_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "reply_timeout", "retries")
 """Arguments that need ``--endpoint``."""
+REPLY_S = 1800.0
+"""Default of ``--reply-timeout``: some servers send blanks while a model thinks, so that no byte is late."""
 
 
 def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +34,12 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         metavar="S",
         help="seconds without a byte until a request fails (default: 300)",
+    )
+    add.add_argument(
+        "--reply-timeout",
+        type=_seconds,
+        metavar="S",
+        help=f"seconds until a request fails whose reply is incomplete (default: {REPLY_S:g}, or --timeout if longer)",
     )
     add.add_argument("--retries", type=at_least(0), metavar="N", help="further tries of a request (default: 7)")
 
@@ -51,7 +59,8 @@ def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolic
         if not key:
             raise ValueError(f"--api-key-env {variable}: this environment variable is not set")
     given = {name: value for name in ("timeout", "retries") if (value := getattr(arguments, name)) is not None}
-    client = Client(arguments.endpoint, key=key, key_name=str(variable), **given)
+    whole = arguments.reply_timeout or max(REPLY_S, arguments.timeout or 0)
+    client = Client(arguments.endpoint, key=key, key_name=str(variable), whole=whole, **given)
     if arguments.model is None:
         names = ", ".join(str(card.get("id")) for card in client.models()[:10])
         raise ValueError(f"--endpoint needs --model, a name{f' such as {names}' if names else ' of a model there'}")

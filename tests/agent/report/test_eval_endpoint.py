@@ -89,6 +89,16 @@ def test_what_was_sampled_is_kept_and_used_by_the_same_command(
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("body", [b"[", b"X-"], ids=["body", "headers"])
+def test_a_server_that_drips_bytes_ends_the_command(
+    body: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ["--reply-timeout", "0.3", "--timeout", "60", "--retries", "0"]
+    with scripted(lambda *_: Reply(forever=body, pace=0.02)) as endpoint:
+        assert main(asked(endpoint.url, *limits, "--out", str(tmp_path / "out"))) == 2
+    assert "did not finish its reply within 0.3 s" in capsys.readouterr().err
+
+
 def wait_until_saved(journal: Path, answers: int) -> None:
     """Wait for answers whose requests have ended: the next request may start before they are saved."""
     end = time.monotonic() + 60
@@ -162,6 +172,7 @@ def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path)
         (["--sample-batch", "8"], "--sample-batch does not apply"),
         (["--api-key-env", "NO_SUCH_KEY"], "--api-key-env NO_SUCH_KEY: this environment variable is not set"),
         (["--timeout", "0"], "--timeout must be a number of seconds above 0, got '0'"),
+        (["--reply-timeout", "-1"], "--reply-timeout must be a number of seconds above 0, got '-1'"),
         (["--concurrency", "0"], "--concurrency must be from 1 to 1024, got 0"),
         (["--api", "soap"], "--api"),
         (["--endpoint", "here"], "--endpoint must be the base of an API"),
