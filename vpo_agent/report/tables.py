@@ -47,13 +47,22 @@ def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
 
 
 def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The headline rows of :func:`change_rows` in Markdown."""
+    """The headline rows of :func:`change_rows` in Markdown, under a line that says how to read the first three."""
+    shown = [row for row in rows if row["headline"]]
+    best = [row["measure"] for row in shown if row["measure"].startswith("best@")][-1]
+    first = ("expected utility", best, "diversity")
     body = []
-    for row in rows:
-        if row["headline"]:
-            change = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
-            body.append([named(row), row["unit"], number(row["before"]), number(row["after"]), *change])
-    return markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
+    for row in sorted(shown, key=lambda row: first.index(row["measure"]) if row["measure"] in first else len(first)):
+        change = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
+        body.append([named(row), row["unit"], number(row["before"]), number(row["after"]), *change])
+    table = markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
+    return (
+        "Read the first three rows first. Expected utility: what the answers of one response are worth together when "
+        "the weighting of the objectives is unknown. "
+        f"{best.capitalize()}: the best scalar reward among that many answers. "
+        "Diversity: how far apart their reward vectors are."
+        f"\n\n{table}"
+    )
 
 
 def best_on_fronts(ceilings: Mapping[str, Any]) -> str:
