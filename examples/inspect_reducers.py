@@ -1,6 +1,6 @@
 """Compare inspect-ai's reducers with those for sets of answers: the table of docs/adapters.md.
 
-    pip install 'vpo-gym[inspect]'
+    pip install -e '.[inspect]'
     python examples/inspect_reducers.py
 
 Every reducer gets the same eight varied answers to each of 100 mazes. No model is needed.

@@ -1,22 +1,25 @@
 """Walk a maze with Pareto Conditioned Networks of morl-baselines, for many trade-offs at once: two minutes on a CPU.
 
-pip install 'vpo-gym[rl]'
+pip install -e '.[rl]'
 python examples/mazesteps_morl.py
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from contextlib import chdir
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.wrappers import FlattenObservation
-from morl_baselines.multi_policy.pcn.pcn import PCN
 
 import vpo_envs  # noqa: F401  # registers the environments
+from vpo_envs.command.parser import exit_status
+from vpo_envs.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 
 KNOBS = {"size": 5, "slack": 6, "zone_radius": 1, "gold": (2, 2), "diamonds": (2, 2), "lava": (1, 2), "opened": (8, 12)}
@@ -42,6 +45,9 @@ def random_returns(env: FlattenObservation, episodes: int) -> np.ndarray:
 
 def main(steps: int = 20000, seed: int = 0) -> tuple[float, float, float]:
     """Train, and return the expected utility of random walks, of as many of the policy's, and of the exact front."""
+    check_package("morl_baselines", "rl", "this example")
+    from morl_baselines.multi_policy.pcn.pcn import PCN
+
     torch.manual_seed(seed)
     env = make()
     env.reset(seed=seed)
@@ -73,4 +79,4 @@ def main(steps: int = 20000, seed: int = 0) -> tuple[float, float, float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20000, help="moves to learn from, default 20000")
-    main(parser.parse_args().steps)
+    sys.exit(exit_status(partial(main, parser.parse_args().steps)))

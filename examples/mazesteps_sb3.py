@@ -1,20 +1,23 @@
 """Walk a maze with PPO of Stable-Baselines3, for one weighting of the objectives: a minute on a CPU.
 
-pip install 'vpo-gym[rl]'
+pip install -e '.[rl]'
 python examples/mazesteps_sb3.py
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 from mo_gymnasium.wrappers import LinearReward
-from stable_baselines3 import PPO
 
 import vpo_envs  # noqa: F401  # registers the environments
+from vpo_envs.command.parser import exit_status
+from vpo_envs.libraries import check_package
 
 WEIGHTS = np.array([0.2, 0.2, 0.6])
 """Of gold, diamonds and haste."""
@@ -38,6 +41,9 @@ def walk(env: LinearReward, choose: Callable[[np.ndarray], int]) -> float:
 
 def main(steps: int = 8000) -> tuple[float, float, float]:
     """Train, and return the mean return of random moves, that of the policy, and the best one there is."""
+    check_package("stable_baselines3", "rl", "this example")
+    from stable_baselines3 import PPO
+
     env = make(render_mode="ansi")
     env.action_space.seed(0)
     by_chance = float(np.mean([walk(env, lambda _: env.action_space.sample()) for _ in range(200)]))
@@ -52,4 +58,4 @@ def main(steps: int = 8000) -> tuple[float, float, float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=8000, help="moves to learn from, default 8000")
-    main(parser.parse_args().steps)
+    sys.exit(exit_status(partial(main, parser.parse_args().steps)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
@@ -37,5 +38,14 @@ def check_libraries(*extras: str) -> None:
 def check_package(name: str, extra: str, feature: str) -> None:
     """Raise ValueError unless a package that a feature needs is installed in a version that its extra allows."""
     if find_spec(name) is None:
-        raise ValueError(f"{feature} needs the package {name}: pip install 'vpo-gym[{extra}]'")
+        raise ValueError(f"{feature} needs the package {name}: {install_command(extra)}")
     check_libraries(extra)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra: from the repository if this code runs from one."""
+    root = Path(__file__).parents[1]
+    if not (root / "pyproject.toml").is_file():
+        return f"pip install 'vpo-gym[{extra}]'"
+    place = "." if root == Path.cwd() else root
+    return f"pip install -e '{place}[{extra}]'"

@@ -226,7 +226,7 @@ def test_adapters_without_peft_are_refused_before_anything_is_made(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install 'vpo-gym\[lora\]'"):
+    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install -e '.*\[lora\]'"):
         Trainer(letters_config(lora_rank=2))
     assert not letters_config().runs_dir.exists()
 

@@ -173,7 +173,7 @@ print(json.dumps([load(*probe) for probe in probes]))
 """
 
 
-@pytest.mark.skipif(find_spec("datasets") is None, reason="datasets is not installed: pip install 'vpo-gym[data]'")
+@pytest.mark.skipif(find_spec("datasets") is None, reason="datasets is not installed: pip install -e '.[data]'")
 def test_the_real_library_loads_splits_and_its_refusals_are_one_sentence(tmp_path: Path) -> None:
     """``datasets`` takes a folder of the data set's name in the working directory before it asks the hub."""
     import pyarrow

@@ -164,7 +164,7 @@ def _base_of_adapters(name: str) -> str | None:
     """Name of the base model if ``name`` holds adapters."""
     if find_spec("peft") is None:
         if (Path(name) / "adapter_config.json").is_file():
-            raise ValueError("these are LoRA adapters, which need the package peft: pip install 'vpo-gym[lora]'")
+            check_package("peft", "lora", "a folder of LoRA adapters")
         return None
     found = find_adapter_config_file(name)
     if found is None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any
 
+from vpo_envs.libraries import install_command
+
 START_SECONDS = 120.0
 """Time limit for the start of all actors; an actor without a free processor never starts."""
 
@@ -18,7 +20,7 @@ def load_ray() -> Any:
         import ray
     except ImportError:
         raise ValueError(
-            "scorer_pool 'ray' needs Ray, which is not installed: pip install 'vpo-gym[ray]', or choose scorer_pool "
+            f"scorer_pool 'ray' needs Ray, which is not installed: {install_command('ray')}, or choose scorer_pool "
             "'processes'"
         ) from None
     return ray

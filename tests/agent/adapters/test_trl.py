@@ -316,7 +316,7 @@ def test_bad_settings_are_one_sentence(tokenizer: Any, settings: dict[str, Any],
             r"^vpo-gym needs trl<1\.17,>=1\.16, but version 1\.17\.0 is installed: pip install 'trl<",
         ),
         ("1.15.2", r"but version 1\.15\.2 is installed"),
-        (None, r"^training with TRL needs the package trl: pip install 'vpo-gym\[trl\]'$"),
+        (None, r"^training with TRL needs the package trl: pip install -e '.*\[trl\]'$"),
     ],
 )
 def test_another_release_and_none_are_one_sentence(found: str | None, said: str, monkeypatch: Any) -> None:
@@ -361,7 +361,7 @@ def test_a_job_leaves_logs_and_a_model_and_goes_on(letters_config: Any) -> None:
 
 def test_adapters_without_peft_are_refused_before_anything_is_made(letters_config: Any, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install 'vpo-gym\[lora\]'"):
+    with pytest.raises(ValueError, match=r"lora_rank=2 needs the package peft: pip install -e '.*\[lora\]'"):
         train_with_trl(Job(letters_config(lora_rank=2), resume=False, overwrite=False))
     assert not letters_config().runs_dir.exists()
 

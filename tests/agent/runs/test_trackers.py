@@ -103,7 +103,7 @@ def test_a_tracker_that_is_not_installed_is_known_before_anything_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     config = letters_config(tracker=name)
-    with pytest.raises(ValueError, match=rf"tracker={name} needs the package {name}: pip install 'vpo-gym\[{name}\]'"):
+    with pytest.raises(ValueError, match=rf"tracker={name} needs the package {name}: pip install -e '.*\[{name}\]'"):
         RunFolder.open(config, resume=False, overwrite=False)
     assert not config.runs_dir.exists()
 

@@ -97,7 +97,7 @@ def test_a_child_keeps_a_prefix_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_the_tiny_models_routes_are_evolved_through_vpo_serve(tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'vpo-gym[serve]'")
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install -e '.[serve]'")
     from vpo_agent.runs.targets import load_policy
     from vpo_agent.serve import serve_in_background
 

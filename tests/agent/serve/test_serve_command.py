@@ -16,6 +16,7 @@ from paths import ROOT
 from processes import PATIENCE, forked_python, run_python
 
 from vpo_agent.command import main
+from vpo_envs.libraries import install_command
 
 pytest.importorskip("starlette", reason="serving needs the serve extra, which the dev extra installs")
 pytest.importorskip("uvicorn", reason="serving needs the serve extra, which the dev extra installs")
@@ -134,7 +135,7 @@ def test_a_package_that_is_missing_is_named(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", "tiny-maze-easy"]) == 2
-    assert "serving a policy needs the package uvicorn: pip install 'vpo-gym[serve]'" in capsys.readouterr().err
+    assert f"serving a policy needs the package uvicorn: {install_command('serve')}" in capsys.readouterr().err
 
 
 def test_a_host_that_others_reach_is_warned_of(

@@ -29,7 +29,7 @@ SECONDS = 300
 
 needs_verifiers = pytest.mark.skipif(
     importlib.util.find_spec("verifiers") is None,
-    reason="verifiers is not installed: pip install 'vpo-gym[verifiers]', or make adapters",
+    reason="verifiers is not installed: pip install -e '.[verifiers]', or make adapters",
 )
 
 
@@ -187,7 +187,7 @@ def test_weights_of_an_unknown_objective_are_one_sentence() -> None:
         ("0.5.0", r"^vpo-gym needs verifiers<0\.5,>=0\.4, but version 0\.5\.0 is installed: pip install 'verifiers<"),
         (
             None,
-            r"^running an environment in verifiers needs the package verifiers: pip install 'vpo-gym\[verifiers\]'$",
+            r"^running an environment in verifiers needs the package verifiers: pip install -e '.*\[verifiers\]'$",
         ),
     ],
 )

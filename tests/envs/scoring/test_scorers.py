@@ -176,7 +176,7 @@ def test_workers_that_do_not_start_are_an_error_and_no_score() -> None:
 
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install 'vpo-gym\[ray\]'"):
+    with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install -e '.*\[ray\]'"):
         Scorer(MazeEnv(preset="embedded-easy"), "ray")
 
 
