@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.command.presets import BUNDLED
+from vpo_agent.command.stopped import vpo_command, when_stopped
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
@@ -29,11 +29,19 @@ def train_and_report(job: Job | TrainConfig) -> str:
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
     finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is
-    sampled again from the initial model.
+    sampled again from the initial model. A ``KeyboardInterrupt`` names the command that continues.
     """
     started = time.perf_counter()
     job = Job(job) if isinstance(job, TrainConfig) else job
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)
+    place = trainer.config.runs_dir
+    where = [] if place == DEFAULT_RUNS_DIR else ["--runs-dir", str(place)]
+    again = vpo_command("train", "--resume", "--name", trainer.folder.path.name, *where)
+    with when_stopped(f"continue with: {again}"):
+        return _run(trainer, started)
+
+
+def _run(trainer: Trainer, started: float) -> str:
     config, folder = trainer.config, trainer.folder
     m = config.answers_per_rollout
     print(
@@ -45,19 +53,14 @@ def train_and_report(job: Job | TrainConfig) -> str:
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {folder.path}")
-    try:
-        with trainer.scorer:
-            if trainer.step == 0:
-                print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
-                before = trainer.evaluate("before")
-            else:
-                before = _pool_from_before(trainer)
-            trainer.train()
-            after = trainer.evaluate("after")
-    except KeyboardInterrupt:
-        place = "" if config.runs_dir == DEFAULT_RUNS_DIR else f" --runs-dir {config.runs_dir}"
-        print(f"\ncontinue with --resume --name {folder.path.name}{place}", file=sys.stderr)
-        raise
+    with trainer.scorer:
+        if trainer.step == 0:
+            print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
+            before = trainer.evaluate("before")
+        else:
+            before = _pool_from_before(trainer)
+        trainer.train()
+        after = trainer.evaluate("after")
 
     summaries = {"before": summarise(before), "after": summarise(after)}
     rows = change_rows(summaries["before"], summaries["after"])

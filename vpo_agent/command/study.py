@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from vpo_agent.command.stopped import vpo_command, when_stopped
 from vpo_envs.command.parser import Commands, add_import_option, at_least
 
 
@@ -37,6 +38,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the study and report."""
+    with when_stopped(f"finished steps are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
+        run_and_report(arguments)
+
+
+def run_and_report(arguments: argparse.Namespace) -> None:
+    """Run what is unfinished, and compare what is finished."""
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
 
     study = read_study(arguments.file)

@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 
 from vpo_agent.command import presets
+from vpo_agent.command.stopped import when_stopped
 from vpo_envs.command.parser import Commands
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
@@ -39,7 +40,8 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
 
     # Before the imports that fail with messages of their own where a library is too old.
     check_libraries()
-    from vpo_agent.command.job import train_and_report
-    from vpo_agent.command.options import parse_job
+    with when_stopped("no step was taken yet: give the same command again"):
+        from vpo_agent.command.job import train_and_report
+        from vpo_agent.command.options import parse_job
 
-    train_and_report(parse_job(argv, description=description, presets=choices, program=program))
+        train_and_report(parse_job(argv, description=description, presets=choices, program=program))

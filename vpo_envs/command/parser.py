@@ -130,6 +130,7 @@ def run_command(
 
     def command() -> None:
         chosen = parser.parse_args(argv)
+        chosen.argv = sys.argv[1:] if argv is None else [*argv]
         import_modules(getattr(chosen, "imports", []))
         chosen.run(chosen)
 
@@ -140,7 +141,7 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
     """Call a command, turn ``errors`` into one line on standard error, and return the exit status.
 
     It is 0, 2 for a bad request, 1 for another of ``errors``, such as a run that diverged, or a failed check, and 130
-    after Ctrl-C.
+    after Ctrl-C, with the message of the ``KeyboardInterrupt`` if it has one.
     """
     caught: tuple[type[Exception], ...] = (*errors, Failed)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
@@ -155,8 +156,8 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
     except caught as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, USER_ERRORS) else 1
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(*("stopped", *stop.args), sep="; ", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader, such as head, has seen enough; Python's own flush at the end must not complain.

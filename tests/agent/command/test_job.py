@@ -110,9 +110,7 @@ def test_a_finished_job_is_evaluated_and_reported_again(letters_config: MakeConf
     assert (folder / "results.md").exists()
 
 
-def test_a_stopped_job_says_how_to_go_on_and_does(
-    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_job_says_how_to_go_on_and_does(letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = train_and_report(Job(letters_config(name="whole"), resume=False, overwrite=False))
     train_step = Trainer.train_step
 
@@ -123,10 +121,11 @@ def test_a_stopped_job_says_how_to_go_on_and_does(
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train_step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as stop:
             train_and_report(Job(letters_config(), resume=False, overwrite=False))
-    advice = f"continue with --resume --name run --runs-dir {letters_config().runs_dir}"
-    assert advice in capsys.readouterr().err
+    advice = f" train --resume --name run --runs-dir {letters_config().runs_dir}"
+    assert str(stop.value).startswith("continue with: ")
+    assert str(stop.value).endswith(advice)
     assert train_and_report(Job(letters_config(), resume=True, overwrite=False)) == expected
 
 

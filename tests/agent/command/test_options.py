@@ -238,6 +238,7 @@ def test_modules_are_imported_before_the_settings_are_checked_and_remembered(tmp
         (ValueError("no such thing"), 2, "error: no such thing\n"),
         (TrainingDiverged("three in a row"), 1, "error: three in a row\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
+        (KeyboardInterrupt("continue with: vpo train"), 130, "stopped; continue with: vpo train\n"),
     ],
 )
 def test_errors_of_the_user_are_one_line_and_a_status(
