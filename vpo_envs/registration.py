@@ -82,9 +82,14 @@ def env_type(env_id: str) -> type[Any]:
     module, _, bare_id = env_id.rpartition(":")
     try:
         import_modules([module] if module else [])
+    except ValueError as error:
+        raise ValueError(f"unknown environment {env_id!r}: {error}") from None
+    try:
         entry_point = gym.spec(bare_id).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (gym.error.Error, ImportError, AttributeError, ValueError) as error:
+        if module and bare_id not in gym.registry and (own := _ids_made_in(module)):
+            raise ValueError(f"unknown environment {env_id!r}: {module} registers {', '.join(own)}") from None
         near = get_close_matches(bare_id.lower(), map(str.lower, text_env_ids()), n=1)
         meant = "".join(f"did you mean {known}? " for known in text_env_ids() if known.lower() in near)
         why = f"{error}; " if module else ""
@@ -140,8 +145,7 @@ def import_modules(modules: Iterable[str]) -> None:
 
 def registering_module(env_id: str) -> str | None:
     """Return the name or file of the module that registers an environment; ``None`` for those of the suite."""
-    entry_point = gym.spec(env_id.rpartition(":")[2]).entry_point
-    name = entry_point.partition(":")[0] if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    name = _made_in(env_id.rpartition(":")[2])
     if name.partition(".")[0] == "vpo_envs":
         return None
     module = sys.modules.get(name)
@@ -150,6 +154,23 @@ def registering_module(env_id: str) -> str | None:
     file = getattr(module, "__file__", None)
     # A module outside a package may have been found beside a script, where another process does not look.
     return name if not file or getattr(module, "__package__", None) else str(Path(file).resolve())
+
+
+def _made_in(env_id: str) -> str:
+    """Return the name of the module with the class or function that makes an environment."""
+    entry_point = gym.spec(env_id).entry_point
+    if isinstance(entry_point, str):
+        return entry_point.partition(":")[0]
+    return str(getattr(entry_point, "__module__", ""))
+
+
+def _ids_made_in(module: str) -> list[str]:
+    """Return the ids whose environments are made in a module, given by its name or file, or in modules below it."""
+    names = {module}
+    if module.endswith(".py"):
+        file = str(Path(module).expanduser().resolve())
+        names = {name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file}
+    return [env_id for env_id in gym.registry if any(f"{_made_in(env_id)}.".startswith(f"{name}.") for name in names)]
 
 
 def _import_file(path: Path) -> None:

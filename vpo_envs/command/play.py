@@ -254,10 +254,15 @@ def _responses(env: AnyEnv, typed: Iterator[str]) -> Iterator[str]:
 
 
 def read_block(typed: Iterable[str], tags: tuple[tuple[str, str], ...]) -> str:
-    """Read lines up to an empty line or the end; within a code fence or an open tag, empty lines count as text."""
+    """Read lines up to an empty line or the end, except that empty lines before the text are skipped.
+
+    Within a code fence or an open tag, empty lines count as text.
+    """
     lines: list[str] = []
     for line in typed:
         if not line.strip():
+            if not lines:
+                continue
             text = "\n".join(lines)
             fenced = sum(part.lstrip().startswith("```") for part in lines) % 2 == 1
             if not fenced and all(text.count(opening) <= text.count(closing) for opening, closing in tags):

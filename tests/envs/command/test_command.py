@@ -93,6 +93,29 @@ vpo_envs.register_env("own/Maze-v0", f"{__name__}:Own")
 """
 
 
+def test_an_id_that_a_module_does_not_register_is_answered_with_those_that_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_maze_listed.py").write_text(OWN.replace("own/Maze-v0", "own/Listed-v0"))
+    for module in ("own_maze_listed.py", "own_maze_listed"):
+        assert main(["envs", f"{module}:own/Lost-v0"]) == 2
+        said = capsys.readouterr().err
+        assert said == f"error: unknown environment '{module}:own/Lost-v0': {module} registers own/Listed-v0\n"
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "no_such_file.py"])
+def test_a_module_that_cannot_be_imported_is_not_answered_with_an_environment(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["envs", f"{module}:vpo/Maze-v0"]) == 2
+    said = capsys.readouterr().err
+    assert f"cannot import '{module}': " in said
+    assert "did you mean" not in said
+    assert "vpo/Tools-v0" not in said
+
+
 @pytest.mark.parametrize("named", ["{folder}/own_maze_{how}.py:own/Maze-v0", "own_maze_{how}:own/Maze-v0", "--import"])
 def test_an_environment_of_ones_own_is_shown_and_played(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -343,6 +366,7 @@ def test_a_terminal_gets_colour_and_says_what_can_be_typed() -> None:
     ("typed", "block"),
     [
         ("a\nb\n\nc\n", "a\nb"),
+        ("\n  \na\nb\n\nc\n", "a\nb"),
         ("```python\na\n\nb\n```\n\nc\n", "```python\na\n\nb\n```"),
         ("<answer>a\n\nb</answer>\n\nc\n", "<answer>a\n\nb</answer>"),
         ("a", "a"),
