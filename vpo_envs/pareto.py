@@ -18,10 +18,10 @@ NEARLY = 0.02
 EXHAUSTIVE = 50
 """Up to this many points the best set is found by trying all sets; beyond, the set grows point by point."""
 MAX_GRID = 100_000
-COARSE, FINE = 1 << 9, 1 << 14
-"""Numbers of weightings under which the best sets are chosen and valued."""
+COARSE = 1 << 9
+"""Number of weightings that suffices to choose a set; utilities under them are within 0.6 % for five objectives."""
 FINE_ERROR = 4e-4
-"""Largest relative error of a worth, from :data:`FINE` weightings of up to five objectives."""
+"""Largest relative error of a worth, from all :func:`spread_weights` of up to five objectives."""
 SAMPLES = 1000
 ROUNDING = 1e-9
 """A reward may fall by this much without counting as falling."""
@@ -39,26 +39,17 @@ def non_dominated(points: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=16)
-def spread_weights(num_objectives: int, count: int = 512) -> NDArray[np.float64]:
-    """Return ``count`` fixed weight vectors spread evenly over the simplex, shape (count, d).
+def spread_weights(num_objectives: int, count: int = 1 << 14) -> NDArray[np.float64]:
+    """Return fixed weight vectors that are spread evenly over the simplex, shape (n, d); each objective's mean is 1/d.
 
-    A Kronecker sequence whose steps are the powers of the generalised golden ratio (the d-dimensional R-sequence of
-    M. Roberts, 2018), mapped through −log u and normalised, which makes it uniform on the simplex.
-    """
-    points = -np.log(_kronecker(num_objectives, count))
-    weights = np.asarray(points / points.sum(axis=1, keepdims=True))
-    weights.flags.writeable = False
-    return weights
+    A weight vector holds the gaps between d points on a circle, in each of d rotations. They change continuously as a
+    point moves round the circle, which suits a Kronecker sequence.
 
-
-@lru_cache(maxsize=16)
-def balanced_weights(num_objectives: int, count: int = FINE) -> NDArray[np.float64]:
-    """Return at most ``count`` fixed weight vectors under which each objective has a mean weight of 1/d, shape (n, d).
-
-    With :data:`FINE` of them and up to five objectives, the utility of three points is within :data:`FINE_ERROR` of
-    the integral over the simplex; under :func:`spread_weights` it may be 3 % away. A weight vector holds the gaps
-    between d points on a circle, in each of d rotations. They change continuously as a point moves round the circle,
-    which suits a Kronecker sequence.
+    Args:
+        num_objectives: d, at least 1.
+        count: The most vectors there may be, at least d; n is the largest multiple of d. By default the expected
+            utility of a set is within 1e-5, 3e-5, 2e-4 and 4e-4 of the integral over the simplex, relative to it, with
+            2, 3, 4 and 5 objectives: the largest error in some 850 sets of up to 10 points, random and at corners.
     """
     points = np.sort(_kronecker(num_objectives - 1, count // num_objectives), axis=1)
     gaps = np.diff(points, axis=1, prepend=0.0, append=1.0)
@@ -68,7 +59,10 @@ def balanced_weights(num_objectives: int, count: int = FINE) -> NDArray[np.float
 
 
 def _kronecker(dimensions: int, count: int) -> NDArray[np.float64]:
-    """Return a Kronecker sequence in the unit cube, shape (count, dimensions)."""
+    """Return points of the unit cube, shape (count, dimensions).
+
+    A Kronecker sequence whose steps are the powers of the generalised golden ratio (M. Roberts' R-sequence, 2018).
+    """
     ratio = 2.0
     for _ in range(64):
         ratio = (1.0 + ratio) ** (1.0 / (dimensions + 1))
@@ -145,11 +139,8 @@ def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
     points = points[non_dominated(points)]
     if len(points) < 3 or (points == 1.0).all(axis=1).any():
         return False
-    weights = spread_weights(points.shape[1])
-    needed = best_set_utility(points, 1, weights) + margin
-    grown = points[_grown_set(weights @ points.T, 3)]
-    # The set grown greedily is quick and nearly the best, so few fronts need the full search.
-    return set_utility(grown, weights) >= needed or best_set_utility(points, 3, weights) >= needed
+    best = best_sets(points)
+    return best.three >= best.one + margin
 
 
 class BestSets(NamedTuple):
@@ -176,12 +167,11 @@ class BestSets(NamedTuple):
 def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> BestSets:
     """Return the utilities of the best sets of points; the arguments are those of :func:`worths`.
 
-    Sets are chosen under :data:`COARSE` weightings and valued under :data:`FINE`, which is nearly as exact as choosing
-    under all of them.
+    Sets are chosen under :data:`COARSE` weightings and valued under all, nearly as exact as choosing under all.
     """
     points = points[non_dominated(points)]
     scalar = points.mean(axis=1) if scalar_weights is None else points @ scalar_weights
-    few, many = (balanced_weights(points.shape[1], count) for count in (COARSE, FINE))
+    few, many = spread_weights(points.shape[1], COARSE), spread_weights(points.shape[1])
 
     def value(candidates: NDArray[np.floating]) -> float:
         return set_utility(candidates[best_set(candidates, 3, few)], many)

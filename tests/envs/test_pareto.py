@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from vpo_envs.pareto import (
+    COARSE,
     EXHAUSTIVE,
     FactGrid,
-    balanced_weights,
     best_set_utility,
     best_sets,
     certified,
@@ -41,28 +42,26 @@ def test_non_dominated_keeps_what_no_other_point_beats_once(points: np.ndarray) 
 
 
 @pytest.mark.parametrize("num_objectives", [2, 3, 4, 5])
-def test_spread_weights_are_even_on_the_simplex(num_objectives: int) -> None:
-    weights = spread_weights(num_objectives)
-    assert weights.shape == (512, num_objectives)
+@pytest.mark.parametrize(("count", "error"), [(COARSE, 5e-3), (1 << 14, 1e-4)])
+def test_spread_weights_are_even_on_the_simplex(num_objectives: int, count: int, error: float) -> None:
+    weights = spread_weights(num_objectives, count)
+    assert count - num_objectives < len(weights) <= count
     assert (weights > 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
     # The first two moments of the uniform distribution on the simplex.
-    np.testing.assert_allclose(weights.mean(axis=0), 1 / num_objectives, atol=0.01)
+    np.testing.assert_allclose(weights.mean(axis=0), 1 / num_objectives)
     second = 2 / (num_objectives * (num_objectives + 1))
-    np.testing.assert_allclose((weights**2).mean(axis=0), second, atol=0.01)
+    np.testing.assert_allclose((weights**2).mean(axis=0), second, atol=error)
 
 
-@pytest.mark.parametrize("weights", [spread_weights(3), balanced_weights(3)], ids=["spread", "balanced"])
-def test_fixed_weights_cannot_be_written_to(weights: np.ndarray) -> None:
+def test_fixed_weights_cannot_be_written_to() -> None:
     with pytest.raises(ValueError, match="read-only"):
-        weights[0] = 1.0
+        spread_weights(3)[0] = 1.0
 
 
 @pytest.mark.parametrize("num_objectives", [1, 2, 3, 4, 5])
-def test_balanced_weights_give_the_utility_of_two_points_in_closed_form(num_objectives: int) -> None:
-    weights = balanced_weights(num_objectives)
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
-    np.testing.assert_allclose(weights.mean(axis=0), 1 / num_objectives)
+def test_spread_weights_give_the_utility_of_two_points_in_closed_form(num_objectives: int) -> None:
+    weights = spread_weights(num_objectives)
     source = np.random.default_rng(0)
     for one, other in source.random((100, 2, num_objectives)):
         # With a = one - other, E[max(0, w·a)] is the sum over a_i > 0 of a_i^d / (d prod_{j != i} (a_i - a_j)).
@@ -73,11 +72,6 @@ def test_balanced_weights_give_the_utility_of_two_points_in_closed_form(num_obje
             if gain > 0
         )
         assert set_utility(np.stack([one, other]), weights) == pytest.approx(other.mean() + rise, rel=4e-4)
-
-
-def test_two_unit_vectors_have_the_utility_of_the_closed_form() -> None:
-    # E[max(w, 1 - w)] is 3/4 for w uniform on [0, 1].
-    assert set_utility(np.eye(2), spread_weights(2)) == pytest.approx(0.75, abs=1e-3)
 
 
 @settings(max_examples=40)
@@ -93,7 +87,8 @@ def test_the_best_set_of_many_points_is_grown() -> None:
     weights = spread_weights(3, 32)
     points = np.random.default_rng(0).dirichlet(np.ones(3), EXHAUSTIVE + 1)
     grown = best_set_utility(points, 3, weights)
-    assert 0.97 * best_set_utility(points[:-1], 3, weights) <= grown <= set_utility(points, weights)
+    # A set utility is submodular, so growing a set by what adds most earns at least 1 - 1/e of the best.
+    assert (1 - 1 / math.e) * best_set_utility(points[:-1], 3, weights) <= grown <= set_utility(points, weights)
 
 
 @settings(max_examples=60)
@@ -102,6 +97,7 @@ def test_a_set_is_needed_by_its_definition(points: np.ndarray) -> None:
     front = points[non_dominated(points)]
     weights = spread_weights(3)
     gain = best_set_utility(front, 3, weights) - best_set_utility(front, 1, weights)
+    assume(abs(gain - 0.05) > 1e-4)
     wanted = len(front) >= 3 and not (front == 1).all(axis=1).any() and gain >= 0.05
     assert needs_a_set(points) == wanted
 
@@ -109,7 +105,7 @@ def test_a_set_is_needed_by_its_definition(points: np.ndarray) -> None:
 @settings(max_examples=40)
 @given(arrays(np.float64, (6, 3), elements=st.sampled_from([0.0, 0.2, 0.45, 0.5, 1.0])))
 def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
-    fixed, draws = np.array([0.5, 0.3, 0.2]), balanced_weights(3, 512)
+    fixed, draws = np.array([0.5, 0.3, 0.2]), spread_weights(3, 512)
 
     def best(candidates: list[np.ndarray], size: int) -> float:
         sets = combinations(candidates, min(size, len(candidates)))
@@ -171,7 +167,7 @@ def test_one_answer_for_all_needs_neither(points: np.ndarray) -> None:
 @settings(deadline=None)
 @given(POINTS.filter(lambda points: points.any()))
 def test_worths_are_ratios_of_the_best_sets(points: np.ndarray) -> None:
-    weights = balanced_weights(points.shape[1], 512)
+    weights = spread_weights(points.shape[1], 512)
     scalars = points.mean(axis=1)
 
     def best(some: np.ndarray, size: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
 from vpo_envs import Decomposition, Finder, Status, decompose
-from vpo_envs.pareto import COARSE, BestSets, balanced_weights, best_set, non_dominated, set_utility
+from vpo_envs.pareto import COARSE, BestSets, best_set, non_dominated, set_utility, spread_weights
 
 DRAWS = 16
 """Choices among answers that are equal to the chooser, over which a utility is averaged."""
@@ -126,8 +126,8 @@ def utility_of_choice(criteria: Floats, objectives: Floats, size: int = 3) -> fl
     """
     seen, group = np.unique(objectives.round(9), axis=0, return_inverse=True)
     front = np.flatnonzero(non_dominated(seen))
-    chosen = front[best_set(seen[front], size, balanced_weights(seen.shape[1], COARSE))]
-    weights, rng = balanced_weights(criteria.shape[1]), np.random.default_rng(0)
+    chosen = front[best_set(seen[front], size, spread_weights(seen.shape[1], COARSE))]
+    weights, rng = spread_weights(criteria.shape[1]), np.random.default_rng(0)
     found = []
     for _ in range(DRAWS):
         order = rng.permutation(len(criteria))

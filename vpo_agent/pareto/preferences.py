@@ -10,7 +10,7 @@ import numpy as np
 
 from vpo_agent.pareto.metrics import best_at_k_whole
 from vpo_agent.pareto.pool import Floats, Pool
-from vpo_envs.pareto import spread_weights
+from vpo_envs.pareto import COARSE, spread_weights
 
 
 class Preferences(NamedTuple):
@@ -23,7 +23,7 @@ class Preferences(NamedTuple):
     centre: float
     """All objectives count alike."""
     worst: float
-    """Under the weighting with the lowest expected reward, of those above and 512 that are spread evenly."""
+    """Under the weighting with the lowest expected reward, of those above and about 512 that are spread evenly."""
 
 
 def answers_under_preferences(pool: Pool, k: int) -> Preferences:
@@ -51,7 +51,9 @@ def _under_preferences(pool: Pool, sets: Sequence[Floats], best: Callable[[Float
     d = len(pool.objectives)
     corners = np.eye(d)
     edges = [(corners[one] + corners[other]) / 2 for one, other in combinations(range(d), 2)]
-    weightings = np.concatenate([corners, np.reshape(edges, (-1, d)), np.full((1, d), 1 / d), spread_weights(d)])
+    weightings = np.concatenate(
+        [corners, np.reshape(edges, (-1, d)), np.full((1, d), 1 / d), spread_weights(d, COARSE)]
+    )
     total, prompts = np.zeros(len(weightings)), np.zeros(len(weightings))
     for vectors, active in zip(sets, pool.active, strict=True):
         kept = weightings * active

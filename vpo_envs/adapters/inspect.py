@@ -172,10 +172,11 @@ def _reduce(scores: list[Score], k: int, *, uniform: bool) -> Score:
     if uniform:
         weights = np.zeros((len(spread_weights(int(active.sum()))), len(names)))
         weights[:, active] = spread_weights(int(active.sum()))
-    ranked = (weights @ answers.T).argsort(axis=1, kind="stable")[:, k - 1 :]
-    winners = best_of_chances(len(answers), k) @ answers[ranked]
-    utility = float((weights * winners).sum(axis=1).mean())
-    return Score(value=_value(names, winners.mean(axis=0), active, utility), metadata=found[0])
+    earned, chances = weights @ answers.T, best_of_chances(len(answers), k)
+    ranked = earned.argsort(axis=1, kind="stable")[:, k - 1 :]
+    wins = np.bincount(ranked.ravel(), np.tile(chances, len(weights)), len(answers)) / len(weights)
+    utility = float((np.take_along_axis(earned, ranked, axis=1) @ chances).mean())
+    return Score(value=_value(names, wins @ answers, active, utility), metadata=found[0])
 
 
 def _value(

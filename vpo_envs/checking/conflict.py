@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.core import Status, UnknownFront, VectorTextEnv
-from vpo_envs.pareto import NEARLY, BestSets, balanced_weights, best_sets, needs_a_set, non_dominated, set_utility
+from vpo_envs.pareto import NEARLY, BestSets, best_sets, needs_a_set, non_dominated, set_utility, spread_weights
 from vpo_envs.text import format_answers
 
 DEMONSTRATIONS = 16
@@ -141,7 +141,7 @@ def _demonstrated(
 def _shape(points: NDArray[np.float64], scalar_weights: NDArray[np.float64]) -> tuple[float, ...]:
     """Return what a report averages for one front (n, d): the fields of :class:`ConflictReport` from ``points`` on."""
     full_marks = bool((points == 1.0).all(axis=1).any())
-    whole = set_utility(points, balanced_weights(points.shape[1]))
+    whole = set_utility(points, spread_weights(points.shape[1]))
     return len(points), full_marks, *best_sets(points, scalar_weights), whole, needs_a_set(points)
 
 

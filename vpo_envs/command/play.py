@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vpo_envs.command.show import good_example, show_objectives, show_vector, unparsable_reason
 from vpo_envs.core import UnknownFront, Unparsable, VectorTextEnv
-from vpo_envs.pareto import best_set, set_utility, spread_weights
+from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.preferences import read_weights
 from vpo_envs.registration import env_type, make_text_env
 from vpo_envs.scoring.scorers import AnyEnv
@@ -187,7 +187,8 @@ class Game:
             if self.env.num_answers == 1:
                 chosen = [int((vectors @ self.env.fixed_weights(self.task)).argmax())]
             else:
-                chosen = best_set(vectors[:, self.active], self.env.num_answers, spread_weights(len(self.names)))
+                few = spread_weights(len(self.names), COARSE)
+                chosen = best_set(vectors[:, self.active], self.env.num_answers, few)
             print(self._paint("\nA best answer:" if len(chosen) == 1 else "\nThe best answers together:", "green"))
             for number in chosen:
                 print(f"  {answers[number]}" if "\n" not in answers[number] else answers[number])

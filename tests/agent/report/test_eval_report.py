@@ -17,12 +17,12 @@ from paths import ROOT
 from pools import D, M, N, R, maze_pool, random_pool
 
 from vpo_agent.command import main
+from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.evaluation import evaluate_pool
 from vpo_agent.report.figures import default_pairs, outcome_shares, read_pairs
 from vpo_envs import Status
-from vpo_envs.pareto import spread_weights
 
 PNG = b"\x89PNG"
 
@@ -146,7 +146,8 @@ def test_the_worths_of_a_set_and_of_the_vector_are_those_of_each_prompts_answers
     for where, sets in (("among the answers", pool.rewards.reshape(N, R * M, D)), ("on the exact fronts", pool.fronts)):
         utilities = []
         for points, fixed, active in zip(sets, pool.scalar_weights, pool.active, strict=True):
-            utility = points[:, active].astype(float) @ spread_weights(int(active.sum()), 1 << 14).T
+            weights = draw_weights([0], num_objectives=int(active.sum()), num_weights=1 << 14)[0]
+            utility = points[:, active].astype(float) @ weights.T
             scalar = points @ fixed
             kept = utility[scalar >= scalar.max() - 0.02]
             utilities.append([best(utility, 1), best(utility, 3), best(kept, 3)])

@@ -33,12 +33,15 @@ function normalised(numbers) {
   return numbers.map((number) => (sum > 0 ? number / sum : 1 / numbers.length));
 }
 
-/** Weightings spread evenly over the simplex: those of `vpo_envs.pareto.spread_weights`. */
-function spreadWeights(d, count = 512) {
+/** Weightings spread evenly over the simplex: those of `vpo_envs.pareto.spread_weights`, at most `count`. */
+function spreadWeights(d, count = 4096) {
   let ratio = 2;
-  for (let i = 0; i < 64; i++) ratio = (1 + ratio) ** (1 / (d + 1));
-  return Array.from({ length: count }, (_, n) =>
-    normalised(Array.from({ length: d }, (_, i) => -Math.log((0.5 + (n + 1) * ratio ** -(i + 1)) % 1))));
+  for (let i = 0; i < 64; i++) ratio = (1 + ratio) ** (1 / d);
+  const gaps = Array.from({ length: Math.floor(count / d) }, (_, n) => {
+    const points = Array.from({ length: d - 1 }, (_, i) => (0.5 + (n + 1) * ratio ** -(i + 1)) % 1).sort((a, b) => a - b);
+    return [...points, 1].map((end, i) => end - (i ? points[i - 1] : 0));
+  });
+  return Array.from({ length: d }, (_, shift) => gaps.map((gap) => [...gap.slice(d - shift), ...gap.slice(0, d - shift)])).flat();
 }
 
 /** What a set of vectors earns over many weightings: its mean score, and the share and centre of each one's wins. */
