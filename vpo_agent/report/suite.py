@@ -50,7 +50,8 @@ def write_suite(tasks: Sequence[TaskRuns], baseline: str, folder: Path) -> str:
     add("best@k", best, search_table(tasks, "best", baseline))
     add(
         "Diversity through training",
-        "Mean L1 distance between the reward vectors of all answers to a validation prompt.",
+        "Mean L1 distance between the reward vectors of all answers to a validation prompt. End over start is a "
+        "geometric mean over seeds: 0, which has no interval, if one seed ends with equal answers.",
         diversity_table(tasks),
         draw_diversity(tasks, folder / "suite_diversity.png"),
     )

@@ -59,22 +59,21 @@ def draw_worths(worths: Sequence[Worth], path: Path) -> Path | None:
     known = [(one, one.fronts.vector_worth) for one in worths if one.fronts is not None]
     if not known:
         return None
-    figure = style.new_figure(height=4.4, width=11.0)
+    figure = style.new_figure(height=4.7, width=11.0)
     legend: dict[str, Artist] = {}
     for panel, k in enumerate((FEW, MANY)):
         axes = figure.add_subplot(1, 2, panel + 1)
         style.dress(
             axes, f"utility@{k}", x="worth of the vector, exact fronts", y=f"{VPO} over {NO_VECTOR} ↑" * (not panel)
         )
-        for one, worth in known:
+        for number, (one, worth) in enumerate(known):
             gain = one.gains[panel]
             if gain is None:
                 continue
             reach = np.nan_to_num([[gain.mean - gain.low], [gain.high - gain.mean]])
-            axes.errorbar(
-                worth, gain.mean, yerr=reach, fmt="o", color=style.colour(0), mec=style.PAPER, ms=7, capsize=3
-            )
-            axes.annotate(one.task, (worth, gain.mean), (6, 5), textcoords="offset points", color=style.INK, fontsize=9)
+            look: dict[str, Any] = {"fmt": style.marker(number), "color": style.colour(number), "mec": style.PAPER}
+            # Names in the legend: beside the points they would hide each other.
+            legend[one.task] = axes.errorbar(worth, gain.mean, yerr=reach, ms=8, capsize=3, **look)[0]
         ends = [1.0, max(worth for _, worth in known) * 1.05]
         legend["all that the vector is worth"] = axes.plot(ends, ends, color=style.FAINT_INK, lw=1.2, ls=":")[0]
         legend["no gain"] = axes.axhline(1, color=style.INK, lw=1.2, ls=(0, (5, 3)))

@@ -66,8 +66,10 @@ def diversity_table(tasks: Sequence[TaskRuns]) -> Table:
         columns = zip(*(_diversities(task, arm) for task in members), strict=True)
         start, middle, end = (pooled(members, column) for column in columns)
         if end:
-            kept = difference(logarithms(end), logarithms(start))
-            body.append([name, arm, *map(mean_cell, (start, middle, end)), ratio_cell(factor(kept))])
+            kept = factor(difference(logarithms(end), logarithms(start)))
+            if min(end.values()) == 0 < min(start.values()):
+                kept = Band(0.0, np.nan, np.nan)
+            body.append([name, arm, *map(mean_cell, (start, middle, end)), ratio_cell(kept)])
     return ["task", "method", "start", "middle", "end", "end over start"], body, "llrrrr"
 
 

@@ -294,6 +294,13 @@ def test_diversity_is_shown_at_start_middle_and_end(tmp_path: Path) -> None:
     assert numbers(row["end over start"]) == pytest.approx([0.25, 0.25, 0.25])
 
 
+def test_a_seed_that_ends_with_equal_answers_makes_the_share_of_diversity_zero(tmp_path: Path) -> None:
+    task = make_task(tmp_path / "maze", {"grpo": 0.0}, curve=lambda seed, arm: (0.0, 0.5, 1.0 - 0.1 * seed))
+    row = row_of(diversity_table([task]), method="grpo")
+    assert numbers(row["end"])[0] == pytest.approx(0.1)
+    assert row["end over start"] == "0.00"
+
+
 def test_runs_without_evaluations_leave_out_their_rows(tmp_path: Path) -> None:
     task = make_task(tmp_path / "maze", {"vpo": 0.9, "grpo": 0.1}, curve=lambda seed, arm: ())
     assert not diversity_table([task])[1]
