@@ -14,7 +14,7 @@ from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_seeds
 from vpo_agent.pareto.pool import Pool, counted
 from vpo_agent.pareto.summary import Summary
 from vpo_agent.report.methods import Method
-from vpo_agent.report.runs import group, read_run, read_runs
+from vpo_agent.report.runs import Run, group, read_run, read_runs
 from vpo_agent.report.tables import interval, number
 
 BySeed = Mapping[int, float]
@@ -77,14 +77,14 @@ def read_task(
         level: Its level of difficulty, if it has one.
     """
     # Arms with equal numbers of answers start from the same pool, so one of them is enough.
-    before: dict[tuple[str, int | None], Path] = {}
+    before: dict[tuple[str, int | None], Run] = {}
     for members in folders:
         path = members[0] / "pool_before.npz"
         if len(members) == 1 and path.is_file():
             run = read_run(path)
-            before.setdefault((f"base, {counted(run.pool.rewards.shape[2], 'answer')} a rollout", run.seed), path)
+            before.setdefault((f"base, {counted(run.pool.rewards.shape[2], 'answer')} a rollout", run.seed), run)
     bases = sorted(name for name, _ in before)
-    runs = read_runs([*([path] for path in before.values()), *folders])
+    runs = [*before.values(), *read_runs(folders)]
     methods = {one.label: one for one in group(runs, [*(name for name, _ in before), *labels], None, None)}
     return TaskRuns(
         label,
