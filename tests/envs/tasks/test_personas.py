@@ -196,6 +196,26 @@ def test_no_text_passes_two_checks_that_contradict_each_other() -> None:
             assert not any(exclude(one, other) for one, other in itertools.combinations(passed, 2))
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("one two\n\n* three", "one two\n\n* three"),
+        (" one  two \n three\t4 ", "one two\nthree 4"),
+        ("one\rtwo\x0bthree\x1ffour", "one\ntwo\nthree four"),
+        ("caf\u00e9\u00a0\u2003au  lait\u2028now", "caf\u00e9 au lait\nnow"),
+        ("a\x00b\x7f", "a\x00b\x7f"),
+    ],
+)
+def test_blanks_are_single_and_lines_are_kept(written: str, read: str) -> None:
+    assert PersonasEnv.parse(written) == read
+
+
+def test_a_text_that_breaks_a_rule_is_not_checked() -> None:
+    env = made()
+    task = env.task(0)
+    assert env.evaluate(task, "far too short") == (False, ())
+
+
 def test_every_conflict_instance_is_certified() -> None:
     env = made(mode="conflict", split="test")
     weights = np.random.default_rng(1).dirichlet(np.ones(3), 4000)

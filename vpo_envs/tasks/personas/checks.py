@@ -70,6 +70,8 @@ DIGITS = b"0123456789"
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 _SENTENCES = bytes.maketrans(b"!?\n", b".. ")
 """Each mark that ends a sentence as a full stop, and line breaks as blanks."""
+_BULLETS = bytes.maketrans(b"-", b"*")
+"""Each hyphen as an asterisk."""
 PARAGRAPH = re.compile(r"\n\s*\n|\n?\*\*\*\n?")
 TITLE = re.compile(r"<<[^\n<>]+>>")
 PLACEHOLDER = re.compile(r"\[[^\[\]\n]+\]")
@@ -109,13 +111,12 @@ def _count_sentences(text: Text, _: str) -> int:
 
 
 def _count_bullets(text: Text, _: str) -> int:
-    first = text.plain.startswith(("* ", "- "))
-    return first + text.plain.count("\n* ") + text.plain.count("\n- ") if "\n" in text.plain else first
+    return (b"\n" + text.encoded.translate(_BULLETS)).count(b"\n* ")
 
 
 def _count_keyword(text: Text, value: str) -> int:
     if value.isalnum():
-        return text.words.count(value)
+        return text.words.count(value) if value in text.lower else 0
     words = WORD.findall(value)
     if not words:
         return text.lower.count(value)

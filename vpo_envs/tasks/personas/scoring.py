@@ -20,22 +20,24 @@ class PersonasOutcome(NamedTuple):
     real: bool
     """Whether the text follows the rules: a text of its own, on the topic, neither copied nor padded."""
     held: tuple[tuple[bool, ...], ...]
-    """For each persona which checks hold."""
+    """For each persona which checks hold; empty for a text that breaks a rule, whose checks are not counted."""
 
 
 def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
     """Check a text for every persona of a task."""
     text = read_text(answer)
+    if not _is_real(task, text.words):
+        return PersonasOutcome(False, ())
     counted, bands, owned = task.compiled
     counts = [count(text, value) for count, value in counted]
     held = tuple([least <= counts[place] <= most for place, least, most in bands])
-    return PersonasOutcome(_is_real(task, text.words), tuple([held[own] for own in owned]))
+    return PersonasOutcome(True, tuple([held[own] for own in owned]))
 
 
 def _is_real(task: PersonasTask, words: list[str]) -> bool:
-    different = set(words)
-    if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in different):
+    if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in words):
         return False
+    different = set(words)
     count = len(words) - RUN + 1
     # Runs are slow to compare. A run that repeats another begins with a repeated word, and one that is copied has
     # only words of the request: mostly there are so few of either that no more has to be known.

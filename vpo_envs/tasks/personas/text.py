@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from vpo_envs.core import Unparsable
@@ -12,7 +11,8 @@ from vpo_envs.text import answer_tags, several_answers
 
 MIN_WORDS = 8
 MAX_WORDS = 120
-BLANKS = re.compile(r"[^\S\n]+")
+AS_BLANKS = bytes.maketrans(b"\n", b" ")
+"""Line breaks as blanks."""
 CONTROLS = bytes([*range(ord("\n")), *range(ord("\n") + 1, ord(" ")), 127])
 """Control characters of ASCII but the line break."""
 
@@ -53,13 +53,8 @@ def read_answer(text: str) -> str:
     text = text.strip()
     if not text:
         raise Unparsable("the text is empty")
-    if "  " not in text and "\n " not in text and " \n" not in text and _is_plain(text):
-        return text
-    return "\n".join([BLANKS.sub(" ", line).strip() for line in text.splitlines()])
-
-
-def _is_plain(text: str) -> bool:
-    """Return whether a text has no unusual blanks and no control characters but line breaks."""
     if text.isascii():
-        return len(text.encode().translate(None, CONTROLS)) == len(text)
-    return text.replace("\n", "").isprintable()
+        blanks = text.encode().translate(AS_BLANKS, CONTROLS)
+        if len(blanks) == len(text) and b"  " not in blanks:
+            return text
+    return "\n".join([" ".join(line.split()) for line in text.splitlines()])
