@@ -7,7 +7,8 @@ from functools import partial
 
 from vpo_agent.command import presets
 from vpo_agent.command.stopped import when_stopped
-from vpo_envs.command.parser import Commands
+from vpo_agent.errors import RunStopped
+from vpo_envs.command.parser import USER_ERRORS, Commands, exit_status
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 
@@ -29,18 +30,18 @@ def run(arguments: argparse.Namespace) -> None:
 
 def train_script(description: str, choices: presets.Presets) -> None:
     """Run a training script with these presets, the default one first: read the command line, train, report."""
-    from vpo_agent.command.options import run as run_script
-
-    run_script(partial(train, None, description, choices))
+    # As vpo_agent.command.options.run, whose imports take seconds that Ctrl-C may fall into.
+    if status := exit_status(partial(train, None, description, choices), (*USER_ERRORS, RunStopped)):
+        raise SystemExit(status)
 
 
 def train(argv: list[str] | None, description: str, choices: presets.Presets, program: str | None = None) -> None:
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
-    from vpo_envs.libraries import check_libraries
-
-    # Before the imports that fail with messages of their own where a library is too old.
-    check_libraries()
     with when_stopped("no step was taken yet: give the same command again"):
+        from vpo_envs.libraries import check_libraries
+
+        # Before the imports that fail with messages of their own where a library is too old.
+        check_libraries()
         from vpo_agent.command.job import train_and_report
         from vpo_agent.command.options import parse_job
 

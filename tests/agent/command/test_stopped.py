@@ -9,8 +9,11 @@ from typing import Any, NoReturn
 import pytest
 
 from vpo_agent.command import job, main
+from vpo_agent.command.presets import MAZE
 from vpo_agent.command.stopped import vpo_command
+from vpo_agent.command.train import train_script
 from vpo_agent.runs import study
+from vpo_envs import libraries
 
 
 def stop(*_: Any, **__: Any) -> NoReturn:
@@ -51,6 +54,16 @@ def test_a_study_that_is_stopped_names_its_own_command(
         "stopped; finished steps are kept, and the same command continues: "
         ".venv/bin/vpo study 'my study.toml' --seeds 0\n"
     )
+
+
+def test_a_script_that_is_stopped_as_it_starts_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(libraries, "check_libraries", stop)
+    with pytest.raises(SystemExit) as ended:
+        train_script("", MAZE)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "stopped; no step was taken yet: give the same command again\n"
 
 
 def test_training_that_is_stopped_before_its_first_step_starts_again(
