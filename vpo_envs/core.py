@@ -44,6 +44,9 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 MAX_RESPONSE_CHARS = 1_000_000
 """Longest response in the action space; longer ones are still scored."""
 
+MAX_ANSWERS = 1000
+"""Most answers per response."""
+
 MAX_STREAM = 2**32
 """Bound of ``data_seed`` and of an instance's index: larger numbers could share a NumPy seed sequence."""
 
@@ -54,6 +57,19 @@ def check_whole(name: str, value: object, least: int, below: int | None = None) 
     if not whole or value < least or (below is not None and value >= below):  # type: ignore[operator]  # an integer
         bounds = f"of at least {least}" if below is None else f"from {least} to {below - 1}"
         raise ValueError(f"{name} must be an integer {bounds}, got {value!r}")
+
+
+def refuse_arguments(made_of: type[Any], unknown: Mapping[str, Any]) -> None:
+    """Raise :class:`ValueError` if a constructor was given arguments that it does not take."""
+    if not unknown:
+        return
+    # A ValueError, since Gymnasium rewrites the message of a TypeError.
+    first, accepted = next(iter(unknown)), ", ".join(argument_names(made_of))
+    message = f"{made_of.__name__} takes no argument {first!r}: it takes {accepted}"
+    compact = f"vpo/{made_of.__name__.removesuffix('Env')}Compact-v0"
+    if first in ("preset", "prompt_style") and compact in gym.registry:
+        message += f"; the one for small models is {compact}"
+    raise ValueError(message)
 
 
 def argument_names(made_of: type[Any]) -> list[str]:
@@ -167,7 +183,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     Args:
         split: ``"train"``, ``"validation"`` or ``"test"``. No instance is in two splits.
-        num_answers: Answers per response, m >= 1.
+        num_answers: Answers per response, m, from 1 to 1,000.
         answers_as_steps: Send the answers one at a time: m steps, each observation the prompt and the answers so far.
         data_seed: Chooses the stream of instances: the i-th instance is a function of (split, data_seed, i).
         render_mode: ``None``, ``"ansi"`` or ``"rgb_array"``.
@@ -237,10 +253,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
-        if unknown:
-            # A ValueError, since Gymnasium rewrites the message of a TypeError.
-            accepted = ", ".join(argument_names(type(self)))
-            raise ValueError(f"{type(self).__name__} takes no argument {next(iter(unknown))!r}: it takes {accepted}")
+        refuse_arguments(type(self), unknown)
         for name, wanted in (("objectives", "a tuple of vpo_envs.Objective"), ("task_type", "a subclass of Task")):
             if not getattr(self, name, None):
                 raise TypeError(f"{type(self).__name__} has no {name}: set the class attribute {name} to {wanted}")
@@ -249,7 +262,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         repeated = [name for i, name in enumerate(self.objective_names) if name in self.objective_names[:i]]
         if repeated:
             raise ValueError(f"{type(self).__name__} has two objectives named {repeated[0]!r}: rename one of them")
-        check_whole("num_answers", num_answers, 1)
+        check_whole("num_answers", num_answers, 1, MAX_ANSWERS + 1)
         check_whole("data_seed", data_seed, 0, MAX_STREAM)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             modes = ", ".join(self.metadata["render_modes"])
@@ -453,7 +466,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         if len(tasks) != len(responses):
             raise ValueError(f"score_batch needs one task per response, got {len(tasks)} and {len(responses)}")
         m = self.num_answers if num_answers is None else num_answers
-        check_whole("num_answers", m, 1)
+        check_whole("num_answers", m, 1, MAX_ANSWERS + 1)
         asked = zip(tasks, responses, strict=True)
         evaluate = self._evaluator((task, split_answers(text, m), set()) for task, text in asked)
         vectors: list[tuple[float, ...]] = []
@@ -582,7 +595,11 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return vectors[non_dominated(vectors)]
 
     def prefix_value(
-        self, task: TaskT, answers: Sequence[str | None], partial: str | None, weights: NDArray[np.floating]
+        self,
+        task: TaskT,
+        answers: Sequence[str | None],
+        partial: str | None,
+        weights: NDArray[np.floating] | None = None,
     ) -> float:
         """Return the potential of an unfinished response: E_w max(best w·r of the answers, best w·r of completions).
 
@@ -593,15 +610,19 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             task: The instance.
             answers: The text inside each tag of the finished answers; ``None`` for a missing one.
             partial: The text of the answer that is being written, without its tag; ``None`` where there is none.
-            weights: Weight vectors, shape (K, d).
+            weights: Weight vectors, shape (K, d); ``None`` stands for the task's scalar weights alone.
 
         Raises:
             NotImplementedError: This environment cannot value prefixes.
         """
+        weights = self.fixed_weights(task)[None] if weights is None else weights
         points = np.array(self.score_answers(task, answers)[0]).reshape(-1, self.reward_dim)
         if partial is not None:
             points = np.concatenate([points, self.prefix_front(task, partial)])
         return set_utility(points, weights) if len(points) else 0.0
+
+    def check_scorers(self) -> None:
+        """Raise :class:`vpo_envs.errors.NothingToScoreWith` if this environment lacks what scores its answers."""
 
     def check_solver(self, task: TaskT, verb: str = "outcome_front") -> None:
         """Raise :class:`UnknownFront` if this class changes what its inherited solver, ``verb``, relies on."""

@@ -76,6 +76,12 @@ def read_knobs(preset: ConfigT, difficulty: Mapping[str, Any] | None) -> ConfigT
     Raises:
         ValueError: An unknown knob or a value out of range, in one sentence that lists the knobs.
     """
+    if not isinstance(difficulty, Mapping | None):
+        known = ", ".join(type(preset).model_fields)
+        raise ValueError(
+            f"difficulty holds new values by the name of the knob, {{knob: value}}, got {difficulty!r}; the knobs are "
+            f"{known}"
+        )
     try:
         return type(preset).model_validate({**preset.model_dump(), **(difficulty or {})})
     except ValidationError as error:

@@ -211,7 +211,7 @@ def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) ->
         ("split", "dev", "train, validation, test"),
         ("source", "no-such-file.jsonl", "no-such-file.jsonl"),
         ("on_bad_row", "hide", "error, skip"),
-        ("num_answers", 0, "at least 1"),
+        ("num_answers", 0, "from 1 to 1000"),
     ],
 )
 def test_a_bad_argument_of_a_text_environment_is_named(env_id: str, argument: str, value: Any, way_out: str) -> None:
@@ -225,6 +225,18 @@ def test_an_unknown_argument_is_one_sentence_with_those_that_are_accepted(env_id
     accepted = r"it takes .*\bsplit, num_answers, answers_as_steps, data_seed, render_mode$"
     with pytest.raises(ValueError, match=rf"^{name} takes no argument 'moed': {accepted}"):
         gym.make(env_id, moed="conflict")
+
+
+@pytest.mark.parametrize("argument", ["moed", "num_answers"])
+def test_the_maze_in_steps_names_the_arguments_that_it_takes(argument: str) -> None:
+    with pytest.raises(ValueError, match=rf"^MazeStepsEnv takes no argument '{argument}': it takes preset, .*index"):
+        gym.make("vpo/MazeSteps-v0", **{argument: 3})
+
+
+@pytest.mark.parametrize("name", ["Code", "EUREQA", "MuSiQue", "Tools"])
+def test_who_asks_a_task_without_presets_for_the_small_one_is_told_its_id(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"takes no argument 'preset': .*; the one for small models is vpo/{name}Com"):
+        gym.make(f"vpo/{name}-v0", preset="embedded")
 
 
 @pytest.mark.parametrize("env_id", MAZE_IDS)

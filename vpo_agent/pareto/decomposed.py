@@ -67,7 +67,7 @@ def measure_decomposition(pool: Pool, decomposition: Decomposition) -> PoolRepor
         ValueError: The decomposition is of other criteria than the pool's objectives, or weighs none of those that are
             active for one of the prompts.
     """
-    decomposition.check(pool.objectives, "the pool")
+    decomposition.check(pool.objectives, str(pool.source.get("env", "")), "the pool")
     active = decomposition.active(pool.active)
     if not active.any(axis=1).all():
         empty = pool.indices[active.any(axis=1).argmin()]

@@ -36,6 +36,7 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
     """
     drawn = getattr(env_type(env_id), "render", VectorTextEnv.render) is not VectorTextEnv.render
     env = make_text_env(env_id, **{**({"render_mode": "ansi"} if drawn else {}), **env_kwargs})
+    env.check_scorers()
     env.colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # gives input() a history, so that an earlier answer can be edited

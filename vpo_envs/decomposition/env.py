@@ -70,7 +70,8 @@ class Decomposed(VectorTextEnv[Any, Any, Any]):
         else:
             inner = env.unwrapped
         found = read_decomposition(decomposition)
-        found.check(inner.objective_names, inner.spec.id if inner.spec else type(inner).__name__)
+        known_as = inner.spec.id if inner.spec else ""
+        found.check(inner.objective_names, known_as, known_as or type(inner).__name__)
         self._inner = inner
         self.decomposition = found
         self.names_tags = inner.names_tags

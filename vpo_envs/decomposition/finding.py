@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.core import check_whole
 from vpo_envs.decomposition.linear import ROUNDING, Decomposition, Floats, FoundObjective
 
 Finder = Literal["select", "cluster", "nmf", "pca"]
@@ -74,7 +75,8 @@ def decompose(
     if len(set(names)) < c:
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two criteria are named {repeated!r}: rename one of them")
-    if not 1 <= num_objectives <= c:
+    check_whole("num_objectives", num_objectives, 1)
+    if num_objectives > c:
         raise ValueError(f"{c} criteria can be decomposed into 1 to {c} objectives, got {num_objectives}")
     means = np.zeros((of.max() + 1, c))
     np.add.at(means, of, scores)

@@ -48,7 +48,7 @@ class Decomposition(Frozen):
     by: str = "hand"
     """How it was found."""
     env: str = ""
-    """Id of that environment, for messages."""
+    """Id of that environment; empty if unknown."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Decomposition:
@@ -86,13 +86,24 @@ class Decomposition(Frozen):
         """Return which objectives weigh an active criterion, shape (…, d), from a mask (…, c)."""
         return np.asarray((criteria[..., None, :] & (self.matrix != 0)).any(axis=-1))
 
-    def check(self, criteria: Sequence[str], env: str) -> None:
-        """Raise :class:`ValueError` unless these are the criteria that it was fitted on."""
+    def check(self, criteria: Sequence[str], env: str, name: str) -> None:
+        """Raise :class:`ValueError` unless these are the criteria that it was fitted on.
+
+        Args:
+            criteria: Names of the objectives.
+            env: Id of their environment, which must be the same where both are known; empty if unknown.
+            name: What has these objectives, for the message.
+        """
         if tuple(criteria) != self.criteria:
             of = f"{self.env} with the criteria " if self.env else "the criteria "
             raise ValueError(
-                f"the decomposition was fitted on {of}{', '.join(self.criteria)}, but {env} has "
-                f"{', '.join(criteria)}: fit one on answers to {env}"
+                f"the decomposition was fitted on {of}{', '.join(self.criteria)}, but {name} has "
+                f"{', '.join(criteria)}: fit one on answers to {name}"
+            )
+        if self.env and env and self.env != env:
+            raise ValueError(
+                f"the decomposition was fitted on {self.env}, not on {env}, whose criteria have the same names: fit "
+                f"one on answers to {env}, or state {env} as its env if they mean the same"
             )
 
     def save(self, path: Path) -> None:

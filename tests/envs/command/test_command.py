@@ -209,8 +209,10 @@ def test_reward_models_score_what_is_typed_or_say_that_one_is_needed(
     assert re.search(r"^answer 1: ok: kind [01]", capsys.readouterr().out, flags=re.MULTILINE)
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello there"))
     assert main(["play", "vpo/RewardModels-v0"]) == 2
-    error = capsys.readouterr().err
+    out, error = capsys.readouterr()
+    assert not out, "the prompt is shown, and only the answer is refused"
     assert "nothing to score with: name reward models" in error
+    assert """--env-kwargs '{"models": {""" in error
     assert error.count("\n") == 1
 
 
@@ -395,7 +397,11 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes preset"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown maze preset 'huge'"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"data_seed": "x"}'], "cannot be made"),
-        (["play", "vpo/Maze-v0", "--env-kwargs", '{"num_answers": 1.5}'], "integer of at least 1"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"num_answers": 1.5}'], "integer from 1 to 1000"),
+        (
+            ["play", "vpo/Maze-v0", "--env-kwargs", '{"difficulty": 5}'],
+            "difficulty holds new values by the name of the knob",
+        ),
         (["play", "vpo/Maze-v0", "--num-answers", "0"], "at least 1"),
         (["play", "vpo/Maze-v0", "--seed", "-1"], "at least 0"),
         (["play", "vpo/MuSiQue-v0", "--env-kwargs", '{"source": "no/such.jsonl"}'], "cannot be made"),

@@ -115,6 +115,8 @@ def test_a_criterion_that_differs_only_between_prompts_is_left_out(by: Finder) -
     ("arguments", "message"),
     [
         ({"by": "lda"}, "unknown way to decompose 'lda': choose one of select, cluster, nmf, pca"),
+        ({"num_objectives": 2.5}, r"^num_objectives must be an integer of at least 1, got 2.5$"),
+        ({"num_objectives": "2"}, r"^num_objectives must be an integer of at least 1, got '2'$"),
         ({"num_objectives": 10}, "9 criteria can be decomposed into 1 to 9 objectives, got 10"),
         ({"num_objectives": 0}, "got 0"),
         ({"rewards": np.zeros((3, 0))}, "rewards must have shape"),
@@ -188,4 +190,16 @@ def test_another_environments_criteria_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"fitted on own/Letters-v0 with the criteria left, right, but vpo/Maze-v0 has"
     ):
-        found.check(("gold", "diamond"), "vpo/Maze-v0")
+        found.check(("gold", "diamond"), "vpo/Maze-v0", "vpo/Maze-v0")
+
+
+def test_criteria_of_the_same_names_in_another_environment_are_refused() -> None:
+    names = ("left", "right")
+    found = Decomposition.model_validate({**SMALL, "env": "own/Letters-v0"})
+    with pytest.raises(
+        ValueError, match=r"^the decomposition was fitted on own/Letters-v0, not on own/Words-v0, whose"
+    ):
+        found.check(names, "own/Words-v0", "the pool")
+    found.check(names, "own/Letters-v0", "the pool")
+    found.check(names, "", "Letters")
+    Decomposition.model_validate(SMALL).check(names, "own/Words-v0", "the pool")

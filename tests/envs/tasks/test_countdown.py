@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from vpo_envs import CountdownEnv, CountdownOutcome, CountdownTask, Objective, Status, UnknownFront, Unparsable
+from vpo_envs.tasks.countdown import generator
 from vpo_envs.tasks.countdown.text import MAX_CHARS, read_expression
 from vpo_envs.text import format_answers
 
@@ -386,6 +387,16 @@ def test_bad_choices_and_knobs_without_instances_are_named() -> None:
     impossible = CountdownEnv(difficulty={"count": 2, "numbers": [1, 2], "targets": [50, 60]})
     with pytest.raises(ValueError, match="no numbers and targets found in 10000 tries"):
         impossible.task(0)
+
+
+def test_worths_that_no_instance_has_end_after_a_number_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[CountdownTask] = []
+    monkeypatch.setattr(generator, "_worths", lambda task: (tried.append(task), (1.4, 1.3))[1])
+    with pytest.raises(
+        ValueError, match=f"none of {generator.MAX_CERTIFICATES} instances is certified for .*lower worths"
+    ):
+        CountdownEnv(difficulty={"min_set_worth": 50}).task(0)
+    assert len(tried) == generator.MAX_CERTIFICATES
 
 
 @pytest.mark.parametrize(

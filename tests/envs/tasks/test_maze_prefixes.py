@@ -106,6 +106,7 @@ def test_the_potential_ends_at_the_set_score() -> None:
     assert LANES.prefix_value(task, answers[:2], answers[2], weights) == pytest.approx(score)
     whole = np.array([point.vector for point in LANES.front(task)])
     assert LANES.prefix_value(task, [], "", weights) == pytest.approx((weights @ whole.T).max(axis=1).mean())
+    assert LANES.prefix_value(task, [], "") == pytest.approx(LANES.optimum(task))
     assert LANES.prefix_value(task, [], None, weights) == 0
     assert LANES.prefix_value(task, [None, "nonsense"], "<", weights) == 0
 

@@ -154,7 +154,7 @@ def test_nan_and_answers_that_are_too_long_are_invalid(saved: Callable[..., str]
 
 def test_bad_models_are_one_sentence(saved: Callable[..., str], tmp_path: Path) -> None:
     for labels, heads, message in (
-        (2, (), "has 2 labels where one is expected"),
+        (2, None, "has 2 labels where one is expected"),
         (2, ("a", "b", "c"), "has 2 labels where 3 heads are named"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -168,6 +168,8 @@ def test_bad_models_are_one_sentence(saved: Callable[..., str], tmp_path: Path) 
             RewardModelsEnv(judges=unnamed)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="heads are a list of names, one for each logit, got 'kind'"):
         RewardModelsEnv(models={"a": "x"}, heads="kind")
+    with pytest.raises(ValueError, match=r"heads are a list of names, one for each logit, got \[\]"):
+        RewardModelsEnv(models={"a": "x"}, heads=[])
     with pytest.raises(ValueError, match="heads name the logits of a single model, got 2 models"):
         RewardModelsEnv(models={"a": "x", "b": "y"}, heads=("c",))
     with pytest.raises(ValueError, match="cannot be loaded on device 'abacus'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Annotated, Self
 
@@ -19,6 +20,8 @@ from vpo_envs.tasks.countdown.task import LARGEST, LARGEST_TARGET, MAX_NUMBERS, 
 from vpo_envs.tasks.countdown.text import read_expression
 
 MAX_TRIES = 10_000
+MAX_CERTIFICATES = 1500
+"""Instances whose worths are computed, some milliseconds each, before none is expected to have those asked for."""
 TARGET_TRIES = 8
 """Targets that are tried with the same numbers."""
 
@@ -70,13 +73,18 @@ def draw_task(rng: np.random.Generator, config: CountdownConfig, split: Split) -
     """Draw an instance of ``split``: a function of the generator's state, the configuration and the split.
 
     Raises:
-        ValueError: No instance of this configuration was found in ``MAX_TRIES`` tries.
+        ValueError: No instance of this configuration was found in ``MAX_TRIES`` tries or ``MAX_CERTIFICATES``.
     """
     source = random.Random(int.from_bytes(rng.bytes(16)))
+    least = (config.min_set_worth, config.min_vector_worth)
+    refused = 0
     for _ in range(MAX_TRIES):
-        task = _try_task(source, config, split)
-        if task is not None:
-            return task
+        for task in _candidates(source, config, split):
+            if least == (1.0, 1.0) or certified(_worths(task), least):
+                return task
+            refused += 1
+            if refused == MAX_CERTIFICATES:
+                raise ValueError(f"none of {refused} instances is certified for {config!r}: ask for lower worths")
     raise ValueError(
         f"no numbers and targets found in {MAX_TRIES} tries for {config!r}: allow other targets, gaps or lower worths"
     )
@@ -88,8 +96,8 @@ def front_vectors(expressions: list[str], task: CountdownTask) -> NDArray[np.flo
     return np.array([[objective.score(outcome) for objective in OBJECTIVES] for outcome in outcomes])
 
 
-def _try_task(source: random.Random, config: CountdownConfig, split: Split) -> CountdownTask | None:
-    """Draw numbers, and some targets until they are of this split and certified; ``None`` if none of them are."""
+def _candidates(source: random.Random, config: CountdownConfig, split: Split) -> Iterator[CountdownTask]:
+    """Draw numbers, and yield them with some targets that are of this split."""
     numbers = tuple(sorted([source.randint(*config.numbers) for _ in range(config.count)]))
     reachable = _reachable(numbers, config)
     low, high = config.gap
@@ -101,12 +109,7 @@ def _try_task(source: random.Random, config: CountdownConfig, split: Split) -> C
         targets = source.choice(below), middle, source.choice(above)
         if split_of_content(f"{numbers} {targets}") != split:
             continue
-        task = CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
-        if config.min_set_worth == config.min_vector_worth == 1.0:
-            return task
-        if certified(_worths(task), (config.min_set_worth, config.min_vector_worth)):
-            return task
-    return None
+        yield CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
 
 
 # Small configurations draw the same numbers and targets again and again.

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import MAX_STREAM, Split, UnknownFront, check_whole
+from vpo_envs.core import MAX_STREAM, Split, UnknownFront, check_whole, refuse_arguments
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
 from vpo_envs.tasks.maze.scoring import MazeOutcome, cells_along
@@ -115,7 +115,9 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         index: int | None = None,
         reward_timing: RewardTiming = "exit",
         render_mode: str | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_arguments(type(self), unknown)
         if index is not None:
             check_whole("index", index, 0, MAX_STREAM)
         if reward_timing not in (timings := get_args(RewardTiming)):

@@ -66,7 +66,7 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
         self,
         *,
         models: Mapping[str, str] | None = None,
-        heads: Sequence[str] = (),
+        heads: Sequence[str] | None = None,
         judges: Mapping[str, Mapping[str, Any]] | None = None,
         device: str = "cpu",
         batch_size: int = 16,
@@ -76,7 +76,7 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
         for argument, given in (("models", models), ("judges", judges)):
             if given is not None and not (isinstance(given, Mapping) and all(isinstance(n, str) and n for n in given)):
                 raise ValueError(f"{argument} are given by the names of their objectives, {{name: …}}; got {given!r}")
-        if isinstance(heads, str):
+        if isinstance(heads, str) or (heads is not None and not heads):
             raise ValueError(f"heads are a list of names, one for each logit, got {heads!r}")
         models, asked = dict(models or {}), {name: _read_judge(name, judge) for name, judge in (judges or {}).items()}
         if heads and len(models) != 1:
@@ -85,7 +85,7 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
         self.sources: tuple[Source, ...] = ()
         """The models and judges, in the order of the objectives."""
         for name, path in models.items():
-            names = tuple(heads) or (name,)
+            names = tuple(heads or [name])
             check_heads(path, len(names))
             described |= {head: f"Score of {path}" for head in names}
             self.sources += (Source(names, partial(load_model, path, device, batch_size)),)
@@ -120,7 +120,7 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
 
     def evaluate(self, task: RewardTask, answer: str) -> RewardOutcome:
         """Score one answer with every model and judge."""
-        self._check_sources()
+        self.check_scorers()
         (outcome,) = evaluate_all(self.sources, [(task, answer)])
         if isinstance(outcome, Exception):
             raise outcome
@@ -133,14 +133,16 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
             NothingToScoreWith: The environment has no model and no judge.
             ValueError: A model cannot be loaded.
         """
-        self._check_sources()
+        self.check_scorers()
         return evaluate_all(self.sources, pairs)
 
-    def _check_sources(self) -> None:
+    def check_scorers(self) -> None:
+        """Raise :class:`NothingToScoreWith` if the environment has no model and no judge."""
         if not self.sources:
             raise NothingToScoreWith(
                 "vpo/RewardModels-v0 has nothing to score with: name reward models with models={name: path}, or judges "
-                "with judges={name: {url: …, model: …, question: …}}"
+                "with judges={name: {url: …, model: …, question: …}}, on the command line as --env-kwargs "
+                '\'{"models": {"NAME": "PATH"}}\''
             )
 
 
