@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import socket
 import ssl
 import threading
@@ -40,6 +41,10 @@ class Refused(EndpointError):
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)
         self.said = said
+
+
+class ServerFailed(EndpointError):
+    """The endpoint has answered the last try of a request with an error of its own, a status from 500."""
 
 
 class _Temporary(Exception):
@@ -126,16 +131,20 @@ class Client:
         cards = listing.get("data") if isinstance(listing, dict) else None
         return [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
 
-    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T], *, retries: int | None = None) -> T:
         """Send a request, and return what ``read`` makes of the reply's JSON.
 
-        A reply for which ``read`` raises a ValueError counts as a temporary failure.
+        A reply for which ``read`` raises a ValueError counts as a temporary failure. ``retries`` are the client's
+        unless they are given.
 
         Raises:
             Refused: The endpoint refuses the body.
+            ServerFailed: The last try has got a status from 500.
             EndpointError: Another request will not help, or none has.
         """
-        for attempt in range(self._retries + 1):
+        retries = self._retries if retries is None else retries
+        for attempt in range(retries + 1):
+            kind = EndpointError
             self._pause_until(self._next_request)
             try:
                 reply = self._send(path, body)
@@ -145,11 +154,12 @@ class Client:
                     raise _Temporary(str(error)) from None
             except _Status as status:
                 reason, wait = self._another_try(status, path)
+                kind = ServerFailed if status.code >= 500 else EndpointError
             except _Temporary as failure:
                 reason, wait = str(failure), None
             if wait is not None and wait > PATIENCE_S:
                 raise EndpointError(f"the endpoint {self.url} {reason}, and asks for a pause of {wait:.0f} s")
-            if attempt == self._retries:
+            if attempt == retries:
                 break
             if wait is None:
                 self._pause(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * random.uniform(0.5, 1))
@@ -157,7 +167,7 @@ class Client:
                 with self._lock:
                     self._next_request = max(self._next_request, time.monotonic() + wait)
         tries = f", {attempt + 1} times in a row" if attempt else ""
-        raise EndpointError(f"the endpoint {self.url} {reason}{tries}")
+        raise kind(f"the endpoint {self.url} {reason}{tries}")
 
     def _pause_until(self, moment: float) -> None:
         left = moment - time.monotonic()
@@ -238,8 +248,8 @@ class Client:
         raise EndpointError(failed)
 
     def _hidden(self, text: str) -> str:
-        """Return a text without the key, which some servers repeat."""
-        return text if not self._key else text.replace(self._key, "***")
+        """Return a text without the key, which some servers repeat, and without others of the usual form."""
+        return re.sub(r"\bsk-[\w-]+", "***", text.replace(self._key, "***") if self._key else text)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -99,6 +99,17 @@ def test_what_a_server_refuses_or_ignores_is_no_longer_sent(script: Script, with
         assert len(seeds) == len(set(seeds)), "a seed twice would be the same answer twice"
 
 
+def test_a_server_that_fails_where_it_should_refuse_several_answers_is_asked_for_one_at_a_time() -> None:
+    def script(body: Body, number: int) -> Reply | Body:
+        return Reply(500, "only one completion choice is allowed") if "n" in body else letters(body)
+
+    with scripted(script) as endpoint:
+        pool = sampled(endpoint.url, client={"retries": 2}, concurrency=1)
+    assert pool.responses is not None
+    assert sum(len(row) for row in pool.responses) == PROMPTS * ROLLOUTS
+    assert ["n" in body for body in endpoint.requests] == [True] * 3 + [False] * PROMPTS * ROLLOUTS
+
+
 def test_a_temperature_other_than_the_usual_one_is_not_left_out() -> None:
     body = Dialect().body("m", "p", 1, max_tokens=5, temperature=0.7, seed=1, closing="</answer>")
     assert Dialect().after_refusal("temperature is not supported", body) is None
@@ -167,13 +178,15 @@ def test_a_server_that_keeps_failing_is_given_up() -> None:
     bad = scripted(lambda body, number: Reply(502, "bad gateway"))
     with bad as endpoint, pytest.raises(EndpointError, match=said):
         sampled(endpoint.url, client={"retries": 2}, concurrency=1)
-    assert len(endpoint.requests) == 3
+    # Several answers at a time may be what fails, so the last request is for one.
+    assert ["n" in body for body in endpoint.requests] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
         (Reply(401, {"error": {"message": "no key"}}), r"status 401 \(no key\): name the environment variable"),
+        (Reply(401, {"error": "not sk-proj-0_1: task-9"}), r"status 401 \(not \*\*\*: task-9\)"),
         (Reply(403, {"detail": "not yours"}), r"status 403 \(not yours\): name the environment variable"),
         (Reply(404, {"error": "no model m"}), r"status 404 \(no model m\) for /chat/completions: check --endpoint"),
         (Reply(400, {"message": "the prompt is too long"}), r"status 400 \(the prompt is too long\)"),

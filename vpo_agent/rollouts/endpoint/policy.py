@@ -19,7 +19,7 @@ from tqdm import tqdm
 from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
 from vpo_agent.rollouts.endpoint.journal import Journal, key_of
 from vpo_agent.rollouts.endpoint.protocol import MOST_ANSWERS, Answer, Dialect, read_answers
-from vpo_envs.endpoint import Client, EndpointError, Refused
+from vpo_envs.endpoint import Client, EndpointError, Refused, ServerFailed
 from vpo_envs.text import answer_tags
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
@@ -216,6 +216,18 @@ class EndpointPolicy(TextSampler):
                 # Another thread may have learnt more meanwhile.
                 if self._dialect is dialect:
                     self._dialect = other
+            except ServerFailed as failed:
+                if "n" not in body:
+                    raise
+                # Some servers fail where they should refuse ``n``.
+                del body["n"]
+                read = partial(read_answers, closing=end, count=1)
+                try:
+                    found = self._client.post(dialect.path, body, read, retries=0)
+                except EndpointError:
+                    raise failed from None
+                self._dialect = replace(self._dialect, n=False)
+                return found
 
 
 def _asks(missing: Iterable[tuple[int, int]]) -> Iterator[_Ask]:
