@@ -41,9 +41,14 @@ def _draw_row(source: random.Random, config: GSM8KConfig) -> tuple[str, str]:
     def number() -> int:
         return source.randint(*config.numbers)
 
+    price = source.choice((0.25, 0.5, 1.5, 2, 3))
+    costs = f"{name} sells {goods} for ${price:.2f} each."
+    asides = (f"{name} has {number()} cousins.", f"{name} walks {number()} miles to the market.")
+    # Up to three other numbers come first, so that no two places in a story hold the numbers of its first calculation.
+    story = source.sample([costs, *asides], source.randint(0, 3))
     boxes, each = number(), number()
     count = boxes * each
-    story = [f"{name} packs {boxes} boxes of {each} {goods} each."]
+    story += [f"{name} packs {boxes} boxes of {each} {goods} each."]
     solution = [f"The boxes hold {boxes} * {each} = <<{boxes}*{each}={count}>>{count} {goods}."]
     for _ in range(source.randint(*config.events)):
         size, other = number(), number()
@@ -62,7 +67,7 @@ def _draw_row(source: random.Random, config: GSM8KConfig) -> tuple[str, str]:
             solution.append(f"The bags hold {size} * {other} = <<{size}*{other}={product}>>{product} {goods}.")
             solution.append(f"Together that is {count} + {product} = <<{count}+{product}={count + product}>>.")
             count += product
-    price = source.choice((0.25, 0.5, 1.5, 2, 3))
-    story.append(f"{name} sells the rest for ${price:.2f} each. How much money does {name} get, in dollars?")
+    sale = f"{name} sells the rest." if costs in story else f"{name} sells the rest for ${price:.2f} each."
+    story.append(f"{sale} How much money does {name} get, in dollars?")
     solution.append(f"They bring {count} * {price} = $<<{count}*{price}={count * price:.2f}>>{count * price:.2f}.")
     return " ".join(story), "\n".join([*solution, f"#### {count * price:.2f}"])
