@@ -1,7 +1,7 @@
 """Small versions of the tasks for small models: short prompts, and specialists that a compromise beats under the mean.
 
 Every instance has ``specialists``, each of which earns everything on one objective and nothing on the others, and a
-``compromise`` that earns the same share of every objective, more than a specialist does on average. So whoever sees the
+``compromise`` that earns a share of every objective, more than a specialist does on average. So whoever sees the
 mean alone keeps the compromise, while a set of specialists is worth more to everyone whose weights are not yet known.
 """
 

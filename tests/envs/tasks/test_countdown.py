@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from vpo_envs import CountdownEnv, CountdownOutcome, CountdownTask, Objective, Status, UnknownFront, Unparsable
+from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.tasks.countdown import generator
 from vpo_envs.tasks.countdown.text import MAX_CHARS, read_expression
 from vpo_envs.text import format_answers
@@ -456,6 +457,37 @@ def test_answers_that_do_not_calculate_earn_little() -> None:
             earned[name].append(float(np.mean(vectors(env, env.task(index), [answer])[0])))
     means = {name: float(np.mean(values)) for name, values in earned.items()}
     assert all(means[name] <= bound for name, bound in BOUNDS.items()), means
+
+
+def small_expressions(task: CountdownTask) -> list[str]:
+    """All expressions of one and two of the numbers, which take no look at the targets."""
+    numbers = task.numbers
+    made = [str(number) for number in numbers]
+    for a, b in itertools.combinations(sorted(numbers, reverse=True), 2):
+        made += [
+            f"{a} + {b}",
+            f"{a} * {b}",
+            *([f"{a} - {b}"] if a > b else []),
+            *([f"{a} / {b}"] if a % b == 0 else []),
+        ]
+    return list(dict.fromkeys(made))
+
+
+@pytest.mark.parametrize(("preset", "three", "all_of_them"), [("embedded", 0.42, 0.65), ("conflict", 0.08, 0.35)])
+def test_a_list_of_small_expressions_needs_no_targets(preset: str, three: float, all_of_them: float) -> None:
+    env, source, weights = CountdownEnv(preset=preset, split="test"), random.Random(0), spread_weights(4)
+    earned, front = [], []
+    for task in map(env.task, range(60)):
+        listed = small_expressions(task)
+        assert len(listed) < 30
+        points = np.array(vectors(env, task, listed))
+        earned.append([set_utility(points[chosen], weights) for chosen in (source.sample(range(len(listed)), 3), ...)])
+        front.append(set_utility(np.array([point.vector for point in env.front(task)]), weights))
+    assert np.mean(earned, axis=0) == pytest.approx([three, all_of_them], abs=0.03)
+    if preset == "embedded":
+        assert [whole for _, whole in earned] == pytest.approx(front, abs=1e-5)
+    else:
+        assert np.mean(front) > all_of_them + 0.2
 
 
 def test_outcomes_are_what_subclasses_score() -> None:

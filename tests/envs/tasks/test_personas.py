@@ -400,6 +400,15 @@ def test_each_instruction_of_a_row_is_an_objective(tmp_path: Path) -> None:
         env.demonstrations(task, np.random.default_rng(0), 1)
 
 
+def test_a_limit_that_no_text_can_meet_is_named_as_the_row_has_it(tmp_path: Path) -> None:
+    name = "length_constraints:number_words"
+    arguments = {"num_words": -3, "relation": "less than", "keyword": None}
+    bad = {**ROW, "instruction_id_list": [name], "kwargs": [arguments]}
+    said = rf"field 'kwargs\.0': the arguments of '{name}' describe .*: num_words -3, relation 'less than'$"
+    with pytest.raises(ValueError, match=said):
+        rows_env(tmp_path, [bad])
+
+
 def test_unsupported_instructions_are_a_counted_skip(tmp_path: Path) -> None:
     other = {**ROW, "instruction_id_list": ["language:response_language"], "kwargs": [{"language": "kn"}]}
     with pytest.warns(UserWarning, match="skipped 1 bad row and kept 1"):

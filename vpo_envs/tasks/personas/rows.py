@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envs_data.readers import BadRow
 from vpo_envs.tasks.personas.checks import Check
@@ -104,5 +104,10 @@ def read_ifeval_row(raw: Mapping[str, Any]) -> PersonasTask:
             read = READERS[name](arguments)
         except (KeyError, TypeError, AttributeError) as error:
             raise BadRow(f"kwargs.{number}", f"the arguments of {name!r} lack or misstate {error}") from None
+        except ValidationError:
+            given = ", ".join(f"{key} {value!r}" for key, value in arguments.items() if value is not None)
+            raise BadRow(
+                f"kwargs.{number}", f"the arguments of {name!r} describe no check that can hold: {given}"
+            ) from None
         personas.append(tuple(read) if isinstance(read, list) else (read,))
     return PersonasTask(request=row.prompt, personas=tuple(personas))
