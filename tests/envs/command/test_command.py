@@ -52,6 +52,16 @@ def test_the_command_leaves_torch_alone() -> None:
     assert "vpo/Maze-v0" in done.stdout
 
 
+def test_the_help_loads_nothing_slow() -> None:
+    script = """import sys
+from vpo_agent.command import main
+assert main(["--help"]) == 0
+sys.exit(", ".join({"torch", "transformers", "pydantic", "scipy", "matplotlib"} & set(sys.modules)) or 0)"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESSES)
+    assert done.returncode == 0, done.stderr
+    assert "warm-start" in done.stdout
+
+
 def test_the_package_installs_the_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["scripts"]["vpo"] == "vpo_agent.command:main"
