@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -113,7 +113,7 @@ def plan_run(
         return _fitting(config, shape, prompt, memory, on_gpu)
     except TooSmall as error:
         reason = str(error)
-    for options in _alternatives(config):
+    for options in _with_shorter_evaluations(config, _alternatives(config)):
         changed = config.model_copy(update={"sample_batch": "auto", "microbatch_prompts": "auto", **options})
         try:
             found = _fitting(changed, shape, prompt, memory, on_gpu)
@@ -125,7 +125,7 @@ def plan_run(
                 options[name] = most
         renamed = {names.get(name, name): value for name, value in options.items()}
         raise TooSmall(f"{reason}; it fits with {_shown(renamed)}")
-    raise TooSmall(f"{reason}; no setting makes it fit, so use a smaller model or a GPU with more memory")
+    raise TooSmall(f"{reason}; none of the settings tried makes it fit: use a smaller model or a GPU with more memory")
 
 
 def _alternatives(config: TrainConfig) -> Iterator[dict[str, Any]]:
@@ -139,6 +139,17 @@ def _alternatives(config: TrainConfig) -> Iterator[dict[str, Any]]:
         fewer = {"rollouts_per_prompt": rollouts, "max_new_tokens": tokens}
         shorter = {name: value for name, value in fewer.items() if value != getattr(config, name)}
         yield {**adapters, **recomputed, **shorter}
+
+
+def _with_shorter_evaluations(config: TrainConfig, changes: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield each change, and then with ever fewer answers of an evaluation, down to as many rollouts as in training."""
+    for options in changes:
+        yield options
+        least = options.get("rollouts_per_prompt", config.rollouts_per_prompt) * config.answers_per_rollout
+        answers = config.eval_answers
+        while answers > least:
+            answers = max(answers // 2, least)
+            yield {**options, "eval_answers": answers}
 
 
 def _shown(options: dict[str, Any]) -> str:
@@ -221,9 +232,14 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
         plan = planned(prompts, 1)
         return max(plan.sampling, plan.update) if keeps else plan.sampling
 
+    def described(prompts: int) -> str:
+        of_one = prompts * group < rows(prompts)
+        whose = f" (those to a prompt of --eval-answers {config.eval_answers})" if of_one else ""
+        return f"sampling {rows(prompts)} responses at a time{whose}"
+
     steps = min(config.prompts_per_step, max(1, MOST_RESPONSES // group))
     asked = config.sample_batch if config.sample_batch == "auto" else config.sample_batch // group
-    sampled = most(asked, steps, sampling, lambda n: f"sampling {rows(n)} responses at a time")
+    sampled = most(asked, steps, sampling, described)
     updated = most(
         config.microbatch_prompts,
         config.minibatch_prompts or config.prompts_per_step,

@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from vpo_envs.libraries import check_package
 
@@ -27,11 +33,7 @@ def load_gguf(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBa
         ValueError: The file is missing, damaged or without a tokenizer, transformers cannot read its architecture, or a
             package is missing.
     """
-    file = Path(name).expanduser()
-    if not file.is_file():
-        raise ValueError(f"there is no file {name!r}: give a GGUF file, or the folder or name of a saved model")
-    for package in ("gguf", "accelerate"):
-        check_package(package, "gguf", f"the model {name!r}")
+    file = _file(name)
     # Versions that have this class would otherwise keep the weights packed where they can compute with them.
     packing = getattr(transformers, "GgufConfig", None)
     options = {"quantization_config": packing(dequantize=True)} if packing else {}
@@ -51,6 +53,30 @@ def load_gguf(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBa
     # The folder of a GGUF file does not name the model; adapters store what they belong to.
     made.name_or_path = made.config.name_or_path = tokenizer.name_or_path = str(file)
     return made, tokenizer
+
+
+def read_gguf_config(name: str) -> PretrainedConfig:
+    """Return the configuration that a GGUF file holds, without its weights.
+
+    Raises:
+        ValueError: The file is missing or damaged, transformers cannot read its architecture, or a package is missing.
+    """
+    file = _file(name)
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    except Exception as error:  # of transformers or gguf
+        raise _why(file, name, error) from error
+    return config
+
+
+def _file(name: str) -> Path:
+    """Return the path of a GGUF file; raise ValueError if it is missing, or a package that reads it."""
+    file = Path(name).expanduser()
+    if not file.is_file():
+        raise ValueError(f"there is no file {name!r}: give a GGUF file, or the folder or name of a saved model")
+    for package in ("gguf", "accelerate"):
+        check_package(package, "gguf", f"the model {name!r}")
+    return file
 
 
 def _why(file: Path, name: str, error: Exception) -> ValueError:

@@ -52,9 +52,18 @@ class Shape:
 
     @classmethod
     def of(cls, model: Any, name: str) -> Shape:
-        """Return the shape of a Hugging Face causal language model, whose weights may be on the device ``meta``."""
+        """Return the shape of a Hugging Face causal language model, whose weights may be on the device ``meta``.
+
+        Raises:
+            ValueError: Its layers are not attention.
+        """
         config = model.config.get_text_config()
-        heads = config.num_attention_heads
+        heads = getattr(config, "num_attention_heads", None)
+        if not heads:
+            raise ValueError(
+                f"cannot plan the memory of the model {name!r}: the formulas are those of a decoder with "
+                f"attention, and {config.model_type!r} has none"
+            )
         return cls(
             name,
             parameters=sum(weight.numel() for part, weight in model.named_parameters() if "lora_" not in part),
@@ -75,27 +84,50 @@ def read_shape(model: str | Path) -> Shape:
     """Return the shape of a model from its configuration alone; nothing is downloaded.
 
     Args:
-        model: A ``config.json``, the folder that holds it, a bundled model, or a name on the Hugging Face Hub whose
-            configuration is in the local cache.
+        model: A ``config.json``, the folder that holds it, a GGUF file, a bundled model, or a name on the Hugging Face
+            Hub whose configuration is in the local cache.
 
     Raises:
-        ValueError: There is no such configuration here, or transformers does not know the architecture.
+        ValueError: There is no such configuration here, transformers does not know the architecture, or it has no
+            attention.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from vpo_agent.policy.gguf_file import is_gguf, read_gguf_config
     from vpo_agent.policy.loading import find_bundled, quiet_transformers
 
-    name = find_bundled(model)
+    name, config = find_bundled(model), None
+    if is_gguf(name):
+        with quiet_transformers():
+            config = read_gguf_config(name)
+    elif not Path(name).exists() and not _is_cached(name):
+        raise ValueError(
+            f"cannot read the configuration of the model {name!r}: there is no such file or folder, and no such name "
+            "in the local cache of the Hugging Face Hub; give the path of its config.json, or fetch that with: "
+            "hf download NAME config.json"
+        )
     try:
         with quiet_transformers(), torch.device("meta"):
-            config = AutoConfig.from_pretrained(name, local_files_only=True)
-            return Shape.of(AutoModelForCausalLM.from_config(config), str(model))
+            config = config or AutoConfig.from_pretrained(name, local_files_only=True)
+            decoder = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # of transformers, the Hub's client or the architecture's own code
         raise ValueError(
             f"cannot read the configuration of the model {str(model)!r}: give its config.json or the folder that holds "
             f"it ({(str(error).strip().splitlines() or [type(error).__name__])[0]})"
         ) from error
+    return Shape.of(decoder, str(model))
+
+
+def _is_cached(name: str) -> bool:
+    """Return whether the local cache of the Hugging Face Hub has the configuration of a model."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except HFValidationError:  # It cannot be a name there.
+        return False
 
 
 def check_context(positions: int | None, prompt: int, response: int) -> None:

@@ -48,7 +48,7 @@ def test_a_plan_needs_only_a_configuration(qwen: str, capsys: pytest.CaptureFixt
         (["--memory", "80GB", "--prompt-tokens", "0"], "--prompt-tokens must be at least 1"),
         (["--memory", "80GB", "--prompt-tokens", "40500"], "do not fit into the 40960 positions"),
         (["--memory", "80GB", "--rank", "3"], "unknown argument '--rank'"),
-        (["--memory", "1GB"], "no setting makes it fit"),
+        (["--memory", "1GB"], "none of the settings tried makes it fit"),
         (["--memory", "8GB"], "it fits with --lora-rank 16"),
     ],
 )
@@ -61,9 +61,12 @@ def test_bad_input_is_one_sentence(
     assert error.count("\n") == 1
 
 
-def test_a_model_that_is_not_here_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--memory", "80GB", "--model", "nobody/nothing"]) == 2
-    assert "cannot read the configuration of the model 'nobody/nothing'" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["nobody/nothing", "./no/folder/config.json"])
+def test_a_model_that_is_not_here_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--memory", "80GB", "--model", name]) == 2
+    error = capsys.readouterr().err
+    assert f"cannot read the configuration of the model {name!r}: there is no such file or folder" in error
+    assert error.endswith("with: hf download NAME config.json\n")
 
 
 def test_amounts_have_units_of_ten_or_of_two() -> None:

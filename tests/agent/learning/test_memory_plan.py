@@ -78,6 +78,7 @@ def test_more_memory_never_makes_a_batch_smaller() -> None:
         (30, {"lora_rank": 8, "sample_batch": 4096}, "sampling 256 responses"),
         (30, {"lora_rank": 8, "microbatch_prompts": 32, "gradient_checkpointing": True}, "updating on 32 prompts"),
         (14, {"max_new_tokens": 8192, "rollouts_per_prompt": 32}, "sampling 32 responses"),
+        (14, {"lora_rank": 8, "sample_batch": 1, "eval_answers": 900}, "300 responses .* of --eval-answers 900"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_settings_that_do(memory: int, changes: dict[str, Any], what: str) -> None:
@@ -93,8 +94,18 @@ def test_what_does_not_fit_is_refused_with_settings_that_do(memory: int, changes
     plan(memory, QWEN_4B, **{**changes, **named})
 
 
+def test_a_large_evaluation_is_the_first_to_shrink_and_no_further_than_it_must() -> None:
+    settings = {"lora_rank": 8, "gradient_checkpointing": True}
+    with pytest.raises(TooSmall, match=r"; it fits with --eval-answers \d+$") as error:
+        plan(30, QWEN_4B, **settings, eval_answers=3000)
+    answers = int(str(error.value).split()[-1])
+    plan(30, QWEN_4B, **settings, eval_answers=answers)
+    with pytest.raises(TooSmall):
+        plan(30, QWEN_4B, **settings, eval_answers=2 * answers)
+
+
 def test_a_card_too_small_even_for_one_row_is_refused() -> None:
-    with pytest.raises(TooSmall, match="no setting makes it fit, so use a smaller model or a GPU with more memory"):
+    with pytest.raises(TooSmall, match="none of the settings tried makes it fit: use a smaller model or a GPU"):
         plan(8, QWEN_4B)
 
 

@@ -11,6 +11,7 @@ import toys
 from gguf_files import write_gguf
 
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.memory import Shape, read_shape
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.runs.targets import load_policy, target_name
 from vpo_agent.serve.vllm import vllm_command
@@ -65,6 +66,15 @@ def test_a_policy_from_a_gguf_file_is_saved_as_an_ordinary_folder(llama: Path, t
     for name, weight in policy.model.state_dict().items():
         assert torch.equal(weight, again.model.state_dict()[name])
     assert torch.equal(policy.encode_prompts(PROMPTS)[0], again.encode_prompts(PROMPTS)[0])
+
+
+def test_the_shape_that_is_planned_with_is_that_of_the_model_in_the_file(llama: Path, tmp_path: Path) -> None:
+    shape = read_shape(llama)
+    assert shape == Shape.of(LMPolicy.from_pretrained(llama, device="cpu").causal_lm, str(llama))
+    assert shape.parameters > shape.vocabulary * shape.hidden
+    (tmp_path / "text.gguf").write_text("nonsense")
+    with pytest.raises(ValueError, match=r"text\.gguf' is not a whole GGUF file"):
+        read_shape(tmp_path / "text.gguf")
 
 
 def test_adapters_name_the_gguf_file_that_they_belong_to(llama: Path, tmp_path: Path) -> None:

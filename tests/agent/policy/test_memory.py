@@ -78,6 +78,24 @@ def test_a_configuration_that_cannot_be_read_is_one_sentence(content: str | None
     assert "\n" not in str(error.value)
 
 
+def test_a_name_on_the_hub_is_read_from_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match="no such name in the local cache of the Hugging Face Hub"):
+        read_shape("somebody/small")
+    cached = tmp_path / "models--somebody--small"
+    make_model("qwen3").config.save_pretrained(cached / "snapshots" / "0123")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0123")
+    assert read_shape("somebody/small").layers == SIZES["num_hidden_layers"]
+
+
+def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba", **sizes}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"the formulas are those of a decoder with attention, and 'mamba' has none$"):
+        read_shape(tmp_path)
+
+
 def test_adapters_are_counted_as_peft_makes_them() -> None:
     pytest.importorskip("peft")
     shape = Shape.of(make_model("qwen3"), "")
