@@ -53,9 +53,10 @@ def test_the_command_leaves_torch_alone() -> None:
 
 
 def test_the_help_loads_nothing_slow() -> None:
-    script = """import sys
+    script = """import contextlib, sys
 from vpo_agent.command import main
-assert main(["--help"]) == 0
+with contextlib.suppress(SystemExit):
+    main(["--help"])
 sys.exit(", ".join({"torch", "transformers", "pydantic", "scipy", "matplotlib"} & set(sys.modules)) or 0)"""
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESSES)
     assert done.returncode == 0, done.stderr
