@@ -330,6 +330,17 @@ def test_the_same_text_in_other_blanks_is_a_duplicate() -> None:
     assert status.tolist() == [[Status.OK, Status.DUPLICATE]]
 
 
+def test_a_few_invented_words_are_nearly_the_best_single_text() -> None:
+    env, source = made(mode="conflict", split="test"), random.Random(0)
+    earned, best = [], []
+    for task in map(env.task, range(40)):
+        invented = ["".join(source.choices("aeiourstnlm", k=source.randint(3, 6))) for _ in range(8)]
+        earned.append(np.mean(vectors(env, task, [" ".join([task.topic, *invented]) + "."])))
+        best.append(max(np.mean(point.vector) for point in env.front(task)))
+    assert np.mean(best) == pytest.approx(0.425, abs=0.02)
+    assert np.mean(earned) > 0.95 * np.mean(best)
+
+
 # --- rows of IFEval ---
 
 ROW: dict[str, Any] = {
