@@ -399,7 +399,7 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["envs", "Labyrinth"], "unknown environment"),
         (["envs", "a b:c/d"], "unknown environment"),
         (["play", "vpo/MazeSteps-v0"], "vpo/MazeSteps-v0 is a MazeStepsEnv, not a text environment: choose one of"),
-        (["envs", "vpo/MazeSteps-v0", "--env-kwargs", '{"size": 9}'], "cannot be made"),
+        (["envs", "vpo/MazeSteps-v0", "--env-kwargs", '{"size": 9}'], "MazeStepsEnv takes no argument 'size'"),
         (["envs", "vpo/Maze-v0", "--index", "-1"], "index"),
         (["envs", "--env-kwargs", '{"mode": "paper"}'], "needs the id"),
         (["envs", "--import", "nope.py"], "cannot import 'nope.py': there is no such file"),
