@@ -44,7 +44,7 @@ class Refused(EndpointError):
 
 
 class ServerFailed(EndpointError):
-    """The endpoint has answered the last try of a request with an error of its own, a status from 500."""
+    """The endpoint has answered the last try of a request with an error of its own, status 500."""
 
 
 class _Temporary(Exception):
@@ -139,7 +139,7 @@ class Client:
 
         Raises:
             Refused: The endpoint refuses the body.
-            ServerFailed: The last try has got a status from 500.
+            ServerFailed: The last try has got status 500.
             EndpointError: Another request will not help, or none has.
         """
         retries = self._retries if retries is None else retries
@@ -154,7 +154,7 @@ class Client:
                     raise _Temporary(str(error)) from None
             except _Status as status:
                 reason, wait = self._another_try(status, path)
-                kind = ServerFailed if status.code >= 500 else EndpointError
+                kind = ServerFailed if status.code == 500 else EndpointError
             except _Temporary as failure:
                 reason, wait = str(failure), None
             if wait is not None and wait > PATIENCE_S:

@@ -13,7 +13,7 @@ from vpo_envs.command.parser import Commands, add_env_options, at_least
 if TYPE_CHECKING:
     from vpo_agent.pareto.pool import Pool
 
-OF_A_POOL = ("target", "k", "threshold", "pairs", "examples", "out", "imports", "run")
+OF_A_POOL = ("target", "k", "threshold", "pairs", "examples", "out", "imports", "run", "argv")
 """Arguments that also apply to a saved pool; all others concern sampling."""
 OF_A_LOCAL_MODEL = ("target", "checkpoint", "device", "sample_batch")
 """Arguments without a meaning for a model behind an endpoint."""
