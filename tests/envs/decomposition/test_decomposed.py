@@ -16,7 +16,7 @@ import vpo_envs
 from vpo_envs import Decomposed, Decomposition, Finder, Status, UnknownFront, check_vector_env, decompose
 from vpo_envs.core import VectorTextEnv
 from vpo_envs.registration import make_text_env
-from vpo_envs.tasks.code.compact import LONGEST, STEPS
+from vpo_envs.tasks.code.compact import STEPS
 from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
@@ -62,7 +62,7 @@ def test_rewards_are_the_map_of_the_criteria_and_only_good_answers_earn(by: Find
 def test_the_front_is_that_of_all_programs(by: Finder) -> None:
     env = Decomposed(criteria_env(), found(by))
     task = env.task(1)
-    programs = [program for count in range(1, LONGEST + 1) for program in itertools.product(STEPS, repeat=count)]
+    programs = [program for count in (1, 2, 3) for program in itertools.product(STEPS, repeat=count)]
     reached = np.array([env.reward_vector(env.evaluate(task, program)) for program in programs]).round(9)
     distinct = np.unique(reached, axis=0)
     best = {tuple(p) for p in distinct if not ((distinct >= p).all(axis=1) & (distinct > p).any(axis=1)).any()}

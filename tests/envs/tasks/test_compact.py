@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Status, VectorTextEnv
 from vpo_envs.pareto import set_utility, spread_weights
-from vpo_envs.tasks.code.compact import LONGEST, STEPS, CodeCompactEnv, SuiteTask
+from vpo_envs.tasks.code.compact import STEPS, CodeCompactEnv, SuiteTask
 from vpo_envs.tasks.eureqa.compact import ChainTask, EUREQACompactEnv
 from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv, ReadingsTask
 from vpo_envs.tasks.tools.compact import RequestTask, ToolsCompactEnv
@@ -29,7 +29,7 @@ HARDER = {
     "EUREQA": {"length": 5, "shared": 6, "strangers": 4},
     "MuSiQue": {"hops": [2, 4], "asides": 1, "broad": 0.45},
     "Tools": {"arguments": 1, "others": 1, "rough": 0.5},
-    "Code": {"common": 1, "tests": 4, "shared": 2},
+    "Code": {"common": [1, 1], "tests": 4, "shared": 2},
 }
 
 
@@ -69,7 +69,7 @@ def every_answer(env: Env, task: Any) -> Iterator[str]:
             yield from (" ".join((tool, *given)) for given in itertools.combinations(stated, count))
     else:
         assert isinstance(task, SuiteTask)
-        for count in range(1, LONGEST + 1):
+        for count in range(1, env.config.longest + 1):
             yield from map(" ".join, itertools.product(STEPS, repeat=count))
 
 
@@ -208,6 +208,15 @@ def test_programs_of_unknown_steps_or_too_many_are_unparsable() -> None:
     for answer in ("", "reverse jump", "sort sort sort sort"):
         batch = CodeCompactEnv().score_batch([SUITES], [format_answers([answer])])
         assert batch.status.tolist() == [[Status.UNPARSABLE]]
+
+
+def test_a_range_of_common_steps_draws_each_number_and_allows_one_step_more() -> None:
+    env = CodeCompactEnv(difficulty={"common": [1, 3]})
+    assert {len(env.task(index).common) for index in range(20)} == {1, 2, 3}
+    assert [env.score_batch([SUITES], [format_answers([" ".join(["sort"] * n)])]).status[0, 0] for n in (4, 5)] == [
+        Status.OK,
+        Status.UNPARSABLE,
+    ]
 
 
 # --- what cheating earns ---

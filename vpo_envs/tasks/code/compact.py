@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
-from vpo_envs.generation import read_knobs
+from vpo_envs.generation import ascending, read_knobs
 from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 List = tuple[int, ...]
@@ -54,8 +54,7 @@ ALWAYS = ("reverse", "double", "negate", "increment", "rotate")
 """Steps that change nearly every list: what all customers want."""
 SOMETIMES = tuple(step for step in STEPS if step not in ALWAYS)
 """Steps that leave some lists as they are: what a single customer wants."""
-LONGEST = 3
-"""Longest program, in steps."""
+MAX_COMMON = 3
 MAX_INPUT = 6
 NUMBERS = range(-9, 10)
 TRIES = 120
@@ -64,7 +63,9 @@ TRIES = 120
 class CompactConfig(Frozen):
     """How specifications are drawn."""
 
-    common: int = Field(2, ge=1, le=LONGEST - 1, description="steps that all customers want")
+    common: Annotated[tuple[int, int], ascending(1, MAX_COMMON)] = Field(
+        (2, 2), description="steps that all customers want"
+    )
     tests: int = Field(5, ge=1, le=16, description="tests of each customer")
     shared: int = Field(2, ge=0, description="tests of each customer that the common steps alone pass")
 
@@ -73,6 +74,11 @@ class CompactConfig(Frozen):
         if self.shared > self.tests:
             raise ValueError(f"shared is at most tests={self.tests}, got {self.shared}")
         return self
+
+    @property
+    def longest(self) -> int:
+        """Longest program, in steps: the common ones and one more."""
+        return self.common[1] + 1
 
 
 class SuiteTask(Task):
@@ -123,8 +129,8 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
     ## Action space
 
     Text: ``num_answers`` programs, each in its tag: one to three steps from the left to the right, such as
-    ``reverse double sort``. The steps are the keys of ``vpo_envs.tasks.code.compact.STEPS``; anything else is
-    unparsable.
+    ``reverse double sort``; with other knobs at most one step more than customers have in common. The steps are the
+    keys of ``vpo_envs.tasks.code.compact.STEPS``; anything else is unparsable.
 
     ## Rewards
 
@@ -142,6 +148,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
     task_type = SuiteTask
     namespace = 15
     knobs = CompactConfig()
+    config: CompactConfig
     objectives = tuple(
         Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(entry, "passed", i))
         for i, name in enumerate(CUSTOMERS)
@@ -167,8 +174,11 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     def draw(self, source: random.Random) -> SuiteTask | None:
         """Draw a specification, and the tests."""
-        config: CompactConfig = self.config
-        common, own = tuple(source.sample(ALWAYS, config.common)), tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
+        config = self.config
+        low, high = config.common
+        # A single number draws nothing, so instances do not depend on whether the knob is a range.
+        common = tuple(source.sample(ALWAYS, low if low == high else source.randint(low, high)))
+        own = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
         if not self.in_split(f"{common} {own}"):
             return None
         inputs = [_draw_inputs(source, config, common, own, customer) for customer in range(len(CUSTOMERS))]
@@ -186,8 +196,8 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         unknown = [word for word in words if word not in STEPS]
         if unknown:
             raise Unparsable(f"{unknown[0][:20]!r} is not a step: the steps are {', '.join(STEPS)}")
-        if len(words) > LONGEST:
-            raise Unparsable(f"a program has at most {LONGEST} steps, got {len(words)}")
+        if len(words) > self.config.longest:
+            raise Unparsable(f"a program has at most {self.config.longest} steps, got {len(words)}")
         return words
 
     def evaluate(self, task: SuiteTask, answer: Words) -> SuiteOutcome:
@@ -195,11 +205,11 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         return _outcome(task, [run(answer, one) for _, one, _ in task.tests])
 
     def outcome_front(self, task: SuiteTask) -> Sequence[tuple[SuiteOutcome, str]]:
-        """Return the outcomes of all programs of at most :data:`LONGEST` steps."""
+        """Return the outcomes of all programs of at most ``longest`` steps."""
         newest: dict[tuple[List, ...], Words] = {tuple(one for _, one, _ in task.tests): ()}
         # Of programs with the same outputs a shortest one is kept.
         programs: dict[tuple[List, ...], Words] = {}
-        for _ in range(LONGEST):
+        for _ in range(self.config.longest):
             longer = {
                 tuple(STEPS[step](one) for one in reached): (*program, step)
                 for reached, program in newest.items()
