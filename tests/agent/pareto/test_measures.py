@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from pools import D, M, N, R, random_pool
+from scipy.spatial import ConvexHull, HalfspaceIntersection
 
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.pareto.measures import REPORT_WEIGHTS, at_tokens, measures, rank
@@ -223,6 +225,31 @@ def rational_expected_utility(points: Floats) -> float:
 
     corners = [[Fraction(int(i == j)) for j in range(d)] for i in range(d)]
     return float(mean(corners, 0, 1))
+
+
+def volume_expected_utility(points: Floats) -> float:
+    """E[max_s w·r_s] from the volume of the polytope {(w, t): w on the simplex, max_s w·r_s <= t <= 2}."""
+    d = points.shape[1]
+    # The last weight is one less the others. A row (a, b) is the half-space a·x + b <= 0.
+    under = np.hstack([points[:, :-1] - points[:, -1:], np.full((len(points), 1), -1.0), points[:, -1:]])
+    simplex = np.vstack([-np.eye(d - 1, d + 1), [1.0] * (d - 1) + [0.0, -1.0]])
+    rows = np.vstack([under, simplex, [0.0] * (d - 1) + [1.0, -2.0]])
+    corners = HalfspaceIntersection(rows, np.array([1 / d] * (d - 1) + [1.5])).intersections
+    return 2 - float(ConvexHull(corners).volume) * math.factorial(d - 1)
+
+
+@pytest.mark.parametrize("d", [3, 4, 5])
+def test_the_mean_over_prompts_is_exact_to_a_tenth_of_the_last_digit_that_tables_show(d: int) -> None:
+    rng = np.random.default_rng(d)
+    assert volume_expected_utility(np.eye(d)) == pytest.approx(sum(1 / i for i in range(1, d + 1)) / d)
+    errors = []
+    for _ in range(50):
+        vectors = rng.integers(0, 5, (10, 3, d)) / 4 * rng.choice([0.4, 0.7, 1.0], (10, 3, d))
+        found = values_of(one_prompt(vectors))
+        per_rollout = np.mean([volume_expected_utility(one) for one in vectors])
+        whole = volume_expected_utility(vectors.reshape(-1, d))
+        errors.append([found["utility@30"][0] - whole, found["expected utility"][0] - per_rollout])
+    assert np.abs(np.mean(errors, axis=0)).max() < 1e-4
 
 
 def test_utilities_agree_with_exact_arithmetic() -> None:
