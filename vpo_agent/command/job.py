@@ -76,7 +76,8 @@ def _run(trainer: Trainer, started: float) -> str:
     with folder.room():
         write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
-        plot_learning_curves(read_metrics(folder.metrics), folder.path / "learning_curves.png", title(curves[1:]))
+        rows_of_steps = read_metrics(folder.metrics)
+        plot_learning_curves(rows_of_steps, folder.path / "learning_curves.png", title(curves[1:]), config.method)
         draw_curves(curves, folder.path / "best_at_k.png")
     print(f"\n{heading}\n\n{text}\n{ceiling}")
     print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")

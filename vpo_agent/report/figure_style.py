@@ -1,7 +1,7 @@
-"""How figures look: palette, axes, legends, and how a figure becomes a file.
+"""How figures look: axes, legends, labels, and how a figure becomes a file.
 
-Never pyplot: no global figure, back end or style is read or set, so threads, servers and notebooks may draw. Colours
-are Okabe and Ito's, which colour-blind readers can tell apart, and every curve also has its own marker.
+Never pyplot: no global figure, back end or style is read or set, so threads, servers and notebooks may draw.
+:mod:`vpo_agent.report.looks` has the colours of methods.
 """
 
 from __future__ import annotations
@@ -23,24 +23,13 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from vpo_agent.pareto.intervals import Band
+from vpo_agent.report.looks import Look
 
-PALETTE = ("#56606b", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
 BAND_ALPHA = 0.16
 TURNED = str.maketrans("↑↓", "→←")
 """Arrows of a label that is turned by a right angle, so that they point up and down on the page."""
 WIDTH_INCHES, DPI = 9.0, 200  # 1800 pixels: sharp on the 900 of a README
-
-
-def colour(number: int) -> str:
-    """The colour of the ``number``-th method; grey is reserved for what is not a method."""
-    return PALETTE[1:][number % (len(PALETTE) - 1)]
-
-
-def marker(number: int) -> str:
-    """The marker of the ``number``-th method."""
-    return MARKERS[number % len(MARKERS)]
 
 
 def new_figure(height: float, width: float = WIDTH_INCHES) -> Figure:
@@ -84,10 +73,10 @@ def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
     axes.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
 
 
-def band_line(axes: Axes, ks: NDArray[np.int_], band: Band, number: int, **look: Any) -> Artist:
-    """Draw the ``number``-th method's means against k, in their band, with markers at the ks written on the axis."""
-    axes.fill_between(ks, band.low, band.high, color=colour(number), alpha=BAND_ALPHA, lw=0)
-    line = axes.plot(ks, band.mean, color=colour(number), marker=marker(number), mec=PAPER, **look)[0]
+def band_line(axes: Axes, ks: NDArray[np.int_], band: Band, look: Look, **sizes: Any) -> Artist:
+    """Draw a method's means against k, in their band, with markers at the ks written on the axis."""
+    axes.fill_between(ks, band.low, band.high, color=look.colour, alpha=BAND_ALPHA, lw=0)
+    line = axes.plot(ks, band.mean, color=look.colour, marker=look.marker, ls=look.line, mec=PAPER, **sizes)[0]
     ticks = _readable_ticks(ks)
     line.set_markevery([place for place, k in enumerate(ks) if k in ticks])
     return line

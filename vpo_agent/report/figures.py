@@ -19,6 +19,7 @@ from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.pareto.summary import BY_TOKENS, Curve
 from vpo_agent.report import figure_style as style
+from vpo_agent.report.looks import Look, looks_of
 from vpo_agent.report.methods import Method, common_curves, title
 from vpo_envs import Status
 
@@ -32,14 +33,15 @@ PANELS = {
 }
 """Labels of the search curves by name, in order."""
 OUTCOMES = (
-    ("scored above zero", "#0072b2"),
-    ("worth zero", "#9ecae1"),
-    ("repeated", "#e69f00"),
-    ("unparsable", "#d55e00"),
-    ("missing", "#7a2e00"),
-    ("timed out", "#cc79a7"),
+    ("scored above zero", "#8c959f"),
+    ("worth zero", "#d0d7de"),
+    ("repeated", "#f2cc60"),
+    ("unparsable", "#a40e26"),
+    ("missing", "#5c0011"),
+    ("timed out", "#8250df"),
     ("no score: scorer failed", "#24292f"),
 )
+"""Names and colours, none of which is that of a method."""
 BUBBLE = 900.0
 """Area in square points of a bubble that holds every answer."""
 BINS = 20
@@ -63,11 +65,12 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
         tokens = name == BY_TOKENS
         x = "generated tokens to a prompt, whole rollouts" if tokens else "k, answers to a prompt"
         style.dress(axes, "", x=x, y=PANELS[name])
-        for number, method in enumerate(methods):
+        for method, look in zip(methods, looks_of(methods), strict=True):
             label = method.label if len(methods) > 1 else "single answers as the unit"
-            legend.setdefault(label, _curve(axes, method.curve(name), number))
+            legend.setdefault(label, _curve(axes, method.curve(name), look))
         if len(methods) == 1 and f"{name} by rollouts" in known:
-            legend["whole rollouts as the unit"] = _curve(axes, methods[0].curve(f"{name} by rollouts"), 1)
+            whole = looks_of(methods)[0]._replace(marker="D", line="--")
+            legend["whole rollouts as the unit"] = _curve(axes, methods[0].curve(f"{name} by rollouts"), whole)
         ceiling = {"best@k": first.optimum, "pass@k": None}.get(name, first.front_utility)
         if ceiling is not None:
             line = axes.axhline(float(ceiling.mean()), color=style.INK, lw=1.3, ls=(0, (5, 3)))
@@ -82,13 +85,13 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
     return style.save(figure, path, legend, title=title(methods))
 
 
-def _curve(axes: Axes, curve: Curve, number: int) -> Artist:
-    """Draw the ``number``-th method's curve, values (S, N, c)."""
+def _curve(axes: Axes, curve: Curve, look: Look) -> Artist:
+    """Draw a method's curve, values (S, N, c)."""
     ks, values = curve
     if len(values) > 1:
         for seed in values.mean(axis=1):
-            axes.plot(ks, seed, color=style.colour(number), lw=0.8, alpha=0.75)
-    return style.band_line(axes, ks, over_prompts(values.mean(axis=0)), number, lw=2.2, ms=6.5, mew=1.0, zorder=3)
+            axes.plot(ks, seed, color=look.colour, lw=0.8, alpha=0.75)
+    return style.band_line(axes, ks, over_prompts(values.mean(axis=0)), look, lw=2.2, ms=6.5, mew=1.0, zorder=3)
 
 
 # ------------------------------------------------------------------------------------------ fronts
@@ -130,14 +133,15 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     # The pairs of a single method are side by side; several methods have one row per pair.
     rows, columns = (1, len(pairs)) if len(methods) == 1 else (len(pairs), len(methods))
     figure = style.new_figure(height=3.5 * rows + 0.5, width=max(5.2, min(3.4 * columns, 16.5) + 0.6))
-    for place, ((across, up), (number, method)) in enumerate(product(pairs, enumerate(methods))):
+    both_of = list(zip(methods, looks_of(methods), strict=True))
+    for place, ((across, up), (method, look)) in enumerate(product(pairs, both_of)):
         pool = method.summaries[0].pool
         axes = figure.add_subplot(rows, columns, place + 1)
         heading = method.label if len(methods) > 1 and place < columns else ""
         style.dress(axes, heading, x=f"{pool.objectives[across]} ↑", y=f"{pool.objectives[up]} ↑")
         both = pool.active[:, across] & pool.active[:, up]
         points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
-        _bubbles(axes, points, facecolor=style.colour(number), alpha=0.75, lw=0)
+        _bubbles(axes, points, facecolor=look.colour, alpha=0.75, lw=0)
         if pool.fronts is not None and both.any():
             fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
             _bubbles(axes, np.concatenate(fronts), facecolor="none", edgecolor=style.INK, lw=1.3)
@@ -147,7 +151,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
     blank: dict[str, Any] = {"color": "none", "marker": "o", "ms": np.sqrt(BUBBLE * 0.1)}
-    shade = style.colour(0) if len(methods) == 1 else style.FAINT_INK
+    shade = looks_of(methods)[0].colour if len(methods) == 1 else style.FAINT_INK
     legend: dict[str, Artist] = {"a tenth of all answers": Line2D([], [], mfc=shade, mec="none", alpha=0.75, **blank)}
     if methods[0].summaries[0].pool.fronts is not None:
         legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=style.INK, mew=1.3, **blank)
@@ -190,12 +194,12 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     left.xaxis.set_major_formatter(PercentFormatter(1.0))
     left.grid(visible=False, axis="y")
     offsets = (np.arange(rows) - (rows - 1) / 2) * min(0.16, 0.7 / rows)
-    for number, method in enumerate(methods):
+    for number, (method, look) in enumerate(zip(methods, looks_of(methods), strict=True)):
         band = over_prompts(np.stack([method.values(name).mean(axis=0) for name in objectives], axis=1))
         rows_of = np.arange(len(objectives)) + offsets[number]
         reach = [band.mean - band.low, band.high - band.mean]
-        look: dict[str, Any] = {"fmt": style.marker(number), "color": style.colour(number), "mec": style.PAPER}
-        right.errorbar(band.mean, rows_of, xerr=reach, ms=6, lw=1.6, label=method.label, **look)
+        drawn: dict[str, Any] = {"fmt": look.marker, "color": look.colour, "mec": style.PAPER}
+        right.errorbar(band.mean, rows_of, xerr=reach, ms=6, lw=1.6, label=method.label, **drawn)
     style.name_rows(right, objectives)
     right.set_xlim(0, 1.02)
     if rows > 1:

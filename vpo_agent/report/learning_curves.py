@@ -17,6 +17,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from vpo_agent.pareto.pool import Floats
 from vpo_agent.report import figure_style as style
+from vpo_agent.report.looks import looks, looks_of
 from vpo_agent.report.methods import Method
 from vpo_agent.report.methods import title as method_title
 
@@ -43,13 +44,14 @@ PANELS_OF_METHODS = (
 
 
 def plot_learning_curves(
-    metrics: Sequence[Mapping[str, object]], path: str | os.PathLike[str], title: str = ""
+    metrics: Sequence[Mapping[str, object]], path: str | os.PathLike[str], title: str = "", method: str = "vpo"
 ) -> Path:
     """Draw set score, completion, diversity and expected utility over the steps of a run.
 
     Training values are drawn faint, with a smoothed line on top; evaluations on held-out prompts are drawn as markers.
     A panel without values is left out. If a step occurs twice, as after a resume, the later row counts. ``metrics`` are
-    the rows of the run's ``metrics.jsonl``; a missing, null or non-finite value is a gap.
+    the rows of the run's ``metrics.jsonl``; a missing, null or non-finite value is a gap. ``method`` chooses the
+    colour.
 
     Raises:
         ValueError: No row has anything to draw, or ``path`` does not end in ``.png``.
@@ -70,7 +72,7 @@ def plot_learning_curves(
     all_steps = np.concatenate([steps for both in found.values() for steps, _ in both])
     margin = 0.03 * float(np.ptp(all_steps)) or 1.0
     points: dict[str, Any] = {"lw": 1.4, "ms": 6, "mec": style.PAPER, "mew": 1.0}
-    train, held_out = style.colour(0), style.colour(1)
+    train, held_out = looks([method])[0].colour, style.INK
     for position, (key, ((steps, values), evaluations)) in enumerate(found.items()):
         axes = figure.add_subplot(rows, columns, position + 1)
         style.dress(axes, PANELS_OF_A_RUN[key])
@@ -94,7 +96,7 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
     """Draw means over seeds, in bands from the lowest to the highest seed; return ``None`` without any rows."""
     panels = []
     for title, kind, key in PANELS_OF_METHODS:
-        lines = [(number, *over_steps(method, kind, key)) for number, method in enumerate(methods)]
+        lines = [(number, *over_steps(one, kind, key)) for number, one in enumerate(methods)]
         if found := [line for line in lines if len(line[1])]:
             panels.append((title, kind, found))
     if not panels:
@@ -103,18 +105,20 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
     rows = -(-len(panels) // columns)
     figure = style.new_figure(height=2.8 * rows + 0.6, width=12.0)
     legend: dict[str, Artist] = {}
+    every_look = looks_of(methods)
     for place, (title, kind, found) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         style.dress(axes, title)
         for number, steps, values in found:
+            look = every_look[number]
             smooth = kind == "train" and len(steps) >= FEWEST_TO_SMOOTH
             shown = np.stack([_smoothed(row) for row in values]) if smooth else values
             if len(shown) > 1:
                 low, high = shown.min(axis=0), shown.max(axis=0)
-                axes.fill_between(steps, low, high, color=style.colour(number), alpha=style.BAND_ALPHA, lw=0)
-            symbol = "" if smooth else style.marker(number)
-            look: dict[str, Any] = {"color": style.colour(number), "mec": style.PAPER}
-            line = axes.plot(steps, shown.mean(axis=0), lw=1.8, marker=symbol, ms=5, **look)
+                axes.fill_between(steps, low, high, color=look.colour, alpha=style.BAND_ALPHA, lw=0)
+            symbol = "" if smooth else look.marker
+            drawn: dict[str, Any] = {"color": look.colour, "ls": look.line, "mec": style.PAPER}
+            line = axes.plot(steps, shown.mean(axis=0), lw=1.8, marker=symbol, ms=5, **drawn)
             if kind == "eval" or methods[number].label not in legend:
                 legend[methods[number].label] = line[0]
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from vpo_agent.report.methods import title
 from vpo_agent.report.page import Page, markdown_table
 from vpo_agent.report.suite_figures import draw_diversity, draw_worths
 from vpo_agent.report.suite_runs import TaskRuns
@@ -83,7 +84,7 @@ def write_suite(tasks: Sequence[TaskRuns], baseline: str, folder: Path) -> str:
         "Gain over alpha = 1000 and the worth of the vector",
         "Worths of a set and of the vector, and what drawn weightings gain over nearly equal ones.",
         worth_table(worths),
-        draw_worths(worths, folder / "suite_worths.png"),
+        draw_worths(worths, folder / "suite_worths.png", title([one for task in tasks for one in task.arms.values()])),
     )
     write_text_atomically(folder / "suite.md", page.markdown())
     return markdown_table(*utility)

@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
 from vpo_agent.report import figure_style as style
+from vpo_agent.report.looks import looks
 from vpo_agent.search.goal import VALUE_NAMES
 from vpo_agent.search.records import TOLERANCE, SearchResult
 
@@ -44,13 +45,13 @@ def plot_solved(
         style.dress(axes, heading)
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
-    for number, (name, result) in enumerate(results.items()):
+    for (name, result), look in zip(results.items(), looks(list(results)), strict=True):
         budgets = np.unique(np.linspace(1, result.budget, POINTS).astype(int)).tolist()
         values, solved = result.value_within(budgets), result.solved_within(budgets, tolerance)
         for axes, curve in zip(panels, (solved.sum(axis=0), values.mean(axis=0)), strict=True):
-            look: dict[str, Any] = {"color": style.colour(number), "marker": style.marker(number), "mec": style.PAPER}
-            look |= {"drawstyle": "steps-post", "markevery": max(1, len(curve) // 8)}
-            legend[name] = axes.plot(budgets, curve, lw=2.0, ms=6, mew=1.0, **look)[0]
+            drawn: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ls": look.line, "mec": style.PAPER}
+            drawn |= {"drawstyle": "steps-post", "markevery": max(1, len(curve) // 8)}
+            legend[name] = axes.plot(budgets, curve, lw=2.0, ms=6, mew=1.0, **drawn)[0]
     optimum = [one.optimum for one in next(iter(results.values())).instances]
     known = [value for value in optimum if value is not None]
     if len(known) == len(optimum):

@@ -11,7 +11,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
@@ -76,7 +78,7 @@ def test_learning_curves_are_a_wide_light_png(tmp_path: Path) -> None:
     assert 900 <= height <= 1400
     assert picture.mean() > 235
     assert has_color(picture, "#0072b2")
-    assert has_color(picture, "#d55e00")
+    assert has_color(picture, style.INK)
     assert path.stat().st_size < 1_000_000
 
 
@@ -125,11 +127,24 @@ def test_no_metrics_is_an_error(tmp_path: Path) -> None:
 
 
 def test_search_curves_are_a_wide_light_png_with_every_method(tmp_path: Path) -> None:
-    picture = pixels(draw_curves(methods("before", "after"), tmp_path / "curves.png"))
+    picture = pixels(draw_curves(methods("vpo", "grpo"), tmp_path / "curves.png"))
     assert picture.shape[1] >= 1800
     assert picture.mean() > 230
     assert has_color(picture, "#0072b2")
     assert has_color(picture, "#d55e00")
+
+
+def test_a_method_has_one_colour_in_every_figure(tmp_path: Path, drawn: list[Figure]) -> None:
+    """Of two arms, in either order, beside others or alone, and in figures of curves, points and searches."""
+    for names in (("vpo", "grpo"), ("grpo", "vpo"), ("set_rl", "max_at_k", "grpo"), ("grpo",)):
+        draw_curves(methods(*names), tmp_path / "curves.png")
+        draw_answers(methods(*names), tmp_path / "answers.png")
+    draw_differences(two := methods("vpo", "grpo"), two[0], tmp_path / "differences.png")
+    draw_measures(two, ["best@1"], tmp_path / "measures.png")
+    plot_learning_curves(run_rows(10), tmp_path / "learning.png", method="grpo")
+    assert len(drawn) == 11
+    for figure in drawn:
+        assert "#d55e00" in {to_hex(line.get_color()) for line in figure.findobj(Line2D)}
 
 
 def test_the_optimum_is_drawn_where_it_is_known(tmp_path: Path) -> None:
