@@ -22,7 +22,7 @@ class Pool:
     """The scored answers to N prompts: R rollouts of m answers each.
 
     Raises:
-        ValueError: Shapes of the arrays disagree.
+        ValueError: Shapes of the arrays disagree, or rewards are not finite.
     """
 
     rewards: NDArray[np.float32]
@@ -58,6 +58,11 @@ class Pool:
                 raise ValueError(f"rewards of shape {self.rewards.shape} need {name} of shape {shape}; got {found}")
         if len(self.objectives) != d:
             raise ValueError(f"rewards have {d} objectives, but {len(self.objectives)} are named")
+        finite = np.isfinite(self.rewards).all(axis=(0, 1, 2))
+        if bad := [name for name, known in zip(self.objectives, np.atleast_1d(finite), strict=True) if not known]:
+            raise ValueError(
+                f"some rewards of {', '.join(bad)} are NaN or infinite: an objective must return a number from 0 to 1"
+            )
         if self.fronts is not None:
             if len(self.fronts) != n:
                 raise ValueError(f"{n} prompts need as many fronts; got {len(self.fronts)}")
@@ -108,22 +113,29 @@ class Pool:
         Raises:
             ValueError: There is no such file, or it holds something else.
         """
+        named = f"cannot read the pool of answers {str(path)!r}"
+        not_a_pool = f"{named}: it is damaged, or was not written by vpo eval or a run"
         try:
             with np.load(path, allow_pickle=False) as data:
                 count = len(data["indices"])
-                return cls(
+                fields: dict[str, Any] = {
                     **{name: data[name] for name in _STORED},
-                    objectives=tuple(str(name) for name in data["objectives"]),
-                    fronts=tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
-                    responses=_read_responses(data["responses"]) if "responses" in data else None,
-                    tokens=data.get("tokens"),
-                    source=_read_source(data["source"]) if "source" in data else {},
-                )
+                    "objectives": tuple(str(name) for name in data["objectives"]),
+                    "fronts": tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
+                    "responses": _read_responses(data["responses"]) if "responses" in data else None,
+                    "tokens": data.get("tokens"),
+                    "source": _read_source(data["source"]) if "source" in data else {},
+                }
         # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.
         except Exception as error:
-            not_a_pool = "it is damaged, or was not written by vpo eval or a run"
-            reason = (error.strerror if isinstance(error, OSError) else None) or not_a_pool
-            raise ValueError(f"cannot read the pool of answers {str(path)!r}: {reason}") from error
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise ValueError(f"{named}: {reason}" if reason else not_a_pool) from error
+        try:
+            return cls(**fields)
+        except ValueError as error:
+            raise ValueError(f"{named}: {error}") from error
+        except (TypeError, AttributeError) as error:
+            raise ValueError(not_a_pool) from error
 
 
 def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> Pool:

@@ -103,4 +103,4 @@ def add_examples(page: Page, columns: Sequence[tuple[str, Sequence[ExampleSet]]]
                 who = f"{label}, answer" if label else "Answer"
                 page.paragraph(f"{who} {number + 1}: {Status(status).name.lower().replace('_', ' ')}; {rewards}")
                 if answer is not None:
-                    page.text(cut(answer.strip(), ANSWER_CHARS))
+                    page.text(cut(answer.strip(), ANSWER_CHARS, keep_tags=False))

@@ -154,11 +154,13 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
     task = None if env is None else env.task(int(first.indices[place]))
     prompt = "" if env is None else env.prompt(task, env.num_answers)
     vectors: dict[tuple[float, ...], int] = {}
-    texts: dict[tuple[str, str], int] = {}
+    texts: dict[tuple[str, str, str | None], int] = {}
 
     def entry(vector: Floats, text: str, status: str = "ok") -> tuple[int, int]:
         rounded = tuple(round(float(value), DIGITS) for value in vector[active])
-        key = cut(text, ANSWER_CHARS), status
+        # Before the text is cut, so that a long route is drawn whole.
+        route = _route(env, text) if isinstance(task, MazeTask) else None
+        key = cut(text, ANSWER_CHARS, keep_tags=False), status, route
         return vectors.setdefault(rounded, len(vectors)), texts.setdefault(key, len(texts))
 
     front = None
@@ -188,9 +190,7 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
         "short": bool(lines) and len(lines) <= SHORT_LINES and max(map(len, lines)) <= SHORT_LINE,
         "maze": maze,
         "vectors": list(vectors),
-        "texts": [
-            {"text": text, "status": status, "route": _route(env, text) if maze else None} for text, status in texts
-        ],
+        "texts": [{"text": text, "status": status, "route": route} for text, status, route in texts],
         "answers": answers,
         "front": front,
     }

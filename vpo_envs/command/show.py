@@ -91,11 +91,11 @@ def unparsable_reason(env: AnyEnv, text: str) -> str:
     return ""
 
 
-def cut(text: str, limit: int = PROMPT_CHARS) -> str:
+def cut(text: str, limit: int = PROMPT_CHARS, *, keep_tags: bool = True) -> str:
     """Return ``text`` without whole lines of its middle if it is longer than ``limit`` characters.
 
-    A single line that is longer than its share of the limit is broken. A text with a tag in its middle is not cut,
-    since the tag may belong to the answer format.
+    A single line that is longer than its share of the limit is broken. With ``keep_tags``, for prompts, a text with a
+    tag in its middle is not cut, since the tag may belong to the answer format.
     """
     if len(text) <= limit:
         return text
@@ -104,7 +104,7 @@ def cut(text: str, limit: int = PROMPT_CHARS) -> str:
     head = head[: head.rfind("\n")] if "\n" in head else head
     tail = tail[tail.find("\n") + 1 :] if "\n" in tail.rstrip("\n") else tail
     middle = text[len(head) : len(text) - len(tail)]
-    return text if TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
+    return text if keep_tags and TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
 
 
 def _next_name(name: str) -> str | None:

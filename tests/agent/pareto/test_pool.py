@@ -152,6 +152,19 @@ def test_arrays_that_do_not_fit_together_are_no_pool(changes: dict[str, Any], me
         replace(random_pool(), **changes)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rewards_that_are_no_numbers_are_named_by_their_objective(bad: float, tmp_path: Path) -> None:
+    pool = random_pool()
+    rewards = pool.rewards.copy()
+    rewards[1, 0, 0, 2] = bad
+    with pytest.raises(ValueError, match="some rewards of bronze are NaN or infinite"):
+        replace(pool, rewards=rewards)
+    pool.rewards[1, 0, 0, 2] = bad
+    pool.save(tmp_path / "pool.npz")
+    with pytest.raises(ValueError, match="some rewards of bronze are NaN or infinite"):
+        Pool.load(tmp_path / "pool.npz")
+
+
 def test_merged_pools_answer_in_equal_shares() -> None:
     specialists = [replace(random_pool(seed, answers=1), active=np.ones((N, D), bool)) for seed in range(3)]
     specialists = [replace(pool, scalar_weights=np.eye(D)[[i] * N]) for i, pool in enumerate(specialists)]

@@ -193,6 +193,18 @@ def test_an_unfinished_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "it is not finished" in capsys.readouterr().err
 
 
+def test_a_long_answer_is_cut_whatever_tags_it_holds_and_its_route_is_drawn_whole(tmp_path: Path) -> None:
+    pool = maze_pool(0, prompts=1, rollouts=1, answers=1)
+    moves = "Rb1 " * 500
+    route = replace(pool, responses=((f"<answer>{moves}</answer>",),))
+    tags = replace(pool, responses=((f"<answer>{'<think>x</think>' * 100_000}</answer>",),))
+    explore_runs(saved(tmp_path, route, tags), out=tmp_path / "page.html")
+    instance = Page(tmp_path / "page.html").data["instances"][0]
+    first, second = (instance["texts"][answers[0][1]] for answers in instance["answers"])
+    assert first["route"] == "R" * 500
+    assert all(len(one["text"]) < 700 and " characters …]" in one["text"] for one in (first, second))
+
+
 def test_a_page_that_would_be_too_large_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = saved(tmp_path, maze_pool(0))
     explore_runs(paths, out=tmp_path / "page.html", prompts=2)

@@ -14,6 +14,7 @@ from pools import maze_pool
 
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.report.explore import explore_runs
+from vpo_envs import Status
 from vpo_envs.text import format_answers
 
 pytestmark = pytest.mark.skipif(DRIVER is None, reason="needs Chromium and chromedriver: make browser")
@@ -191,6 +192,26 @@ def test_a_maze_is_drawn_with_its_routes(browser: Browser, tmp_path: Path) -> No
     assert label.startswith("Maze with the route ")
     assert set(label.removeprefix("Maze with the route ").split()) <= set("UDLR")
     assert browser.run("return document.querySelectorAll('.chosen .line').length") == 2
+
+
+def test_a_policy_that_earns_nothing_wins_nowhere_and_its_status_is_said(browser: Browser, tmp_path: Path) -> None:
+    vpo = pool_of([("race", SPECIALISTS[0]), ("save", SPECIALISTS[1]), ("polish", SPECIALISTS[2])], 3, "vpo")
+    late = pool_of([("too late", np.zeros(3))] * 3, 1, "grpo")
+    late.status[:] = Status.TIMED_OUT
+    browser.open(page_of(tmp_path, vpo, late))
+    assert "vpo wins with 3 different answers and grpo earns nothing." in browser.text("#finding")
+    panel = "return [...document.querySelectorAll('.panel')][1].querySelector(arguments[0]).textContent"
+    assert browser.run(panel, ".about") == "no answer earns anything"
+    assert browser.run(panel, "figcaption") == "0earns nothing (timed out), 3 of 3"
+    assert browser.run("return document.querySelectorAll('#all tr')[2].lastChild.textContent") == "0.0"
+    assert "3 of 3, never wins" in browser.text("#answers tbody tr:last-child")
+
+
+def test_the_lines_of_a_program_stay_apart_in_the_table(browser: Browser, tmp_path: Path) -> None:
+    program = "def add(a, b):\n    return a + b"
+    browser.open(page_of(tmp_path, pool_of([(program, SPECIALISTS[0])], 1, "vpo")))
+    shown = browser.run("return [...document.querySelectorAll('#answers code')].map((code) => code.innerText)")
+    assert program in shown
 
 
 def test_an_answer_that_is_markup_is_shown_and_not_run(browser: Browser, tmp_path: Path) -> None:

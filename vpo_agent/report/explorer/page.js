@@ -19,14 +19,20 @@ function group(instance, label, answers, front) {
   const ids = [...groups.keys()].sort((a, b) => a - b);
   const texts = ids.map((id) => [...groups.get(id)].sort((a, b) => b[1] - a[1])[0][0]);
   const vectors = ids.map((id) => instance.vectors[id]);
+  const { mean, shares, centres } = overview(vectors, spread(instance.active.length));
   return {
     label, front, ids, vectors,
     texts: texts.map((text) => instance.texts[text] ?? { text: "", status: "unknown", route: null }),
     counts: ids.map((id) => [...groups.get(id).values()].reduce((a, b) => a + b, 0)),
     letters: ids.map((id) => letter(instance, id)),
     colours: vectors.map((vector) => mixedColour(vector, instance.active)),
-    ...overview(vectors, spread(instance.active.length)),
+    // Where nothing is earned, nobody wins.
+    mean, centres, shares: shares.map((share, i) => (earns(vectors[i]) ? share : 0)),
   };
+}
+
+function earns(vector) {
+  return vector.some((value) => value > 0);
 }
 
 const spreads = new Map();
@@ -37,7 +43,7 @@ function spread(d) {
 
 /** A letter for each reward vector, the same for all policies; 0 for answers that are worth nothing. */
 function letter(instance, id) {
-  if (instance.vectors[id].every((value) => value === 0)) return "0";
+  if (!earns(instance.vectors[id])) return "0";
   const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return ALPHABET[id % 26] + (id >= 26 ? Math.floor(id / 26) : "");
 }
@@ -115,7 +121,7 @@ function makePanel(set, place) {
   const score = html("b", { class: "score" }), bar = html("div", { class: "stack", "aria-hidden": "true" });
   const shownAnswer = html("figure"), values = html("dl", { class: "values" });
   const winners = set.shares.filter((share) => share > 0).length;
-  const about = `${winners} ${winners === 1 ? "answer wins" : "answers win"} somewhere`;
+  const about = winners ? `${winners} ${winners === 1 ? "answer wins" : "answers win"} somewhere` : "no answer earns anything";
   const element = html("article", { class: set.front ? "panel front" : "panel", "aria-labelledby": `panel-${place}` },
     html("header", {}, html("h3", { id: `panel-${place}` }, set.label), score, html("p", { class: "about" }, about)),
     bar, map.element, shownAnswer, values);
@@ -132,7 +138,7 @@ function makePanel(set, place) {
       drawn = won;
       const others = set.ids.map((_, i) => ({ text: set.texts[i], colour: set.colours[i] })).filter((_, i) => i !== won);
       shownAnswer.replaceChildren(
-        html("figcaption", {}, chip(set, won), set.front ? "is best here" : `wins here, ${times(set.counts[won])}`),
+        html("figcaption", {}, chip(set, won), set.front ? "is best here" : `${worth(set, won)}, ${times(set.counts[won])}`),
         drawAnswer(instance, set.texts[won], set.colours[won], others));
       values.replaceChildren(...vector.flatMap((value, i) => [html("dt", {}, names[i]),
         html("dd", {}, html("span", { class: "bar" }, html("i", { style: { width: `${100 * value}%`, background: colours[i] } })), shown(value))]));
@@ -144,6 +150,13 @@ function makePanel(set, place) {
 
 function times(count) {
   return `${count} of ${state.count}`;
+}
+
+/** What the best answer under the current weights is worth; if nothing at all, with its status. */
+function worth(set, won) {
+  if (earns(set.vectors[won])) return "wins here";
+  const { status } = set.texts[won];
+  return status === "ok" ? "earns nothing" : `earns nothing (${status})`;
 }
 
 function chip(set, i) {
@@ -204,6 +217,7 @@ function showFinding() {
   const policies = view.sets.filter((set) => !set.front), front = view.sets.find((set) => set.front);
   const winners = policies.map((set) => {
     const count = set.shares.filter((share) => share > 0).length;
+    if (count === 0) return `${set.label} earns nothing`;
     return count === 1 ? `${set.label} has one answer for all of them` : `${set.label} wins with ${count} different answers`;
   });
   const means = [...policies.map((set) => `${set.label} ${fixed(set.mean)}`), ...(front ? [`best possible ${fixed(front.mean)}`] : [])];
