@@ -19,17 +19,20 @@ import json
 import os
 import random
 import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from openai import AsyncOpenAI, OpenAI
-from openevolve import run_evolution
-from openevolve.config import Config, LLMModelConfig
 
 import vpo_envs  # noqa: F401 - registers the environments
+from vpo_envs.command.parser import exit_status
 from vpo_envs.text import answer_tags, format_answers, split_answers
+
+if TYPE_CHECKING:
+    from openevolve.config import LLMModelConfig
 
 JOB = "EVOLVE_OPENEVOLVE_JOB"
 """The environment variable that tells OpenEvolve's worker processes what is being evolved."""
@@ -46,6 +49,8 @@ class Policy:
         self.language = "python" if "Code" in self.job["env"] else "text"
 
     async def generate_with_context(self, system_message: str, messages: list[dict[str, str]], **_: Any) -> str:
+        from openai import AsyncOpenAI
+
         # A seed of its own for each request: OpenEvolve would send the same one every time.
         sampling = {"model": self.model, "temperature": self.job["temperature"]}
         sampling |= {"max_tokens": self.job["max_tokens"], "seed": DRAW.randrange(2**31)}
@@ -106,6 +111,12 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=256, help="longest response, default 256")
     parser.add_argument("--out", type=Path, default=Path("searches/evolve_openevolve"))
     options = parser.parse_args()
+    if find_spec("openevolve") is None:
+        raise ValueError("this example needs the package openevolve: pip install openevolve")
+    from openai import OpenAI
+    from openevolve import run_evolution
+    from openevolve.config import Config, LLMModelConfig
+
     client = OpenAI(base_url=options.api_base, api_key="none")
     model = client.models.list().data[0].id
     os.environ[JOB] = json.dumps(vars(options), default=str)
@@ -138,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -9,29 +9,35 @@ Every reducer gets the same eight varied answers to each of 100 mazes. No model 
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import numpy as np
-from inspect_ai.model import ModelOutput
-from inspect_ai.scorer import Score, Target, max_score, mean_score, pass_at
-from inspect_ai.solver import TaskState
 
-from vpo_envs.adapters.inspect import UTILITY, best_at, reward_vector, utility_at
+from vpo_envs.command.parser import exit_status
+from vpo_envs.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers
 
 ENV, PRESET = "vpo/Maze-v0", {"preset": "conflict"}
 MAZES, ANSWERS = 100, 8
-REDUCERS = {
-    "mean": mean_score(),
-    "max": max_score(),
-    f"pass_at({ANSWERS})": pass_at(ANSWERS),
-    f"best_at({ANSWERS})": best_at(ANSWERS),
-    f"utility_at({ANSWERS})": utility_at(ANSWERS),
-}
 
 
-async def main() -> None:
+async def compare() -> None:
+    check_package("inspect_ai", "inspect", "this example")
+    from inspect_ai.model import ModelOutput
+    from inspect_ai.scorer import Score, Target, max_score, mean_score, pass_at
+    from inspect_ai.solver import TaskState
+
+    from vpo_envs.adapters.inspect import UTILITY, best_at, reward_vector, utility_at
+
+    reducers = {
+        "mean": mean_score(),
+        "max": max_score(),
+        f"pass_at({ANSWERS})": pass_at(ANSWERS),
+        f"best_at({ANSWERS})": best_at(ANSWERS),
+        f"utility_at({ANSWERS})": utility_at(ANSWERS),
+    }
     env = make_text_env(ENV, **PRESET, split="test")
     names = env.objective_names
     tasks = [env.task(index) for index in range(MAZES)]
@@ -51,7 +57,7 @@ async def main() -> None:
 
     print(f"| reducer | {' | '.join(names)} | mean of the four | `utility` |")
     print("|---" * (len(names) + 3) + "|")
-    for reducer, reduce in REDUCERS.items():
+    for reducer, reduce in reducers.items():
         found = [reduce(of_maze).value for of_maze in scores]
         means = [np.mean([value[name] for value in found]) for name in (*names, UTILITY)]
         shown = [*(f"{one:.2f}" for one in means[:-1]), f"{np.mean(means[:-1]):.3f}", f"{means[-1]:.3f}"]
@@ -66,4 +72,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(exit_status(lambda: asyncio.run(compare())))

@@ -6,7 +6,8 @@ from itertools import combinations
 import numpy as np
 
 import vpo_envs as vpo
-from vpo_agent import Trainer, make_config
+from vpo_agent.command.job import train_and_report
+from vpo_agent.command.options import parse_job, run
 from vpo_agent.learning.warm_start import WarmStart, small_policy
 
 
@@ -51,9 +52,15 @@ class MenuEnv(vpo.VectorTextEnv[Menu, tuple[int, ...], Meal]):
 
 vpo.register_env("own/Menu-v0", f"{__name__}:MenuEnv")
 
-if __name__ == "__main__":
+
+def main() -> None:
+    settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24, "kl_coef": 0}
+    job = parse_job(None, description=__doc__, presets={"menu": {**settings, "learning_rate": 1e-4}})
     print(vpo.check_vector_env(env := MenuEnv(num_answers=3)))
     WarmStart(policy := small_policy(env), env, steps=150, batch=64, learning_rate=2e-3).run()
     policy.save("runs/menu-base")
-    settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24, "kl_coef": 0}
-    Trainer(make_config({**settings, "learning_rate": 1e-4})).train()
+    train_and_report(job)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -15,6 +15,7 @@ from vpo_agent.report.examples import ExampleSet, draw_examples
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.targets import find_checkpoint, load_policy
 from vpo_envs.text import split_answers
+from vpo_envs.wording import counted
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
         answers = split_answers(text, env.num_answers)
         shown.append(ExampleSet(index, prompt, answers, scored.status[0], scored.rewards[0], env.render()))
     step, _ = find_checkpoint(arguments.run, None)
-    title = f"{config.env}, {Path(config.model).name}, {config.method}, {step} steps"
+    title = f"{config.env}, {Path(config.model).name}, {config.method}, {counted(step, 'step')}"
     draw_examples([("", shown)], arguments.out, title)
     print(f"wrote {arguments.out}")
 

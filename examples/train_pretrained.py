@@ -25,6 +25,7 @@ from vpo_agent.command.options import parse_job, run
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_envs.command.parser import Parser, at_least
 from vpo_envs.libraries import check_libraries
+from vpo_envs.wording import counted
 
 SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
@@ -56,7 +57,7 @@ def main() -> None:
     own.add_argument("--methods", nargs="*", default=["vpo", "grpo"])
     own.add_argument("--warm-steps", type=at_least(1), default=60)
     own.add_argument("--warm-batch", type=at_least(RESPONSES), default=16)
-    chosen, options = own.parse_known_args()
+    chosen, options = own.parse_own()
     config = parse_job(options, description=__doc__, presets=PRESETS).config
     if config.model == str(SMOLLM2) and not SMOLLM2.exists():
         raise ValueError(f"there is no file {config.model!r}: fetch it with `make smollm2`, or name a --model")
@@ -104,7 +105,7 @@ def train(config: TrainConfig, folder: Path, method: str) -> None:
     """Train from the start with one method; continue where it was stopped."""
     from vpo_agent.command.job import train_and_report
 
-    print(f"== {method}: {config.steps} steps from {folder / 'base'}", flush=True)
+    print(f"== {method}: {counted(config.steps, 'step')} from {folder / 'base'}", flush=True)
     if (folder / method / "results.json").is_file():
         print(f"{folder / method} is there")
         return
@@ -136,7 +137,7 @@ def report(folder: Path, methods: list[str]) -> None:
                 "answers unreadable": summary.measures["answers unreadable"].values,
             }
             size = pool.rewards.shape[2]
-            columns.append(method if when == "after" else f"start, {size} answer{'s' * (size > 1)} a response")
+            columns.append(method if when == "after" else f"start, {counted(size, 'answer')} a response")
             values.append(measures)
     rows = []
     for name in values[0]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
@@ -22,6 +21,7 @@ from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.decomposition.linear import read_decomposition
 from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import ScorerPool
+from vpo_envs.wording import counted, did_you_mean
 
 Backend = Literal["native", "continuous", "vllm"]
 
@@ -176,8 +176,8 @@ class Hardware(_Group):
     @classmethod
     def _is_auto_or_a_number(cls, value: object, info: ValidationInfo) -> object:
         if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            counted = "prompts" if info.field_name == "microbatch_prompts" else "responses"
-            raise ValueError(f"give a number of {counted} from 1, or auto")
+            unit = "prompts" if info.field_name == "microbatch_prompts" else "responses"
+            raise ValueError(f"give a number of {unit} from 1, or auto")
         return value
 
 
@@ -219,7 +219,8 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
                 raise ValueError(f"env_kwargs must not hold {name!r}, which the trainer sets: {hint}")
         if self.minibatch_prompts is not None and self.minibatch_prompts > self.prompts_per_step:
             raise ValueError(
-                f"minibatch_prompts is {self.minibatch_prompts}, but a step has only {self.prompts_per_step} prompts"
+                f"minibatch_prompts is {self.minibatch_prompts}, but a step has only "
+                f"{counted(self.prompts_per_step, 'prompt')}"
             )
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name in (".", "..")):
             raise ValueError(f"name is the name of one folder inside runs_dir, got {self.name!r}")
@@ -449,6 +450,5 @@ def _unknown(name: str, kind: type[BaseModel] = TrainConfig) -> str:
     groups = GROUPS if kind is TrainConfig else {}
     if name in groups:
         return f"{name!r} is a group of settings: give the settings in it by name"
-    near = difflib.get_close_matches(str(name), [*kind.model_fields, *groups], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "see --help for all of them"
-    return f"unknown setting {name!r}: {hint}"
+    hint = did_you_mean(str(name), [*kind.model_fields, *groups]).strip()
+    return f"unknown setting {name!r}: {hint or 'see --help for all of them'}"

@@ -37,6 +37,7 @@ from vpo_envs.errors import Unparsable as Unparsable
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated, set_utility
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers, split_answers
+from vpo_envs.wording import counted
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -274,7 +275,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         self.render_mode = render_mode
         if self.scalar_weights is not None and len(self.scalar_weights) != self.reward_dim:
             raise ValueError(
-                f"scalar_weights of {type(self).__name__} need {self.reward_dim} values, one per objective "
+                f"scalar_weights of {type(self).__name__} need {counted(self.reward_dim, 'value')}, one per objective "
                 f"({', '.join(self.objective_names)}); got {len(self.scalar_weights)}"
             )
         self.observation_space = TextSpace(MAX_RESPONSE_CHARS * (1 + (num_answers if answers_as_steps else 1)))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from envs_data.readers import HUB, OnBadRow, load_rows
 from vpo_envs.core import MAX_STREAM, AnswerT, OutcomeT, TaskT, VectorTextEnv, check_whole
 from vpo_envs.generation import split_of_content
+from vpo_envs.wording import counted, did_you_mean
 
 Mode = Literal["paper", "conflict"]
 BUILTIN = "builtin"
@@ -40,7 +41,8 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         self, *, source: str = BUILTIN, mode: Mode = "paper", on_bad_row: OnBadRow = "error", **options: Any
     ) -> None:
         if mode not in self.modes:
-            raise ValueError(f"unknown mode {mode!r} of {type(self).__name__}: choose one of {', '.join(self.modes)}")
+            choices = f"{did_you_mean(str(mode), self.modes)}choose one of {', '.join(self.modes)}"
+            raise ValueError(f"unknown mode {mode!r} of {type(self).__name__}: {choices}")
         if on_bad_row not in get_args(OnBadRow):
             raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
         if not isinstance(source, str) or not source:
@@ -68,14 +70,14 @@ class DataTextEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         if divided:
             self.rows = tuple(row for row in loaded.rows if split_of_content(row.content_hash()) == self.split)
         if loaded.skipped:
-            rows = f"{loaded.skipped} bad row{'s' * (loaded.skipped > 1)}"
+            rows = counted(loaded.skipped, "bad row")
             share = f", {len(self.rows)} of them for split {self.split!r}" if divided else ""
             message = f"skipped {rows} and kept {len(loaded.rows)}{share}; the first: {loaded.first_skipped}"
             warnings.warn(message, stacklevel=4)
         if not self.rows:
             raise ValueError(
-                f"{path} has no row for split {self.split!r}: its {len(loaded.rows)} rows are divided between the "
-                "splits by their content; write {split} in the path to name one file for each split, or "
+                f"{path} has no row for split {self.split!r}: its rows, {len(loaded.rows)} in all, are divided between "
+                "the splits by their content; write {split} in the path to name one file for each split, or "
                 f"{WHOLE}{path} to use all rows"
             )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vpo_envs.core import VectorTextEnv
 from vpo_envs.spaces import TextSpace
+from vpo_envs.wording import counted
 
 
 def draw_weights(rng: np.random.Generator, active: NDArray[np.bool_], alpha: float = 1.0) -> NDArray[np.float64]:
@@ -43,7 +44,9 @@ def read_weights(
     except (TypeError, ValueError):
         raise ValueError(f"weights must be numbers, one per objective ({', '.join(names)}); got {weights!r}") from None
     if values.shape != (len(names),):
-        raise ValueError(f"weights need {len(names)} values, one per objective ({', '.join(names)}); got {values.size}")
+        raise ValueError(
+            f"weights need {counted(len(names), 'value')}, one per objective ({', '.join(names)}); got {values.size}"
+        )
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError(f"weights must be finite and not negative, got {values.tolist()}")
     values = values * active

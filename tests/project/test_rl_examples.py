@@ -1,4 +1,4 @@
-"""The examples with Stable-Baselines3 and morl-baselines learn, with the real packages where they are installed."""
+"""The examples with other libraries: those of reinforcement learning learn, and each names a missing package."""
 
 from __future__ import annotations
 
@@ -24,13 +24,21 @@ def test_the_policy_learns_more_than_chance(script: str, package: str) -> None:
     assert by_chance + 0.1 < learned <= best + 1e-6
 
 
-@SCRIPTS
+@pytest.mark.parametrize(
+    ("script", "package", "command"),
+    [
+        ("mazesteps_sb3.py", "stable_baselines3", install_command("rl")),
+        ("mazesteps_morl.py", "morl_baselines", install_command("rl")),
+        ("inspect_reducers.py", "inspect_ai", install_command("inspect")),
+        ("evolve_openevolve.py", "openevolve", "pip install openevolve"),
+    ],
+)
 def test_a_missing_package_is_one_sentence(
-    script: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: str, package: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(sys, "argv", [script])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"error: this example needs the package {package}: {install_command('rl')}\n"
+    assert capsys.readouterr().err == f"error: this example needs the package {package}: {command}\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vpo_envs.command.parser import Commands, at_least
+from vpo_envs.wording import counted
 
 if TYPE_CHECKING:
     from vpo_agent.pareto.decomposed import PoolReport
@@ -58,7 +59,7 @@ def described(found: Decomposition) -> str:
         # The heaviest first, which names a component with many small weights.
         ordered = sorted(objective.weights.items(), key=lambda item: -abs(item[1]))
         rows.append([objective.name, ", ".join(f"{weight:.2f} {name}" for name, weight in ordered)])
-    text = f"{len(found.objectives)} objectives by {found.by} from {len(found.criteria)} criteria"
+    text = f"{counted(len(found.objectives), 'objective')} by {found.by} from {len(found.criteria)} criteria"
     table = markdown_table(["objective", "criteria with their weights"], rows, "ll")
     left = [name for name in found.criteria if not any(name in one.weights for one in found.objectives)]
     return f"{text} of {found.env or 'the pool'}\n\n{table}\n\nIn no objective: {', '.join(left) or 'none'}."
@@ -86,5 +87,5 @@ def measured(report: PoolReport, found: Decomposition) -> str:
     for where, before, after in sets:
         rows.append([f"worth of a set {where}", number(before.set_worth), number(after.set_worth)])
         rows.append([f"worth of the vector {where}", number(before.vector_worth), number(after.vector_worth)])
-    heads = ["", f"{len(found.criteria)} criteria", f"{len(found.objectives)} objectives"]
+    heads = ["", f"{len(found.criteria)} criteria", counted(len(found.objectives), "objective")]
     return markdown_table(heads, rows, "lrr")

@@ -29,8 +29,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the page."""
-    from vpo_agent.pareto.pool import counted
     from vpo_agent.report.explore import explore_runs
+    from vpo_envs.wording import counted
 
     labels = None if arguments.labels is None else [label.strip() for label in arguments.labels.split(",")]
     count = explore_runs(arguments.runs, labels, arguments.out, prompts=arguments.prompts)

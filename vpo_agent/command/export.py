@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from vpo_envs.command.parser import Commands, add_env_options, add_method_option, at_least, json_list
+from vpo_envs.wording import counted
 
 OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
@@ -85,6 +86,7 @@ def run_verl(chosen: argparse.Namespace) -> None:
     )
     for split, count in (("train", chosen.train), ("validation", chosen.validation)):
         write_parquet(dataset_rows(settings, range(count), split), chosen.out / f"{split}.parquet")
-    print(f"{chosen.out}/ holds train.parquet ({chosen.train} prompts) and validation.parquet ({chosen.validation})\n")
+    sizes = f"train.parquet ({counted(chosen.train, 'prompt')}) and validation.parquet ({chosen.validation})"
+    print(f"{chosen.out}/ holds {sizes}\n")
     line = command_line(chosen.out, settings, model=chosen.model, rollouts=chosen.rollouts)
     print(" \\\n    ".join([f"{line[0]} {line[1]} {line[2]}", *map(shlex.quote, line[3:])]))

@@ -7,7 +7,7 @@ import time
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.command.presets import BUNDLED
-from vpo_agent.command.stopped import vpo_command, when_stopped
+from vpo_agent.command.stopped import vpo_command
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import summarise
@@ -19,7 +19,9 @@ from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
+from vpo_envs.command.parser import when_stopped
 from vpo_envs.text import format_answers
+from vpo_envs.wording import counted
 
 
 def train_and_report(job: Job | TrainConfig) -> str:
@@ -44,9 +46,11 @@ def train_and_report(job: Job | TrainConfig) -> str:
 def _run(trainer: Trainer, started: float) -> str:
     config, folder = trainer.config, trainer.folder
     m = config.answers_per_rollout
+    answers = counted(m, "answer")
     print(
-        f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, {config.steps} steps of "
-        f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts x {m} answers"
+        f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, "
+        f"{counted(config.steps, 'step')} of {counted(config.prompts_per_step, 'prompt')} x "
+        f"{counted(config.rollouts_per_prompt, 'rollout')} x {answers}"
     )
     if trainer.plan:
         print(trainer.plan.table())
@@ -55,7 +59,7 @@ def _run(trainer: Trainer, started: float) -> str:
     print(f"run folder: {folder.path}")
     with trainer.scorer:
         if trainer.step == 0:
-            print(f"evaluating: {config.eval_prompts} held-out prompts, {config.eval_answers} answers each")
+            print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
             before = trainer.evaluate("before")
         else:
             before = _pool_from_before(trainer)
@@ -70,7 +74,8 @@ def _run(trainer: Trainer, started: float) -> str:
     ceiling = f"\n{best}\n" if best else ""
     if notice := unread_in_pool(after):
         ceiling += f"\nAfter training, {notice}\n"
-    heading = f"{config.eval_prompts} {config.eval_split} prompts, {config.eval_rollouts} rollouts x {m} answers each"
+    sampled = f"{counted(config.eval_rollouts, 'rollout')} x {answers} each"
+    heading = f"{config.eval_prompts} {config.eval_split} prompts, {sampled}"
     results = {**highest, "measures": rows}
     curves = [Method(label, (summary,)) for label, summary in summaries.items()]
     with folder.room():
@@ -104,7 +109,8 @@ def _warnings(trainer: Trainer) -> list[str]:
     tags = len(tokenizer(format_answers([""] * m, m), add_special_tokens=False)["input_ids"])
     if tags >= limit:
         lines.append(
-            f"no response can hold {m} answers: their tags alone take {tags} tokens, and --max-new-tokens is {limit}"
+            f"no response can hold {counted(m, 'answer')}: the tags alone take {tags} tokens, and --max-new-tokens is "
+            f"{limit}"
         )
     return lines
 

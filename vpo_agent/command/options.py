@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from vpo_envs.command.parser import (
     json_object,
 )
 from vpo_envs.registration import import_modules
+from vpo_envs.wording import did_you_mean
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -47,19 +47,14 @@ def parse_job(
     default = default_preset or next(iter(presets))
     usual = presets[default]
     parser = settings_parser(program, description, presets, default)
-    known, unknown = parser.parse_known_args(argv)
-    if unknown:
-        options = [option for action in parser._actions for option in action.option_strings]
-        near = difflib.get_close_matches(unknown[0].split("=")[0], options, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see --help for all of them"
-        raise ValueError(f"unknown argument {unknown[0]!r}: {hint}")
-    given = {name: value for name, value in vars(known).items() if value not in (None, [])}
+    given = {name: value for name, value in vars(parser.parse_args(argv)).items() if value not in (None, [])}
     preset, config_file = given.pop("preset", None), given.pop("config", None)
     resume, overwrite = given.pop("resume"), given.pop("overwrite")
     if resume and overwrite:
         raise ValueError("--resume and --overwrite are mutually exclusive: give only one")
     if preset is not None and preset not in presets:
-        raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(presets)}")
+        hint = did_you_mean(preset, presets)
+        raise ValueError(f"unknown preset {preset!r}: {hint}choose one of {', '.join(presets)}")
     given = {name: typed(TrainConfig, name, value) for name, value in given.items()}
     if resume and preset is None and config_file is None and given.get("name") is not None:
         config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE

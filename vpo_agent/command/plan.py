@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     from vpo_agent.learning.plan import GIGA, plan_run
     from vpo_agent.policy.memory import check_context, read_shape
 
-    chosen, options = own_options().parse_known_args(arguments.options)
+    chosen, options = own_options().parse_own(arguments.options)
     choices = {**presets.ALL, **presets.MAZE}
     config = parse_job(options, description=DESCRIPTION, presets=choices, program="vpo plan").config
     if chosen.memory is None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.presets import BUNDLED
-from vpo_envs.command.parser import Commands, add_env_options, at_least
+from vpo_agent.command.stopped import vpo_command
+from vpo_envs.command.parser import Commands, add_env_options, at_least, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
@@ -63,6 +64,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     """Search and report."""
+    with when_stopped(f"finished instances are kept, and the same command continues: {vpo_command(*chosen.argv)}"):
+        search_and_report(chosen)
+
+
+def search_and_report(chosen: argparse.Namespace) -> None:
+    """Search what is left to search, and report on all of it."""
     from vpo_agent.search.goal import VALUE_NAMES
     from vpo_agent.search.runner import per_instance, run_search, summary
 
@@ -110,6 +117,7 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
 def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
     """Return the environment, answers per response and length limit of a target."""
     from vpo_agent.config import is_run, read_run_config
+    from vpo_agent.runs.targets import near_target
 
     folder = Path(target).expanduser()
     if is_run(folder):
@@ -118,7 +126,10 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
         return {**settings, "num_answers": config.answers_per_rollout}
     home = BUNDLED.get(target, {}) if chosen.env is None else {"env": chosen.env}
     if not home:
-        raise ValueError(f"{target!r} has no environment of its own: give one, such as --env vpo/Maze-v0")
+        raise ValueError(
+            f"{target!r} has no environment of its own: {near_target(target)}give an environment, such as --env "
+            "vpo/Maze-v0"
+        )
     settings = {name: home.get(name, value) for name, value in _DEFAULTS.items()}
     env_kwargs = settings["env_kwargs"] if chosen.env_kwargs is None else chosen.env_kwargs
     return {**settings, "env_kwargs": env_kwargs, "num_answers": chosen.num_answers or 1}

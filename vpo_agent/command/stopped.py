@@ -1,4 +1,4 @@
-"""What is said after Ctrl-C: the command that goes on."""
+"""The command that goes on after Ctrl-C, as it can be pasted."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-
-@contextmanager
-def when_stopped(advice: str) -> Iterator[None]:
-    """Give a ``KeyboardInterrupt`` of the block this message, unless it has one."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(*stop.args or (advice,)) from None
 
 
 def vpo_command(*words: str) -> str:

@@ -6,8 +6,9 @@ import argparse
 import os
 from pathlib import Path
 
-from vpo_agent.command.stopped import vpo_command, when_stopped
-from vpo_envs.command.parser import Commands, add_import_option, at_least
+from vpo_agent.command.stopped import vpo_command
+from vpo_envs.command.parser import Commands, add_import_option, at_least, when_stopped
+from vpo_envs.wording import counted
 
 
 def add_parser(commands: Commands) -> None:
@@ -33,7 +34,19 @@ def add_parser(commands: Commands) -> None:
     )
     add("--report-only", action="store_true", help="only report on the finished runs")
     add_import_option(parser)
+    parser.place_of = _place_of
     parser.set_defaults(run=run)
+
+
+def _place_of(option: str) -> str:
+    """Say where a setting of a run is set in a study."""
+    from vpo_agent.config import TrainConfig
+    from vpo_agent.runs.study import DECIDED_BY_THE_STUDY
+
+    name = option.removeprefix("--").replace("-", "_")
+    if name not in TrainConfig.model_fields or name in DECIDED_BY_THE_STUDY:
+        return ""
+    return f"set {name} in the study file, under settings for all runs, or under those of an arm"
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -67,7 +80,7 @@ def run_and_report(arguments: argparse.Namespace) -> None:
             baseline = study.baseline if study.baseline in labels else labels[0]
             compare_runs(folders, labels=labels, out=report, baseline=baseline)
             of_task = [run for run in runs if run.task == task]
-            print(f"{sum(map(len, folders))} of {len(of_task)} runs compared: {report / 'report.html'}")
+            print(f"{sum(map(len, folders))} of {counted(len(of_task), 'run')} compared: {report / 'report.html'}")
     if study.tasks:
         found = [
             read_task(one.label, *finished[one.label], family=one.family, level=one.level)
@@ -77,4 +90,4 @@ def run_and_report(arguments: argparse.Namespace) -> None:
         print(write_suite(found, study.baseline, place))
     if failed:
         names = ", ".join(f"{one.title}, seed {one.seed}" for one in failed)
-        raise ValueError(f"{len(failed)} of {len(runs)} runs failed ({names}): see their .log files")
+        raise ValueError(f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files")

@@ -6,9 +6,8 @@ import argparse
 from functools import partial
 
 from vpo_agent.command import presets
-from vpo_agent.command.stopped import when_stopped
 from vpo_agent.errors import RunStopped
-from vpo_envs.command.parser import USER_ERRORS, Commands, exit_status
+from vpo_envs.command.parser import USER_ERRORS, Commands, exit_status, when_stopped
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vpo_agent.command.stopped import vpo_command
 from vpo_envs.command.parser import Commands, Parser, add_env_options
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ def _declare(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, evaluate on the way, and save."""
+    try:
+        _run(arguments)
+    except KeyboardInterrupt:
+        words = list(arguments.argv)
+        if not any((arguments.out / CHECKPOINTS).glob("step_*")):
+            raise KeyboardInterrupt(f"no step is saved yet, so start again with: {vpo_command(*words)}") from None
+        resume = [] if arguments.resume else ["--resume"]
+        raise KeyboardInterrupt(f"continue from the last checkpoint with: {vpo_command(*words, *resume)}") from None
+
+
+def _run(arguments: argparse.Namespace) -> None:
     from vpo_agent.learning.plan import MOST_RESPONSES
     from vpo_agent.learning.recipe import FRESH, Recipe
     from vpo_agent.learning.warm_start import WarmStart, has_words, small_policy, with_words_of

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.estimators.reward_groups import checked_groups
+from vpo_envs.wording import did_you_mean
 
 Answers = Literal["single", "set"]
 
@@ -98,8 +99,8 @@ def estimator(name: str) -> Estimator:
         ValueError: there is none.
     """
     if name not in _REGISTRY:
-        known = ", ".join(_REGISTRY)
-        raise ValueError(f"unknown estimator {name!r}: choose one of {known}, or add your own with register_estimator")
+        choices = f"{did_you_mean(str(name), _REGISTRY)}choose one of {', '.join(_REGISTRY)}"
+        raise ValueError(f"unknown estimator {name!r}: {choices}, or add your own with register_estimator")
     return _REGISTRY[name]
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vpo_envs.wording import counted
+
 _SIMPLEX_TOLERANCE = 1e-2
 
 
@@ -123,9 +125,9 @@ def _checked_scalar_weights(values: Tensor | Sequence[float] | None, active: Ten
     if fixed.dim() > 2:
         raise ValueError(f"{name} need shape (d,) or (P, d); got {tuple(fixed.shape)}")
     if (got := fixed.shape[-1] if fixed.dim() else 1) != num_objectives:
-        raise ValueError(f"{name} need {num_objectives} values, one per objective; got {got}")
+        raise ValueError(f"{name} need {counted(num_objectives, 'value')}, one per objective; got {got}")
     if fixed.dim() == 2 and fixed.shape[0] != num_prompts:
-        raise ValueError(f"{name} need {num_prompts} rows, one per prompt; got {fixed.shape[0]}")
+        raise ValueError(f"{name} need {counted(num_prompts, 'row')}, one per prompt; got {fixed.shape[0]}")
     _check_non_negative(name, fixed)
     return _on_active_face(name, fixed.expand(num_prompts, num_objectives), active)
 

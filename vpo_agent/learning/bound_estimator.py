@@ -18,6 +18,7 @@ from vpo_agent.rollouts.potentials import response_potentials
 from vpo_agent.rollouts.verifier import check_values
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
+from vpo_envs.wording import counted
 
 SETTINGS = ("num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "value_noise", "seed")
 """Fields of a `BoundEstimator` that are settings of a run by the same name."""
@@ -61,7 +62,7 @@ class BoundEstimator:
         if self.scalar_weights is not None and len(self.scalar_weights) != self.env.reward_dim:
             env = self.env.spec.id if self.env.spec else type(self.env).__name__
             raise ValueError(
-                f"objective weights for {env} need {self.env.reward_dim} values, one per objective "
+                f"objective weights for {env} need {counted(self.env.reward_dim, 'value')}, one per objective "
                 f"({', '.join(self.env.objective_names)}); got {len(self.scalar_weights)}"
             )
 

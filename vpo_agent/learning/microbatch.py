@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.policy.samples import Samples
+from vpo_envs.wording import counted
 
 CPU_TOKENS = 1024
 """Tokens of a micro-batch on a CPU. The update of 16 prompts × 8 rollouts, 6,000 tokens, of the bundled model on one
@@ -116,7 +117,7 @@ class MicroBatches:
             if self.most_tokens is not None and self.most_prompts != 1:
                 bounds.append(f"{self.most_tokens:,} tokens (or one prompt)")
             if self.most_prompts is not None:
-                bounds.append(f"{self.most_prompts} prompt{'s' * (self.most_prompts > 1)} (the most that fit)")
+                bounds.append(f"{counted(self.most_prompts, 'prompt')} (the most that fit)")
             found = f"at most {' and '.join(bounds)}" if bounds else "all prompts"
             tqdm.write(f"--microbatch-prompts auto: {found} at a time", file=sys.stderr)
         elif self._too_many is not None:

@@ -23,6 +23,7 @@ from vpo_agent.policy.memory import (
     update_bytes,
     weight_bytes,
 )
+from vpo_envs.wording import counted
 
 GIGA = 1e9
 USABLE = 0.9
@@ -82,7 +83,8 @@ class Plan:
             "  ".join([f"{name:<8}", *(f"{value / GIGA:>11.1f}" if value else f"{'-':>11}" for value in values)])
             for name, values in rows.items()
         ]
-        return "\n".join([*lines, f"{self.sample_batch} responses and {self.microbatch_prompts} prompts at a time"])
+        sizes = f"{counted(self.sample_batch, 'response')} and {counted(self.microbatch_prompts, 'prompt')}"
+        return "\n".join([*lines, f"{sizes} at a time"])
 
 
 def device_memory(device: torch.device) -> int | None:
@@ -235,7 +237,7 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
     def described(prompts: int) -> str:
         of_one = prompts * group < rows(prompts)
         whose = f" (those to a prompt of --eval-answers {config.eval_answers})" if of_one else ""
-        return f"sampling {rows(prompts)} responses at a time{whose}"
+        return f"sampling {counted(rows(prompts), 'response')} at a time{whose}"
 
     steps = min(config.prompts_per_step, max(1, MOST_RESPONSES // group))
     asked = config.sample_batch if config.sample_batch == "auto" else config.sample_batch // group
@@ -244,6 +246,6 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
         config.microbatch_prompts,
         config.minibatch_prompts or config.prompts_per_step,
         lambda n: planned(sampled, n).update,
-        lambda n: f"updating on {n} prompt{'s' * (n > 1)} with {group} rollouts each",
+        lambda n: f"updating on {counted(n, 'prompt')} with {counted(group, 'rollout')} each",
     )
     return planned(sampled, updated)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
 from vpo_agent.pareto.metrics import best_at_k, diversity, mean_ranked
-from vpo_agent.pareto.pool import Floats, Pool, counted
+from vpo_agent.pareto.pool import Floats, Pool
 from vpo_envs import Status
 from vpo_envs.pareto import set_utility
+from vpo_envs.wording import counted
 
 REPORT_WEIGHTS = 4096
 """Weight vectors behind every utility, the same for every method and step. They are a Sobol net: against the exact

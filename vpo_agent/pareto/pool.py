@@ -188,11 +188,6 @@ def same_prompts(first: Pool, other: Pool) -> bool:
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(first.fronts, other.fronts, strict=True))
 
 
-def counted(count: int, noun: str) -> str:
-    """Return the number with its noun: ``"1 answer"``, ``"3 answers"``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def _as_bytes(value: Any) -> NDArray[np.uint8]:
     """Encode a value as JSON; an array of strings would pad every text to the length of the longest."""
     # ASCII escapes preserve lone surrogates, which a model can write and UTF-8 cannot encode.

@@ -19,6 +19,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_envs.libraries import check_package
+from vpo_envs.wording import counted, did_you_mean
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -43,7 +44,7 @@ def choose_device(device: str) -> torch.device:
             raise ValueError(f"device {device!r} asks for a GPU, but PyTorch sees none: use --device cpu")
         if (place.index or 0) >= found:
             raise ValueError(
-                f"device {device!r} does not exist: PyTorch sees {found} GPU(s), cuda:0 to cuda:{found - 1}"
+                f"device {device!r} does not exist: PyTorch sees {counted(found, 'GPU')}, cuda:0 to cuda:{found - 1}"
             )
     return place
 
@@ -90,8 +91,9 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
-            f"cannot load the model {name!r}: give a folder with a saved model, a GGUF file, "
-            f"{', '.join(BUNDLED_MODELS)}, or a name on the Hugging Face Hub with network access ({lines[0]})"
+            f"cannot load the model {name!r}: {did_you_mean(name, BUNDLED_MODELS)}give a folder with a saved model, a "
+            f"GGUF file, {', '.join(BUNDLED_MODELS)}, or a name on the Hugging Face Hub with network access "
+            f"({lines[0]})"
         ) from error
     return model, tokenizer
 

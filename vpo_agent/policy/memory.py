@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envs_data import BUNDLED_MODELS
 from vpo_agent.policy.head import TILE_TOKENS_CPU, TILE_TOKENS_GPU
 from vpo_agent.policy.kv_cache import columns_for
+from vpo_envs.wording import did_you_mean
 
 MOMENTS = 8
 """Bytes of AdamW's two moments per trained parameter."""
@@ -103,9 +105,9 @@ def read_shape(model: str | Path) -> Shape:
             config = read_gguf_config(name)
     elif not Path(name).exists() and not _is_cached(name):
         raise ValueError(
-            f"cannot read the configuration of the model {name!r}: there is no such file or folder, and no such name "
-            "in the local cache of the Hugging Face Hub; give the path of its config.json, or fetch that with: "
-            "hf download NAME config.json"
+            f"cannot read the configuration of the model {name!r}: {did_you_mean(name, BUNDLED_MODELS)}there is no "
+            "such file or folder, and no such name in the local cache of the Hugging Face Hub; give the path of its "
+            "config.json, or fetch that with: hf download NAME config.json"
         )
     try:
         with quiet_transformers(), torch.device("meta"):

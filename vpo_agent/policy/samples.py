@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
+from vpo_envs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -219,16 +220,16 @@ class Sampler(TextSampler):
                 # What the failed attempt held is free only here, where its error is gone.
                 if len(chosen) == 1:
                     raise OutOfMemory(
-                        f"out of memory for sampling {rollouts} responses at a time: lower --max-new-tokens or the "
-                        "rollouts"
+                        f"out of memory for sampling {counted(rollouts, 'response')} at a time: lower --max-new-tokens "
+                        "or the rollouts"
                     )
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
                 size = len(chosen) // 2
         if size < most:
             tqdm.write(
-                f"out of memory for sampling {min(most, len(order)) * rollouts} responses at a time: the batch is "
-                f"repeated, and the run goes on, with --sample-batch {size * rollouts}",
+                f"out of memory for sampling {counted(min(most, len(order)) * rollouts, 'response')} at a time: the "
+                f"batch is repeated, and the run goes on, with --sample-batch {size * rollouts}",
                 file=sys.stderr,
             )
             self.most_responses = size * rollouts

@@ -9,6 +9,7 @@ from typing import Any
 from vpo_agent.report.examples import ExampleSet, add_examples
 from vpo_agent.report.page import Page
 from vpo_agent.report.tables import best_on_fronts, interval, named, number
+from vpo_envs.wording import counted
 
 HOW_TO_READ = (
     "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds: compare "
@@ -87,8 +88,9 @@ def make_page(
 
 def facts(tables: Mapping[str, Any]) -> list[str]:
     """Describe in sentences what is compared."""
-    methods = [f"{row['method']} ({row['runs']} seed{'s' * (row['runs'] != 1)})" for row in tables["methods"]]
-    found = [f"{', '.join(methods)}; {tables['prompts']} prompts, up to {tables['k']} answers to each."]
+    methods = [f"{row['method']} ({counted(row['runs'], 'seed')})" for row in tables["methods"]]
+    answers = counted(tables["k"], "answer")
+    found = [f"{', '.join(methods)}; {counted(tables['prompts'], 'prompt')}, up to {answers} to each."]
     if best := best_on_fronts(tables):
         found.append(best)
     if tables["passes"]:

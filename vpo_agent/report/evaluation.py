@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.pool import Pool, counted
+from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.summary import Summary, summarise
 from vpo_agent.pareto.unread import unread_in_pool
 from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
@@ -20,6 +20,7 @@ from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.page import Page
 from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
 from vpo_envs.pareto import NEARLY, BestSets
+from vpo_envs.wording import counted
 
 MARK = "eval.json"
 EXAMPLES_NOTE = (
@@ -96,8 +97,9 @@ def describe(pool: Pool) -> str:
     parts.append(f"{counted(rollouts, 'rollout')} of {counted(m, 'answer')} to each")
     if "model" in source:
         step = source.get("step")
-        trained = f", {source['method']} after {step} steps" if "method" in source and step is not None else ""
-        parts.append(f"model {source['model']}{trained}")
+        parts.append(f"model {source['model']}")
+        if "method" in source and step is not None:
+            parts[-1] += f", {source['method']} after {counted(step, 'step')}"
     if pool.tokens is None:
         parts.append("generated tokens unknown")
     if "temperature" in source:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Floats, Pool, counted
+from vpo_agent.pareto.pool import Floats, Pool
 from vpo_agent.report.examples import ANSWER_CHARS
 from vpo_agent.report.origin import AnyEnv, environment_of, same_instances
 from vpo_agent.report.page import STYLE
@@ -26,6 +26,7 @@ from vpo_envs import Status, UnknownFront
 from vpo_envs.command.show import cut
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.text import split_answers
+from vpo_envs.wording import counted
 
 MAX_BYTES = 3_000_000
 """Size of the largest page."""
@@ -67,7 +68,7 @@ def explore_runs(
     if not runs:
         raise ValueError("there is nothing to explore: give the folders of runs, or pool files")
     if labels is not None and len(labels) != len(runs):
-        raise ValueError(f"{len(runs)} runs need as many labels; got {len(labels)}")
+        raise ValueError(f"got {counted(len(labels), 'label')} for {counted(len(runs), 'run')}: give one per run")
     read = [read_run(path) for path in runs]
     check_comparable(read)
     for run in read:

@@ -50,7 +50,7 @@ def title(methods: Sequence[Method]) -> str:
         shared("env"),
         Path(model).name if model and Path(model).is_absolute() else model,
         shared("method"),
-        f"{steps} steps" if steps else None,
+        f"{steps} step{'s' * (steps != '1')}" if steps else None,
     ]
     return ", ".join(part for part in parts if part)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpo_agent.report.page import markdown_table
+from vpo_envs.wording import counted
 
 _SHOWN = (
     "steps",
@@ -64,8 +65,8 @@ def _what(settings: Mapping[str, Any], answers: int, step: int, objectives: Sequ
     several = f"sets of {answers} answers" if answers > 1 else "single answers"
     text = (
         f"A language model that gives {several} to tasks of `{settings['env']}`, an environment whose reward is a "
-        f"vector. `{settings['model']}` was trained for {step} steps with the method `{settings['method']}` of "
-        "VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
+        f"vector. `{settings['model']}` was trained for {counted(step, 'step')} with the method `{settings['method']}` "
+        "of VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
     )
     if objectives:
         text += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")

@@ -12,7 +12,7 @@ from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, qu
 from vpo_agent.report.model_card import model_card
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
-from vpo_agent.runs.targets import find_model
+from vpo_agent.runs.targets import find_model, near_target
 
 OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir", "tracker"}
 """Settings that do not concern the policy."""
@@ -31,7 +31,8 @@ def prepare_folder(
         ValueError: There is no such run or checkpoint, the checkpoint is damaged, or the target is in use.
     """
     if not is_run(run):
-        raise ValueError(f"{str(run)!r} is not the folder of a run: give one such as runs/NAME")
+        found = "is not the folder of a run" if run.exists() else "does not exist"
+        raise ValueError(f"{str(run)!r} {found}: {near_target(str(run))}give the folder of a run, such as runs/NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{str(target)!r} already exists: give a folder that is empty or new")
     source = Path(find_model(str(run), checkpoint))

@@ -16,6 +16,7 @@ import numpy as np
 from vpo_agent.pareto.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.pareto.summary import summarise
 from vpo_agent.report.methods import Method, Row
+from vpo_envs.wording import counted
 
 OF_THE_EVALUATION = frozenset({"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "usage"})
 """Entries of a pool's source that training does not depend on."""
@@ -49,12 +50,17 @@ class Run:
 
 def read_run(path: Path) -> Run:
     """Read a finished run's folder, an evaluation's folder, or a saved pool."""
-    from vpo_agent.config import flat_settings, is_run  # loads torch, which the report on one pool does not need
+    # These load torch, which the report on one pool does not need.
+    from vpo_agent.config import flat_settings, is_run
+    from vpo_agent.runs.targets import near_target
 
     if path.is_dir() and (path / "eval.json").is_file():
         path = path / "pool.npz"
     if not path.exists():
-        raise ValueError(f"{str(path)!r} does not exist: give the folder of a run or an evaluation, or a pool file")
+        hint = near_target(str(path))
+        raise ValueError(
+            f"{str(path)!r} does not exist: {hint}give the folder of a run or an evaluation, or a pool file"
+        )
     if not path.is_dir():
         pool = Pool.load(path)
         said = {name: value for name, value in pool.source.items() if name not in OF_THE_EVALUATION}
@@ -164,7 +170,7 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
         ValueError: The number of labels is wrong, one method has a seed twice, or ``k`` exceeds the smallest pool.
     """
     if labels is not None and len(labels) != len(runs):
-        raise ValueError(f"{len(runs)} runs need as many labels; got {len(labels)}")
+        raise ValueError(f"got {counted(len(labels), 'label')} for {counted(len(runs), 'run')}: give one per run")
     names = list(labels) if labels is not None else make_labels(runs)
     fewest = min(run.pool.status[0].size for run in runs)
     pools = [first_answers(run.pool, fewest) for run in runs]
@@ -172,7 +178,8 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
     fewest = min(pool.status[0].size for pool in pools)
     if k is not None and not 1 <= k <= fewest:
         raise ValueError(
-            f"k={k} is out of range: the smallest pool has {fewest} answers per prompt, so choose k from 1 to {fewest}"
+            f"k={k} is out of range: the smallest pool has {counted(fewest, 'answer')} per prompt, so choose k from 1 "
+            f"to {fewest}"
         )
     together = lcm(*(pool.rewards.shape[2] for pool in pools))
     budgets = _budgets(pools)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
 from vpo_agent.learning.plan import MOST_RESPONSES
 from vpo_agent.pareto.pool import Pool
@@ -17,7 +18,7 @@ from vpo_agent.report.origin import AnyEnv
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
-from vpo_agent.runs.targets import find_checkpoint
+from vpo_agent.runs.targets import find_checkpoint, find_model, near_target
 from vpo_agent.trainer import EVAL_STREAM
 
 Origin: TypeAlias = Mapping[str, Any]
@@ -70,9 +71,11 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from any causal language model: a bundled one, a folder, or a name on the Hugging Face Hub."""
+    find_model(model)  # refuses a path that leads nowhere
     if "env" not in given:
         found = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"
-        raise ValueError(f"{model!r} {found}: to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
+        hint = "" if model in BUNDLED_MODELS else near_target(model)
+        raise ValueError(f"{model!r} {found}: {hint}to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
     return _sample(_opener(model, "auto"), given, {}, {"model": model})

@@ -8,6 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from vpo_envs.wording import counted
+
 
 def progress_bar(label: str, steps: int, done: int) -> Any:
     """Return a progress bar on standard error for ``steps``, of which ``done`` were taken before; a context manager."""
@@ -21,6 +23,7 @@ def show_step(bar: Any, row: Mapping[str, Any], *, bad: bool) -> None:
     bar.set_postfix_str(f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s{skipped}")
     bar.update()
     if row["invalid_rollouts"]:
-        bar.write(f"step {row['step']}: {row['invalid_rollouts']} rollouts left out because their scorer failed")
+        left_out = counted(row["invalid_rollouts"], "rollout")
+        bar.write(f"step {row['step']}: {left_out} left out because the scorer failed")
     if bad:
         bar.write(f"step {row['step']}: skipped because its loss or gradient is not finite")

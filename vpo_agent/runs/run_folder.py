@@ -118,7 +118,8 @@ class RunFolder:
             saved = last() if last is not None else next(reversed(checkpoints(self.checkpoints)), None)
             kept = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
             raise DiskFull(
-                f"cannot write the run in {str(self.path)!r}, {reason}: make room, then continue with --resume; {kept}"
+                f"cannot write the run in {str(self.path)!r}, {reason}: make room, then continue with "
+                f"--resume --name {self.path.name}; {kept}"
             ) from error
         finally:
             threading.excepthook = outer

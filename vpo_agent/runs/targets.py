@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 from envs_data.models import BUNDLED_MODELS, bundled_model_path
-from vpo_agent.config import is_run
+from vpo_agent.config import DEFAULT_RUNS_DIR, is_run
 from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import checkpoints, step_of
+from vpo_envs.wording import nearest
 
 
 def load_policy(target: str, checkpoint: int | None = None, device: str = "auto", dtype: str = "auto") -> LMPolicy:
@@ -42,12 +43,20 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     looks_local = target.startswith((".", "/", "~", "runs/")) or target.count("/") > 1
     if not target or (looks_local and not folder.exists()):
         raise ValueError(
-            f"there is no run or model in {target!r}: give a run folder such as runs/NAME, the folder or Hugging Face "
-            f"name of a model, or {', '.join(BUNDLED_MODELS)}"
+            f"{target!r} does not exist: {near_target(target)}give the folder of a run, such as runs/NAME, or of a "
+            "model"
         )
     if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
         raise ValueError(f"{target!r} holds neither a run (no checkpoints/) nor a model (no config.json)")
     return str(folder) if folder.exists() else target
+
+
+def near_target(target: str) -> str:
+    """Return ``"did you mean NAME? "`` for a bundled model, or a run in ``runs`` or beside the path; or nothing."""
+    places = [DEFAULT_RUNS_DIR, Path(target).expanduser().parent]
+    runs = {one.name: str(one) for place in places if place.is_dir() for one in place.iterdir() if is_run(one)}
+    near = nearest(Path(target).name, [*BUNDLED_MODELS, *runs])
+    return "" if near is None else f"did you mean {runs.get(near, near)}? "
 
 
 def target_name(target: str) -> str:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from vpo_agent.pareto.pool import counted
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.page import markdown_table
 from vpo_agent.rollouts.collect import make_text_env
@@ -22,6 +21,7 @@ from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
 from vpo_agent.search.sampling import best_of_n
 from vpo_agent.search.tree import TreeMethod, check_tree, tree_search
 from vpo_agent.search.variation import Variation
+from vpo_envs.wording import counted
 
 Method = Literal["best-of-n", "evolve", "beam", "dvts"]
 SIDE_BY_SIDE = 64

@@ -14,6 +14,7 @@ import torch
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.text import GrowingText
+from vpo_envs.wording import counted
 
 PREFILL_TOKENS = 16384
 """Maximum number of prompt tokens, including padding, that join the batch at once; a longer prompt joins alone."""
@@ -104,7 +105,8 @@ class Engine:
             if self._closing:
                 raise Stopped("the server is shutting down")
             if self.waiting and self.waiting + request.answers > self.max_waiting:
-                raise Busy(f"{self.waiting} answers are waiting, of at most {self.max_waiting}: try again later")
+                waiting = counted(self.waiting, "waiting answer")
+                raise Busy(f"the queue has {waiting}, of at most {self.max_waiting}: try again later")
             for index, seed in enumerate(self._fresh_seeds.spawn(request.answers)):
                 self._waiting.append(_Answer(request, index, self.policy.tokenizer, seed))
             self._changed.notify()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from vpo_envs.core import FAILURES, SPLITS, RewardBatch, Status, Task, UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.text import answer_tags, format_answers, split_answers
+from vpo_envs.wording import counted
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 
@@ -168,7 +169,7 @@ def _prompts(it: Subject) -> None:
     for index, task in enumerate([*it.tasks, env.task(it.instances)]):
         for m in sorted({1, 2, 3, 5, env.num_answers}):
             prompt = env.prompt(task, m)
-            name = f"the prompt of task({index}) for {m} answer{'s' * (m > 1)}"
+            name = f"the prompt of task({index}) for {counted(m, 'answer')}"
             _expect(isinstance(prompt, str) and prompt != "", f"{name} is not a text, or empty")
             _expect(prompt == env.prompt(task, m), f"{name} differs from call to call")
             lacking = [tag for pair in answer_tags(m) for tag in pair if tag not in prompt]

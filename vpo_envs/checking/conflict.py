@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vpo_envs.core import Status, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import NEARLY, BestSets, best_sets, needs_a_set, non_dominated, set_utility, spread_weights
 from vpo_envs.text import format_answers
+from vpo_envs.wording import counted
 
 DEMONSTRATIONS = 16
 """Answers per instance if the front is unknown."""
@@ -65,7 +66,7 @@ class ConflictReport(NamedTuple):
         """The report without the correlations."""
         kind = "exact fronts" if self.exact else "best demonstrations (the exact front is unknown)"
         return (
-            f"{self.instances} instances, {kind}: {self.points:.1f} points, "
+            f"{counted(self.instances, 'instance')}, {kind}: {self.points:.1f} points, "
             f"{self.all_ones:.0%} with an answer for all\n"
             f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
             f"(+{self.gain:.3f}), all {self.whole_front:.3f}; a set is needed in {self.needs_a_set:.0%}\n"

@@ -13,6 +13,7 @@ from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
 from vpo_envs.command.parser import Failed
 from vpo_envs.registration import make_text_env
+from vpo_envs.wording import counted
 
 DETAIL_CHARS = 240
 """Longer details are cut."""
@@ -27,7 +28,7 @@ def check_env(env_id: str, env_kwargs: dict[str, Any], instances: int) -> None:
     """
     env = make_text_env(env_id, **env_kwargs)
     findings, rows = check_each(env, instances)
-    _report(f"{env_id}, {instances} tasks of split {env.split}", findings, rows)
+    _report(f"{env_id}, {counted(instances, 'task')} of split {env.split}", findings, rows)
 
 
 def check_functions(target: str, prompts: Path, bounds: Sequence[Any], instances: int) -> None:

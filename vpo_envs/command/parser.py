@@ -7,11 +7,12 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from vpo_envs.errors import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import import_modules
+from vpo_envs.wording import did_you_mean
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
@@ -26,15 +27,35 @@ class Failed(Exception):
 class Parser(argparse.ArgumentParser):
     """Raises :class:`ValueError` in one sentence instead of printing the usage.
 
-    A command whose arguments are slow to declare sets ``declare``, which is called when the command is.
+    A command whose arguments are slow to declare sets ``declare``, which is called when the command is. ``place_of``
+    says where an option is set that is no argument of this command; it returns an empty text for one it does not know.
     """
 
     declare: Callable[[Parser], None] | None = None
+    place_of: Callable[[str], str] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, after declaring what was put off."""
+        """Parse, and refuse unknown arguments here, where their command is known; ``argparse`` calls it for each."""
+        found, unknown = self.parse_own(args, namespace)
+        if unknown:
+            raise ValueError(f"unknown argument {unknown[0]!r}: {self._advice(unknown[0].partition('=')[0])}")
+        return found, unknown
+
+    def parse_own(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments of this parser, after declaring what was put off; return them and all others."""
         self.declare_now()
         return super().parse_known_args(args, namespace)
+
+    def _advice(self, option: str) -> str:
+        place = self.place_of(option) if self.place_of is not None else ""
+        known = [text for action in self._actions for text in action.option_strings]
+        return place or did_you_mean(option, known).strip() or "see --help for all of them"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(one) for one in action.choices]
+            hint = did_you_mean(str(value), known)
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}: {hint}choose one of {', '.join(known)}")
 
     def declare_now(self) -> None:
         """Declare the arguments that were put off."""
@@ -129,12 +150,22 @@ def run_command(
     """Parse ``argv``, call the chosen command's ``run(arguments)``, and return its :func:`exit_status`."""
 
     def command() -> None:
-        chosen = parser.parse_args(argv)
-        chosen.argv = sys.argv[1:] if argv is None else [*argv]
-        import_modules(getattr(chosen, "imports", []))
+        with when_stopped("nothing was done yet: give the same command again"):
+            chosen = parser.parse_args(argv)
+            chosen.argv = sys.argv[1:] if argv is None else [*argv]
+            import_modules(getattr(chosen, "imports", []))
         chosen.run(chosen)
 
     return exit_status(command, errors)
+
+
+@contextlib.contextmanager
+def when_stopped(advice: str) -> Iterator[None]:
+    """Give a ``KeyboardInterrupt`` of the block this message, unless it has one."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*stop.args or (advice,)) from None
 
 
 def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...] = USER_ERRORS) -> int:

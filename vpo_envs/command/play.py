@@ -19,6 +19,7 @@ from vpo_envs.preferences import read_weights
 from vpo_envs.registration import env_type, make_text_env
 from vpo_envs.scoring.scorers import AnyEnv
 from vpo_envs.text import answer_tags, split_answers
+from vpo_envs.wording import counted
 
 FRONT_POINTS = 20
 """Number of points of a front that are printed."""
@@ -132,13 +133,13 @@ class Game:
     def _next_order(self) -> str:
         """Return what to do next: the empty order answers again. Weights that are typed are answered at once."""
         while True:
-            if sys.stdin is not None and sys.stdin.isatty():
-                example = " ".join(["2", *["1"] * (len(self.names) - 1)])
-                names = show_objectives(self.names)
-                print(
-                    f"\nEnter: again. s: a best answer. n: another task. q: quit. Or weights of {names}, such as "
-                    f"{example if len(self.names) < 8 else self.names[0] + '=2'}, to see how you would rank."
-                )
+            example = " ".join(["2", *["1"] * (len(self.names) - 1)])
+            print(
+                "\nEnter: answer again. s: show a best answer. n: another task. q: quit. "
+                f"Or weights of {show_objectives(self.names)}, such as "
+                f"{example if len(self.names) < 8 else self.names[0] + '=2'}, to see how you would rank.",
+                flush=True,
+            )
             order = next(self.typed, "q").strip()
             if order in ("", "s", "n", "q"):
                 return order
@@ -178,8 +179,9 @@ class Game:
             return
         better = int((theirs > mine[best] + ROUNDING).sum())
         top = show_vector(self.env, self.task, self.known.vectors[int(theirs.argmax())])
-        ahead = f"{better} of {len(theirs)} points of the front have more, the best of them {theirs.max():.2f} ({top})."
-        print(f"It ranks {better + 1}: {ahead}" if better else self._paint("It ranks 1: nothing is better.", "green"))
+        ahead = f"{better} of {counted(len(theirs), 'point')} of the front, the best of which has {theirs.max():.2f}"
+        first = self._paint("It ranks 1: nothing is better.", "green")
+        print(f"It ranks {better + 1}, behind {ahead} ({top})." if better else first)
 
     def _show_solution(self) -> None:
         """Show as many of the best answers as the task asks for, and the front."""
@@ -203,7 +205,7 @@ class Game:
         if self.known.unknown:
             print(f"\nThe exact front is not known: {self.known.unknown}.")
             return
-        print(f"\nThe exact front, {len(vectors)} point{'s' * (len(vectors) != 1)}:")
+        print(f"\nThe exact front, {counted(len(vectors), 'point')}:")
         for vector in vectors[:FRONT_POINTS]:
             print(f"  {show_vector(self.env, self.task, vector)}")
         if len(vectors) > FRONT_POINTS:
@@ -243,8 +245,7 @@ def _responses(env: AnyEnv, typed: Iterator[str]) -> Iterator[str]:
         if not env.answers_as_steps and split_answers(response, len(tags))[position] is not None:
             continue  # An earlier block held this answer as well.
         which = "Your answer" if len(tags) == 1 else f"Answer {position + 1} of {len(tags)}"
-        print(f"{which} (its tags may be left out), then an empty line:", flush=True)
-        block = read_block(typed, tags)
+        block = read_block(typed, tags, f"{which} (its tags may be left out), then an empty line:")
         if block.strip() and not any(tag in block for tag, _ in tags):
             block = f"{opening}{_as_read(env, block)}{closing}"
         if env.answers_as_steps:
@@ -255,15 +256,17 @@ def _responses(env: AnyEnv, typed: Iterator[str]) -> Iterator[str]:
         yield response
 
 
-def read_block(typed: Iterable[str], tags: tuple[tuple[str, str], ...]) -> str:
-    """Read lines up to an empty line or the end, except that empty lines before the text are skipped.
+def read_block(typed: Iterable[str], tags: tuple[tuple[str, str], ...], question: str) -> str:
+    """Print a question and read lines up to an empty line or the end; ask again at an empty line before the text.
 
     Within a code fence or an open tag, empty lines count as text.
     """
     lines: list[str] = []
+    print(question, flush=True)
     for line in typed:
         if not line.strip():
             if not lines:
+                print(question, flush=True)
                 continue
             text = "\n".join(lines)
             fenced = sum(part.lstrip().startswith("```") for part in lines) % 2 == 1

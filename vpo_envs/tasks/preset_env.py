@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from vpo_envs.core import AnswerT, Frozen, OutcomeT, TaskT, VectorTextEnv
 from vpo_envs.generation import read_knobs
+from vpo_envs.wording import did_you_mean
 
 PromptStyle = Literal["full", "compact"]
 
@@ -44,7 +45,8 @@ class PresetEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             (f"{self.noun} preset", preset, self.presets),
         ]:
             if given not in known:
-                raise ValueError(f"unknown {name} {given!r}: choose one of {', '.join(known)}")
+                hint = did_you_mean(str(given), known)
+                raise ValueError(f"unknown {name} {given!r}: {hint}choose one of {', '.join(known)}")
         self.config = read_knobs(self.presets[preset], difficulty)
         self.prompt_style = prompt_style
         self.names_tags = prompt_style == "full"

@@ -92,7 +92,7 @@ def test_responses_too_short_for_the_tags_are_said(
     train_and_report(Job(letters_config(**few, max_new_tokens=3), resume=False, overwrite=False))
     out = capsys.readouterr().out
     assert re.search(
-        r"^no response can hold 3 answers: their tags alone take \d+ tokens, and --max-new-tokens is 3$", out, re.M
+        r"^no response can hold 3 answers: the tags alone take \d+ tokens, and --max-new-tokens is 3$", out, re.M
     )
     cut = r"\d+% of the responses were cut at --max-new-tokens 3, and \d+% of the answers cannot be read: allow more"
     for when in ("step 1: ", "After training, "):

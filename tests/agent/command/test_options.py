@@ -97,6 +97,8 @@ def test_a_switch_may_stand_alone() -> None:
     ("argv", "message"),
     [
         (["--preset", "huge"], r"unknown preset 'huge': choose one of small, large"),
+        (["--preset", "smal"], r"unknown preset 'smal': did you mean small\? choose one of small, large"),
+        (["--method", "vop"], r"unknown estimator 'vop': did you mean vpo\? choose one of vpo,"),
         (["--lerning-rate", "1"], r"unknown argument '--lerning-rate': did you mean --learning-rate\?"),
         (["--frobnicate=1"], r"unknown argument '--frobnicate=1': see --help"),
         (["--steps"], r"--steps: expected one argument; see --help"),

@@ -12,8 +12,9 @@ from vpo_agent.command import job, main
 from vpo_agent.command.presets import MAZE
 from vpo_agent.command.stopped import vpo_command
 from vpo_agent.command.train import train_script
-from vpo_agent.runs import study
+from vpo_agent.runs import study, targets
 from vpo_envs import libraries
+from vpo_envs.command import parser
 
 
 def stop(*_: Any, **__: Any) -> NoReturn:
@@ -54,6 +55,26 @@ def test_a_study_that_is_stopped_names_its_own_command(
         "stopped; finished steps are kept, and the same command continues: "
         ".venv/bin/vpo study 'my study.toml' --seeds 0\n"
     )
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_search_that_is_stopped_names_its_own_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(targets, "find_model", stop)
+    assert main(["search", "tiny-maze", "--prompts", "3"]) == 130
+    assert capsys.readouterr().err == (
+        "stopped; finished instances are kept, and the same command continues: "
+        ".venv/bin/vpo search tiny-maze --prompts 3\n"
+    )
+
+
+def test_a_command_that_is_stopped_while_it_imports_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(parser, "import_modules", stop)
+    assert main(["compare", "runs/one", "--import", "mine.py"]) == 130
+    assert capsys.readouterr().err == "stopped; nothing was done yet: give the same command again\n"
 
 
 def test_a_script_that_is_stopped_as_it_starts_says_so(

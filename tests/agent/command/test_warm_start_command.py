@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import envs_data
 from vpo_agent.command import main
+from vpo_agent.command.stopped import vpo_command
 from vpo_agent.config import TrainConfig, check_settings, read_values
 from vpo_agent.learning.recipe import Recipe
 from vpo_agent.learning.warm_start import WarmStart
@@ -59,6 +60,36 @@ def test_a_stopped_warm_start_continues_to_the_same_weights(
 ) -> None:
     stop_and_continue(CODE, tmp_path / "stopped", monkeypatch)
     assert_same_weights(made, tmp_path / "stopped")
+
+
+@pytest.mark.parametrize(
+    ("step", "said", "more"),
+    [
+        (1, "no step is saved yet, so start again with", []),
+        (3, "continue from the last checkpoint with", ["--resume"]),
+    ],
+)
+def test_a_stopped_warm_start_names_the_command_that_goes_on(
+    step: int,
+    said: str,
+    more: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = WarmStart.step
+
+    def stop(self: WarmStart) -> float:
+        if self.done == step:
+            raise KeyboardInterrupt
+        return whole(self)
+
+    command = [*CODE, "--out", str(tmp_path / "stopped")]
+    with monkeypatch.context() as patch:
+        patch.setattr(WarmStart, "step", stop)
+        assert main(command) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == f"stopped; {said}: {vpo_command(*command, *more)}"
+    assert main([*command, *more]) == 0
 
 
 @pytest.mark.parametrize("evaluation", [1, 2])
@@ -126,7 +157,7 @@ def test_what_it_refuses(
         ("answers = [1, 0]", "answers.1=0 is invalid: it must be at least 1"),
         ("env_kwargs = 'paper'", "env_kwargs='paper' is invalid"),
         ("responses = 3", "batch=64 does not hold whole groups of responses=3"),
-        ("learn_rate = 0.1", "unknown setting 'learn_rate': did you mean 'learning_rate'?"),
+        ("learn_rate = 0.1", "unknown setting 'learn_rate': did you mean learning_rate?"),
     ],
 )
 def test_a_bad_recipe_is_refused_in_one_sentence_that_names_the_file(

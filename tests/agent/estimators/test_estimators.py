@@ -535,7 +535,7 @@ def test_a_name_cannot_be_registered_twice() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown estimator 'ppo': choose one of vpo, vpo_pool"):
+    with pytest.raises(ValueError, match=r"unknown estimator 'ppo': did you mean vpo\? choose one of vpo, vpo_pool"):
         estimator("ppo")
 
 

@@ -344,7 +344,7 @@ def source(**changes: Any) -> Any:
         (other, ["--k", "13"], "k=13 is out of range: the smallest pool has 12 answers"),
         (other, ["--pairs", "gold,silver"], "unknown objective 'silver'"),
         (other, ["--baseline", "max_at_k"], "unknown baseline 'max_at_k': choose one of 'vpo', 'grpo'"),
-        (other, ["--labels", "a"], "2 runs need as many labels; got 1"),
+        (other, ["--labels", "a"], "got 1 label for 2 runs: give one per run"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_a_sentence(

@@ -121,6 +121,19 @@ def test_a_run_without_checkpoints_says_so(
     assert "has no checkpoint yet: give --checkpoint initial" in capsys.readouterr().err
 
 
-def test_a_name_that_is_nothing_is_refused_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "runs/nothing"]) == 2
-    assert "is not the path of a run or a pool: to evaluate it as a model, add --env" in capsys.readouterr().err
+def test_a_path_that_is_nothing_is_refused_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["eval", "runs/nothing"], ["eval", "runs/nothing", "--env", "vpo/Maze-v0"]):
+        assert main(command) == 2
+        assert capsys.readouterr().err == (
+            "error: 'runs/nothing' does not exist: give the folder of a run, such as runs/NAME, or of a model\n"
+        )
+
+
+def test_a_name_that_may_be_a_models_is_answered_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["eval", "tiny-maz"]) == 2
+    assert capsys.readouterr().err == (
+        "error: 'tiny-maz' is not the path of a run or a pool: did you mean tiny-maze? to evaluate it as a model, add "
+        "--env, such as --env vpo/Maze-v0\n"
+    )

@@ -171,7 +171,7 @@ def changed(**source: Any) -> Any:
         (lambda: changed(tasks="0" * 32), [], "hold answers to different prompts"),
         (lambda: random_pool(), [], "have different objectives"),
         (lambda: replace(two_pools()[1], responses=None), [], "holds rewards without the texts of the answers"),
-        (lambda: changed(), ["--labels", "a"], "2 runs need as many labels; got 1"),
+        (lambda: changed(), ["--labels", "a"], "got 1 label for 2 runs: give one per run"),
         (lambda: changed(), ["--prompts", "0"], "must be at least 1, got 0"),
     ],
 )

@@ -117,7 +117,7 @@ def test_adapters_of_a_local_model_are_merged_into_it(make_run: Callable[..., Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "--repo", "a/b"], "'nowhere' is not the folder of a run"),
+        (["runs/nowhere", "--repo", "a/b"], "'runs/nowhere' does not exist: give the folder of a run"),
         (["RUN", "--repo", "a/b/c"], "--repo 'a/b/c' cannot be a name on the Hub"),
         (["RUN", "--repo", "a/b", "--checkpoint", "77"], "has no checkpoint 77"),
         (["RUN", "--repo", "a/b", "--dry-run", "RUN"], "already exists"),

@@ -175,7 +175,7 @@ def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_pa
         ('label = "grpo"', 'label = "vpo"', "two arms called 'vpo'"),
         ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown estimator 'ppo'"),
         ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
-        ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean 'steps'"),
+        ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean steps"),
         ("[settings]", "[settings", "not valid toml"),
     ],
 )
@@ -192,6 +192,24 @@ def test_a_bad_study_file_is_named_in_one_line(
 def test_a_study_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", str(tmp_path / "none.toml")]) == 2
     assert "cannot read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("--steps=5", "set steps in the study file, under settings for all runs, or under those of an arm"),
+        ("--learning-rate", "set learning_rate in the study file"),
+        ("--arm=vpo", None),  # an abbreviation
+        ("--armz", "did you mean --arms?"),
+        ("--frobnicate", "see --help for all of them"),
+    ],
+)
+def test_a_setting_of_the_runs_is_refused_with_the_place_where_it_is_set(
+    option: str, advice: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", str(tmp_path / "none.toml"), option]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: unknown argument {option!r}: {advice}" if advice else "error: cannot read")
 
 
 def test_an_unknown_arm_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from envs_data import bundled_model_path
-from vpo_agent.runs.targets import find_model, load_policy, target_name
+from vpo_agent.runs.targets import find_model, load_policy, near_target, target_name
 
 CONFIG = '{"run": {"env": "vpo/Maze-v0", "model": "tiny-maze-easy"}}'
 
@@ -56,9 +56,10 @@ def test_targets_have_short_names(run: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "checkpoint", "message"),
     [
-        ("runs/nowhere", None, "there is no run or model in 'runs/nowhere': give a run folder"),
-        ("", None, "there is no run or model in ''"),
-        ("{tmp}/a/b", None, "there is no run or model in"),
+        ("runs/nowhere", None, "'runs/nowhere' does not exist: give the folder of a run"),
+        ("", None, "'' does not exist"),
+        ("{tmp}/a/b", None, "/a/b' does not exist: give the folder of a run, such as runs/NAME, or of a model"),
+        ("{tmp}/runs/mime", None, "/runs/mime' does not exist: did you mean {run}\\? give the folder"),
         ("tiny-maze-easy", 3, "'tiny-maze-easy' is not the folder of a run, so it has no checkpoint 3"),
         ("{run}", 70, "has no checkpoint 70: it has 50, 100"),
         ("{tmp}", None, "neither a run .* nor a model"),
@@ -67,8 +68,15 @@ def test_targets_have_short_names(run: Path) -> None:
 def test_what_is_not_there_is_said(
     run: Path, tmp_path: Path, target: str, checkpoint: int | None, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message.replace("{run}", str(run))):
         find_model(target.format(run=run, tmp=tmp_path), checkpoint)
+
+
+def test_a_name_that_was_probably_meant_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert near_target("mine") == "did you mean runs/mine? "
+    assert near_target("tiny-maz") == "did you mean tiny-maze? "
+    assert near_target("runs/something-else") == ""
 
 
 def test_a_run_without_a_checkpoint_is_said(tmp_path: Path) -> None:

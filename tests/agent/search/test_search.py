@@ -472,8 +472,11 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["tiny-maze-easy", "--method", "anneal"], "invalid choice: 'anneal'"),
-        (["runs/none"], "there is no run or model in 'runs/none'"),
+        (
+            ["tiny-maze-easy", "--method", "anneal"],
+            "invalid choice: 'anneal': choose one of best-of-n, evolve",
+        ),
+        (["runs/none"], "'runs/none' does not exist: give the folder of a run"),
         (["tiny-maze-easy", "--iterations", "0"], "iterations must be at least 1, got 0"),
         (["tiny-maze-easy", "--indices", "3,-1"], "-1"),
         (["tiny-maze-easy", "--indices", "3,x"], "whole numbers separated by commas, got '3,x'"),

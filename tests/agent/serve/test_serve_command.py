@@ -57,7 +57,7 @@ def test_a_port_in_use_is_said(bpe_model: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["runs/nowhere"], "there is no run or model in 'runs/nowhere': give a run folder"),
+        (["runs/nowhere"], "'runs/nowhere' does not exist: give the folder of a run"),
         (["tiny-maze-easy", "--checkpoint", "3"], "'tiny-maze-easy' is not the folder of a run"),
         (["tiny-maze-easy", "--port", "70000"], "--port must be from 0 to 65535, got 70000"),
         (["tiny-maze-easy", "--rows", "0"], "--rows must be from 1 to 4096, got 0"),

@@ -211,7 +211,7 @@ def test_a_full_queue_refuses() -> None:
     running = Caller(engine, "maze", max_tokens=10**9, stream=True).send()
     running.next()
     Caller(engine, "maze", n=3).send()
-    with pytest.raises(Busy, match="3 answers are waiting, of at most 4"):
+    with pytest.raises(Busy, match="the queue has 3 waiting answers, of at most 4"):
         Caller(engine, "maze", n=2).send()
     engine.close()
     with pytest.raises(Stopped):

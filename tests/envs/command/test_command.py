@@ -252,6 +252,23 @@ def test_nothing_typed_is_an_answer_that_is_missing(
     assert "answer 1: missing" in play(monkeypatch, capsys, "")
 
 
+def test_an_empty_line_is_asked_again_and_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = play(monkeypatch, capsys, "\n\nDDR\n\nq\n")
+    assert out.count("Your answer (its tags may be left out), then an empty line:\n") == 3
+    assert "answer 1: ok" in out
+    assert "answer 2" not in out
+
+
+def test_what_can_be_typed_after_an_answer_is_said_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = play(monkeypatch, capsys, "DDR\n\ns\nq\n")
+    orders = "Enter: answer again. s: show a best answer. n: another task. q: quit. Or weights of completion, gold"
+    assert out.count(orders) == 2
+
+
 @pytest.mark.parametrize("typed", ["DDR", "D D R", "ddr", "D, down,R"])
 def test_moves_may_run_together(
     typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -291,9 +308,9 @@ def test_weights_that_are_typed_rank_the_answers(
     typed = f"{poor.answer}\n\n0 1 0 0\ndiamond=3 gold=1\n1 2\ngold=x\ncoal=1\nnonsense\nq\n"
     out = play(monkeypatch, capsys, typed)
     richer = [point for point in front if point.vector[1] > poor.vector[1] + 1e-6]
-    assert f"Under gold 100% your best answer is 1, with {poor.vector[1]:.2f}. It ranks {len(richer) + 1}: " in out
+    assert f"Under gold 100% your best answer is 1, with {poor.vector[1]:.2f}. It ranks {len(richer) + 1}, " in out
     assert (
-        f"{len(richer)} of {len(front)} points of the front have more, the best of them {front[-1].vector[1]:.2f}"
+        f"behind {len(richer)} of {len(front)} points of the front, the best of which has {front[-1].vector[1]:.2f}"
         in out
     )
     assert "Under gold 25%, diamond 75% your best answer is 1" in out
@@ -368,9 +385,8 @@ def in_a_terminal(typed: str, **variables: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_colour_and_says_what_can_be_typed() -> None:
+def test_a_terminal_gets_colour() -> None:
     shown = in_a_terminal("DDR\n\nq\n")
-    assert "Enter: again. s: a best answer. n: another task. q: quit. Or weights of completion, gold" in shown
     assert "\x1b[33;1mG\x1b[0m" in shown
     assert "\x1b[" not in in_a_terminal("DDR\n\nq\n", NO_COLOR="1").replace("\x1b[?2004", "")
 
@@ -386,7 +402,7 @@ def test_a_terminal_gets_colour_and_says_what_can_be_typed() -> None:
     ],
 )
 def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block: str) -> None:
-    assert read_block(io.StringIO(typed), answer_tags(1)) == block
+    assert read_block(io.StringIO(typed), answer_tags(1), "Your answer:") == block
 
 
 @pytest.mark.parametrize(
@@ -407,6 +423,16 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["play", "vpo/Maze-v0", "--env-kwargs", "[1]"], "must be a JSON object"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes preset"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown maze preset 'huge'"),
+        (
+            ["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "embeded"}'],
+            "unknown maze preset 'embeded': did you mean embedded? choose one of",
+        ),
+        (["envs", "vpo/Tools-v0", "--env-kwargs", '{"mode": "conflikt"}'], "did you mean conflict? choose one of"),
+        (["evns"], "COMMAND: invalid choice: 'evns': did you mean envs? choose one of envs, play, check; see --help"),
+        (["help"], "COMMAND: invalid choice: 'help': choose one of envs, play, check; see --help"),
+        (["play", "vpo/Maze-v0", "--sed", "1"], "unknown argument '--sed': did you mean --seed?"),
+        (["play", "vpo/Maze-v0", "--frobnicate=1"], "unknown argument '--frobnicate=1': see --help"),
+        (["check", "no_such_module:x/Y-v0"], "cannot import 'no_such_module': ModuleNotFoundError"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"data_seed": "x"}'], "cannot be made"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"num_answers": 1.5}'], "integer from 1 to 1000"),
         (
