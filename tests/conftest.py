@@ -13,6 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import toys
+from matplotlib.figure import Figure
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.estimators import registry
@@ -73,3 +74,17 @@ def letters_config(letters_model: Path, tmp_path: Path) -> Callable[..., TrainCo
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of estimators that this test may add to."""
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is written."""
+    figures: list[Figure] = []
+    write = Figure.savefig
+
+    def savefig(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        figures.append(figure)
+        write(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures

@@ -77,7 +77,8 @@ def _run(trainer: Trainer, started: float) -> str:
     sampled = f"{counted(config.eval_rollouts, 'rollout')} x {answers} each"
     heading = f"{config.eval_prompts} {config.eval_split} prompts, {sampled}"
     results = {**highest, "measures": rows}
-    curves = [Method(label, (summary,)) for label, summary in summaries.items()]
+    trained = f"after {counted(trainer.step, 'step')}"
+    curves = [Method("before", (summaries["before"],)), Method(trained, (summaries["after"],))]
     with folder.room():
         write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")

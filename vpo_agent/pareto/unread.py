@@ -15,19 +15,22 @@ SHOWN_CHARACTERS = 300
 def unread_notice(
     status: NDArray[np.int8], tokens: NDArray[np.int32] | None, limit: int | None, response: str | None
 ) -> str | None:
-    """Return a warning if most answers are missing or unparsable, with the reason and one response; else ``None``.
+    """Return a warning if most answers are missing or unparsable, or most responses cut, with one; else ``None``.
+
+    A response is cut if it has as many tokens as are allowed and lacks its last answer.
 
     Args:
-        status: Status of each answer, any shape.
-        tokens: Generated tokens of each response, any shape; ``None`` if unknown.
+        status: Status of each answer, (…, m).
+        tokens: Generated tokens of each response, any shape, in the same order; ``None`` if unknown.
         limit: ``max_new_tokens``; ``None`` if unknown.
         response: A response as the model wrote it.
     """
     unread = float(np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean())
-    if unread < MOSTLY:
+    unfinished = status[..., -1].ravel() == Status.MISSING
+    cut = 0.0 if tokens is None or limit is None else float((unfinished & (tokens.ravel() >= limit)).mean())
+    if max(unread, cut) < MOSTLY:
         return None
     text = f"{unread:.0%} of the answers cannot be read"
-    cut = 0.0 if tokens is None or limit is None else float((tokens >= limit).mean())
     if cut >= MOSTLY:
         text = f"{cut:.0%} of the responses were cut at --max-new-tokens {limit}, and {text}: allow more"
     if response is None:

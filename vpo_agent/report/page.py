@@ -119,7 +119,7 @@ def _html_table(head: Sequence[str], body: Sequence[Sequence[str]], align: str) 
         return "<tr>" + "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for cell, side in sides) + "</tr>"
 
     rows = "\n".join(row(cells, "td") for cells in body)
-    return f'<div class="wide"><table><thead>{row(head, "th")}</thead><tbody>\n{rows}\n</tbody></table></div>'
+    return _wide(f"<table><thead>{row(head, 'th')}</thead><tbody>\n{rows}\n</tbody></table>", "Table")
 
 
 def _html_figure(image: Path, alt: str, caption: str) -> str:
@@ -134,4 +134,9 @@ def _html_figure(image: Path, alt: str, caption: str) -> str:
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     data = base64.b64encode(out.getvalue()).decode()
     shown = f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
-    return f'<figure><div class="wide">{shown}</div><figcaption>{escape(caption)}</figcaption></figure>'
+    return f"<figure>{_wide(shown, alt)}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _wide(content: str, name: str) -> str:
+    """Return a box that is moved sideways on a small screen, also by keyboard."""
+    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(name)}">{content}</div>'

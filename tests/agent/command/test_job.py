@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig
@@ -22,7 +23,7 @@ MakeConfig = Callable[..., TrainConfig]
 
 
 def test_a_job_leaves_a_run_folder_and_prints_its_table(
-    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str], drawn: list[Figure]
 ) -> None:
     config = letters_config(eval_every=2)
     text = train_and_report(Job(config, resume=False, overwrite=False))
@@ -49,6 +50,12 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
         "tensorboard",
         "timings.jsonl",
     }
+    (labels,) = [
+        [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        for figure in drawn
+        if any("best@k" in axes.get_ylabel() for axes in figure.axes)
+    ]
+    assert labels[:2] == ["before", f"after {config.steps} steps"]
     assert text in (folder / "results.md").read_text()
     results = json.loads((folder / "results.json").read_text())
     assert results["optimum"] == pytest.approx(0.5)

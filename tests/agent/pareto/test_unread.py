@@ -37,6 +37,18 @@ def test_answers_that_cannot_be_read_are_said_with_one_response(tokens: int | No
     assert unread_in_pool(replace(unread, responses=None)) == notice
 
 
+def test_responses_that_are_cut_are_said_though_most_answers_are_read() -> None:
+    pool = random_pool(answers=3)
+    status = np.zeros_like(pool.status)
+    status[..., -1] = Status.MISSING
+    cut = replace(
+        pool, status=status, tokens=np.full(pool.rewards.shape[:2], 64, np.int32), source={"max_new_tokens": 64}
+    )
+    notice = "100% of the responses were cut at --max-new-tokens 64, and 33% of the answers cannot be read: allow more"
+    assert unread_in_pool(cut) == notice
+    assert unread_in_pool(replace(cut, tokens=cut.tokens - 1)) is None, "they have ended by themselves"
+
+
 def test_answers_that_are_read_need_no_notice() -> None:
     pool = random_pool()
     cut = np.full(pool.rewards.shape[:2], 64, np.int32)

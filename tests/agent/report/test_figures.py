@@ -213,20 +213,6 @@ def test_the_title_names_what_all_runs_share() -> None:
     assert title([vpo, run()]) == ""
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is written."""
-    figures: list[Figure] = []
-    write = Figure.savefig
-
-    def savefig(figure: Figure, *args: Any, **kwargs: Any) -> None:
-        figures.append(figure)
-        write(figure, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return figures
-
-
 def draw_all(tmp_path: Path) -> None:
     """One of each figure of pools, of two methods with other numbers of steps."""
     source = {"env": "vpo/Maze-v0", "model": "tiny-maze"}
