@@ -57,8 +57,10 @@ def main() -> None:
     settings = {"env": "own/Menu-v0", "model": "runs/menu-base", "steps": 10, "max_new_tokens": 24, "kl_coef": 0}
     job = parse_job(None, description=__doc__, presets={"menu": {**settings, "learning_rate": 1e-4}})
     print(vpo.check_vector_env(env := MenuEnv(num_answers=3)))
-    WarmStart(policy := small_policy(env), env, steps=150, batch=64, learning_rate=2e-3).run()
-    policy.save("runs/menu-base")
+    if job.config.model == settings["model"] and not job.resume:
+        print("warm start: a small model learns the demonstrations, in a minute or two", flush=True)
+        WarmStart(policy := small_policy(env), env, steps=150, batch=64, learning_rate=2e-3).run()
+        policy.save(settings["model"])
     train_and_report(job)
 
 

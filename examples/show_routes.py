@@ -24,10 +24,10 @@ def main() -> None:
     parser.add_argument("--mazes", type=int, default=3, help="how many mazes (default: 3)")
     parser.add_argument("--out", type=Path, default=Path("routes.png"), help="picture to write (default: routes.png)")
     arguments = parser.parse_args()
+    policy = load_policy(str(arguments.run))
     config = read_run_config(arguments.run)
     settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.answers_per_rollout}
     env = make_text_env(config.env, **settings, render_mode="rgb_array")
-    policy = load_policy(str(arguments.run))
     shown = []
     for index in range(arguments.mazes):
         prompt, _ = env.reset(options={"index": index})
