@@ -39,7 +39,8 @@ def main() -> None:
         answers = split_answers(text, env.num_answers)
         shown.append(ExampleSet(index, prompt, answers, scored.status[0], scored.rewards[0], env.render()))
     step, _ = find_checkpoint(arguments.run, None)
-    title = f"{config.env}, {Path(config.model).name}, {config.method}, {counted(step, 'step')}"
+    maze = f"{config.env} ({config.env_kwargs['preset']})" if "preset" in config.env_kwargs else config.env
+    title = f"{maze}, {Path(config.model).name}, {config.method}, {counted(step, 'step')}"
     draw_examples([("", shown)], arguments.out, title)
     print(f"wrote {arguments.out}")
 

@@ -13,6 +13,7 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 GREY = "#56606b"
 """The colour of a model before training."""
+MARKERS_OF_UNTRAINED = ("X", "P", "*")
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = (
@@ -52,7 +53,7 @@ def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Loo
     greys = count()
     for place, label in enumerate(labels):
         if UNTRAINED.match(label):
-            found.append(Look(GREY, MARKERS[next(greys) % len(MARKERS)]))
+            found.append(Look(GREY, MARKERS_OF_UNTRAINED[next(greys) % len(MARKERS_OF_UNTRAINED)]))
             continue
         number = numbers[place]
         if number is None:

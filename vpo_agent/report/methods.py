@@ -38,7 +38,7 @@ class Method:
 
 
 def title(methods: Sequence[Method]) -> str:
-    """Environment, model, method and steps, each if it is known and the same for all runs."""
+    """Environment and preset, model, method and steps, each if it is known and the same for all runs."""
     sources = [summary.pool.source for method in methods for summary in method.summaries]
 
     def shared(name: str) -> str | None:
@@ -46,8 +46,10 @@ def title(methods: Sequence[Method]) -> str:
         return values.pop() if len(values) == 1 else None
 
     model, steps = shared("model"), shared("step")
+    presets = {(source.get("env_kwargs") or {}).get("preset") for source in sources}
+    preset = presets.pop() if len(presets) == 1 else None
     parts = [
-        shared("env"),
+        f"{shared('env')} ({preset})" if preset else shared("env"),
         Path(model).name if model and Path(model).is_absolute() else model,
         shared("method"),
         f"{steps} step{'s' * (steps != '1')}" if steps else None,

@@ -59,7 +59,7 @@ def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         "Start with the first three rows. Expected utility: what the answers of one response are worth together when "
         "the weighting of the objectives is unknown. "
-        f"{best.capitalize()}: the best scalar reward among that many answers. "
+        f"{best.capitalize()}: the best scalar reward among {best.removeprefix('best@')} answers. "
         "Diversity: how far apart their reward vectors are."
         f"\n\n{table}"
     )

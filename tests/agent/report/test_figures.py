@@ -211,6 +211,9 @@ def test_the_title_names_what_all_runs_share() -> None:
     assert title([vpo]) == "vpo/Maze-v0, tiny, vpo, 150 steps"
     assert title([vpo, run(env="vpo/Maze-v0", model="/models/tiny", method="grpo", step=90)]) == "vpo/Maze-v0, tiny"
     assert title([vpo, run()]) == ""
+    presets = [run(env="vpo/Maze-v0", env_kwargs={"preset": preset}) for preset in ("embedded", "paper")]
+    assert title(presets[:1]) == "vpo/Maze-v0 (embedded)"
+    assert title(presets) == "vpo/Maze-v0"
 
 
 def draw_all(tmp_path: Path) -> None:
