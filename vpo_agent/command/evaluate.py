@@ -66,17 +66,23 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluate and report."""
     from vpo_agent.report.evaluation import evaluate_pool
     from vpo_agent.report.figures import read_pairs
+    from vpo_agent.report.folder import check_folder
 
     if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
         raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
+    if arguments.out is not None:
+        check_folder(arguments.out, "eval.json")
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    journal = None
+    endpoint = None
     if arguments.endpoint is not None:
+        from vpo_agent.report.sampling import DEFAULTS, sample_endpoint
+
         _refuse(given, OF_A_LOCAL_MODEL, "does not apply to a model behind an endpoint")
         name = str(arguments.model)
         usual_out = Path("runs") / f"eval_{_task_name(str(arguments.env))}_{Path(name).name}"
-        journal = unfinished(arguments.out or usual_out)
-        pool = _ask(arguments, _of_sampling(given), journal)
+        endpoint = open_endpoint(arguments, unfinished(arguments.out or usual_out))
+        arguments.k = arguments.k or DEFAULTS["k"]
+        pool = sample_endpoint(endpoint, _of_sampling(given))
     else:
         _refuse(given, OF_AN_ENDPOINT, "applies only to a model behind an --endpoint")
         if arguments.target is None:
@@ -100,8 +106,8 @@ def run(arguments: argparse.Namespace) -> None:
         examples=arguments.examples,
         name=name,
     )
-    if journal is not None:
-        journal.unlink(missing_ok=True)
+    if endpoint is not None:
+        endpoint.forget()
     print(f"{report}\n{out}/ holds pool.npz, eval.json, eval.md and the figures")
 
 
@@ -121,25 +127,11 @@ def _task_name(env: str) -> str:
     return env.rsplit("/", 1)[-1].split("-")[0].lower()
 
 
-def _ask(arguments: argparse.Namespace, sampling: Mapping[str, Any], journal: Path) -> Pool:
-    """Return a pool sampled from the model behind an endpoint."""
-    from vpo_agent.report.folder import check_folder
-    from vpo_agent.report.sampling import DEFAULTS, sample_endpoint
-
-    if arguments.out is not None:
-        check_folder(arguments.out, "eval.json")
-    arguments.k = arguments.k or DEFAULTS["k"]
-    return sample_endpoint(open_endpoint(arguments, journal), sampling)
-
-
 def _sample(arguments: argparse.Namespace, target: Path, sampling: Mapping[str, Any]) -> tuple[Pool, Path]:
     """Return a pool sampled from a run or model, and the usual folder of its report."""
     from vpo_agent.config import is_run
-    from vpo_agent.report.folder import check_folder
     from vpo_agent.report.sampling import DEFAULTS, sample_model, sample_run
 
-    if arguments.out is not None:
-        check_folder(arguments.out, "eval.json")
     arguments.k = arguments.k or DEFAULTS["k"]
     if is_run(target):
         pool = sample_run(target, sampling)

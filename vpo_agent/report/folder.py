@@ -10,7 +10,9 @@ from uuid import uuid4
 
 
 def check_folder(out: Path, mark: str) -> None:
-    """Raise a ValueError unless ``out`` is new, empty, or an earlier report, which holds the file ``mark``."""
+    """Raise a ValueError unless ``out`` is new, empty, or an earlier report, which holds the file ``mark``, by name."""
+    if out.name in ("", ".."):
+        raise ValueError(f"{str(out)!r} is not the name of a folder that can be replaced: choose another --out")
     if out.is_dir():
         if any(out.iterdir()) and not (out / mark).is_file():
             raise ValueError(f"{str(out)!r} holds something other than a report: choose another --out")

@@ -89,6 +89,28 @@ def test_what_was_sampled_is_kept_and_used_by_the_same_command(
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
+def test_answers_to_other_requests_are_said_and_outlive_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "out.unfinished.jsonl"
+    options = ["--out", str(tmp_path / "out"), "--concurrency", "1", "--retries", "0"]
+
+    def script(body: Body, number: int) -> Reply | Body:
+        return Reply(401) if number == 2 else letters(body)
+
+    with scripted(script) as endpoint:
+        assert main(asked(endpoint.url, *options)) == 2
+        assert "10 of 15 answers are saved" in capsys.readouterr().err
+        assert main(asked(endpoint.url, *options, "--temperature", "0.5")) == 0
+        said = capsys.readouterr().err
+        assert f"none of the 10 answers in {str(kept)!r} is to this request" in said
+        assert f"{str(kept)!r} keeps 10 answers to other requests" in said
+        assert main(asked(endpoint.url, *options)) == 0
+        assert "10 of 15 answers are in" in capsys.readouterr().err
+        assert len(endpoint.requests) == 3 + 3 + 1
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("body", [b"[", b"X-"], ids=["body", "headers"])
 def test_a_server_that_drips_bytes_ends_the_command(
     body: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -178,6 +200,8 @@ def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path)
         (["--endpoint", "here"], "--endpoint must be the base of an API"),
         (["--env", "vpo/Nowhere-v0"], "vpo/Nowhere-v0"),
         (["--temperature", "-1"], "--temperature must be above 0"),
+        (["--out", "."], "'.' is not the name of a folder that can be replaced: choose another --out"),
+        (["--out", "/"], "'/' is not the name of a folder that can be replaced"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_sentence(

@@ -305,6 +305,7 @@ def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, fault: str) -
     path = tmp_path if fault == "a folder" else tmp_path / "file" / "answers.jsonl"
     with scripted() as endpoint, pytest.raises(ValueError, match=r"cannot (read the saved|save) answers"):
         sampled(endpoint.url, journal=path)
+    assert endpoint.requests == [], "nothing is paid for that could not be kept"
 
 
 def test_requests_are_made_at_the_same_time() -> None:

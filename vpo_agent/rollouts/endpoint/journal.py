@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,25 @@ class Journal:
                 file.write(lines.encode())
         except OSError as error:
             raise ValueError(f"cannot save answers in {str(self.path)!r}: {error.strerror}") from None
+
+    def check(self) -> None:
+        """Raise a ValueError unless answers can be saved; a file that was not there is not left."""
+        new = not self.path.exists()
+        self.add({})
+        if new:
+            self.path.unlink()
+
+    def remove(self, keys: Collection[str]) -> int:
+        """Remove the answers under these keys, and the file if it holds no others; return how many are left."""
+        left = {key: answer for key, answer in self.read().items() if key not in keys}
+        if left:
+            aside = Journal(self.path.with_name(f".{self.path.name}.part"))
+            aside.path.unlink(missing_ok=True)
+            aside.add(left)
+            aside.path.replace(self.path)
+        else:
+            self.path.unlink(missing_ok=True)
+        return len(left)
 
 
 def key_of(**asked: Any) -> str:

@@ -46,8 +46,8 @@ class EndpointPolicy(TextSampler):
         model: Name of the model there.
         chat: Ask for chat completions, with the prompt as the user's message; otherwise for plain ones.
         concurrency: Requests at the same time.
-        journal: File that keeps answers until the caller removes it. The same request again, in this process or a
-            later one, asks only for what the file lacks.
+        journal: File that keeps answers until :meth:`forget`. The same request again, in this process or a later one,
+            asks only for what the file lacks.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class EndpointPolicy(TextSampler):
         self._dialect = Dialect(chat=chat)
         self._known = False
         self._journal = None if journal is None else Journal(journal)
+        self._asked: set[str] = set()
 
     def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
         """Sample what ``request`` asks for, whatever ``sample_batch``: nothing of it takes local memory.
@@ -67,9 +68,12 @@ class EndpointPolicy(TextSampler):
         """
         slots = [(prompt, rollout) for prompt in range(len(request.prompts)) for rollout in range(request.rollouts)]
         keys = {slot: self._key(request, *slot) for slot in slots}
+        self._asked |= set(keys.values())
         found = self._kept(keys)
         with self._saying_what_is_kept(found, len(slots)):
             if len(found) < len(slots):
+                if self._journal is not None:
+                    self._journal.check()
                 self._learn_dialect()
             bar = tqdm(
                 total=len(slots),
@@ -99,6 +103,12 @@ class EndpointPolicy(TextSampler):
             {"model": self._model, "endpoint": self._client.url, "usage": _usage(answers)},
         )
 
+    def forget(self) -> None:
+        """Remove the answers to the requests so far from the journal; those to other requests stay, with a word."""
+        left = 0 if self._journal is None else self._journal.remove(self._asked)
+        if left and self._journal is not None:
+            tqdm.write(f"{str(self._journal.path)!r} keeps {left} answers to other requests", file=sys.stderr)
+
     def _key(self, request: SampleRequest, prompt: int, rollout: int) -> str:
         return key_of(
             url=self._client.url,
@@ -120,6 +130,12 @@ class EndpointPolicy(TextSampler):
         if found:
             tqdm.write(
                 f"{len(found)} of {len(keys)} answers are in {str(self._journal.path)!r}: asking for the others only",
+                file=sys.stderr,
+            )
+        elif kept:
+            tqdm.write(
+                f"none of the {len(kept)} answers in {str(self._journal.path)!r} is to this request: address, model, "
+                "prompts, temperature, limit of tokens or seed were others",
                 file=sys.stderr,
             )
         return found
