@@ -128,7 +128,7 @@ def test_a_table_shows_both_phases() -> None:
     assert heads.split() == ["GB", "weights", "optimizer", "gradients", "cache", "activations", "free"]
     assert sampling.split()[0] == "sampling"
     assert update.split()[4] == "-"
-    assert re.fullmatch(r"\d+ responses and \d+ prompts at a time", sizes)
+    assert re.fullmatch(r"\d+ responses and \d+ prompts? at a time", sizes)
     # What a row shows adds up to the card.
     for line in (sampling, update):
         assert sum(float(cell) for cell in line.split()[1:] if cell != "-") == pytest.approx(80, abs=0.3)
