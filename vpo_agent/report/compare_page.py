@@ -34,8 +34,8 @@ FIGURES = {
     ),
     "differences": (
         "Differences along k",
-        "utility@k and best@k minus those of the baseline. Left, the paired 95 % interval over prompts; right, Welch's "
-        "95 % interval over training seeds.",
+        "utility@k and best@k of each method minus those of the baseline: above zero the method is better. Left, the "
+        "paired 95 % interval over prompts; right, Welch's 95 % interval over training seeds.",
     ),
     "measures": (
         "Key measures",

@@ -45,11 +45,11 @@ def title(methods: Sequence[Method]) -> str:
         values = {None if source.get(name) is None else str(source[name]) for source in sources}
         return values.pop() if len(values) == 1 else None
 
-    model, steps = shared("model"), shared("step")
+    env, model, steps = shared("env"), shared("model"), shared("step")
     presets = {(source.get("env_kwargs") or {}).get("preset") for source in sources}
     preset = presets.pop() if len(presets) == 1 else None
     parts = [
-        f"{shared('env')} ({preset})" if preset else shared("env"),
+        f"{env} ({preset})" if env and preset else env,
         Path(model).name if model and Path(model).is_absolute() else model,
         shared("method"),
         f"{steps} step{'s' * (steps != '1')}" if steps else None,

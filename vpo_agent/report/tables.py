@@ -9,6 +9,7 @@ from vpo_agent.pareto.intervals import over_prompts
 from vpo_agent.pareto.measures import Measure
 from vpo_agent.pareto.summary import Summary
 from vpo_agent.report.page import markdown_table
+from vpo_envs.wording import counted
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
@@ -59,7 +60,7 @@ def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         "Start with the first three rows. Expected utility: what the answers of one response are worth together when "
         "the weighting of the objectives is unknown. "
-        f"{best.capitalize()}: the best scalar reward among {best.removeprefix('best@')} answers. "
+        f"{best.capitalize()}: the best scalar reward among {counted(int(best.removeprefix('best@')), 'answer')}. "
         "Diversity: how far apart their reward vectors are."
         f"\n\n{table}"
     )

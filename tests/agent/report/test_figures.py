@@ -214,6 +214,7 @@ def test_the_title_names_what_all_runs_share() -> None:
     presets = [run(env="vpo/Maze-v0", env_kwargs={"preset": preset}) for preset in ("embedded", "paper")]
     assert title(presets[:1]) == "vpo/Maze-v0 (embedded)"
     assert title(presets) == "vpo/Maze-v0"
+    assert title([run(env_kwargs={"preset": "embedded"})]) == ""
 
 
 def draw_all(tmp_path: Path) -> None:
