@@ -1,6 +1,6 @@
 """Which decomposition of a program's tests keeps what a set of programs is worth? No training; see docs/decompose.md.
 
-    python studies/decompose_code.py --out decompose_code
+    python studies/decompose_code.py --out runs/decompose_code
 
 Every bundled problem gets a pool of programs: its solutions, its known wrong ones, mutants of both with one change
 each, and hybrids that follow one reading of the statement for some inputs and another for the rest. A decomposition
@@ -200,7 +200,7 @@ def report(tables: dict[str, dict[str, Floats]]) -> str:
 def main() -> None:
     """Collect the outcomes, or read them, and print the table."""
     parser = argparse.ArgumentParser(description="What decompositions of a program's tests keep.")
-    parser.add_argument("--out", type=Path, default=Path("decompose_code"), help="folder for outcomes and table")
+    parser.add_argument("--out", type=Path, default=Path("runs/decompose_code"), help="folder for outcomes and table")
     parser.add_argument("--programs", type=int, default=20, help="programs of each problem, at most")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -40,8 +40,10 @@ def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int 
     # How often each prompt is drawn decides the mean of a resample.
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
     tail = (1 - confidence) / 2
+    mean = rows.mean(axis=0)
     low, high = np.quantile(drawn @ rows / count, [tail, 1 - tail], axis=0)
-    return Band(rows.mean(axis=0), low, high)
+    # Sums of equal values, in another order, may round to the other side of their mean.
+    return Band(mean, np.minimum(low, mean), np.maximum(high, mean))
 
 
 def over_seeds(values: ArrayLike, *, confidence: float = 0.95) -> Band | None:

@@ -71,8 +71,8 @@ def draw_measures(methods: Sequence[Method], names: Sequence[str], path: Path) -
             shade = look.colour
             axes.plot([prompts.low, prompts.high], [number] * 2, color=shade, lw=7, alpha=0.35, solid_capstyle="butt")
             if seeds is not None:
-                reach = [[prompts.mean - seeds.low], [seeds.high - prompts.mean]]
-                axes.errorbar([prompts.mean], [number], xerr=reach, color=shade, lw=1.3, capsize=4, fmt="none")
+                reach = [[seeds.mean - seeds.low], [seeds.high - seeds.mean]]
+                axes.errorbar([seeds.mean], [number], xerr=reach, color=shade, lw=1.3, capsize=4, fmt="none")
                 each = [number + 0.24] * len(values)
                 axes.plot(values.mean(axis=1), each, "o", mfc=style.PAPER, mec=shade, ms=4.5, ls="none")
             axes.plot([prompts.mean], [number], look.marker, color=shade, ms=6.5, mec=style.PAPER, mew=0.9)

@@ -35,6 +35,8 @@ FEW, MANY = 3, 30
 """Answers for a user and for a search: the numbers at which arms are compared."""
 VPO, NO_VECTOR = "vpo", "vpo-alpha1000"
 QUESTIONS = (
+    ("all of VPO", VPO, "grpo"),
+    ("the vector and the chain", VPO, "max_at_k"),
     ("the vector, in a chain", VPO, NO_VECTOR),
     ("the vector, without a chain", "set_rl", "max_at_k"),
     ("the chain", VPO, "set_rl"),

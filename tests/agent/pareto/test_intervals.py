@@ -29,6 +29,12 @@ def test_a_single_column_may_be_flat() -> None:
         assert list(flat) == [array[0] for array in table]
 
 
+def test_the_interval_of_equal_values_holds_their_mean() -> None:
+    for value in np.linspace(0.01, 0.99, 50):
+        band = over_prompts(np.full(200, value))
+        assert band.low <= band.mean <= band.high
+
+
 def test_the_bootstrap_is_deterministic_in_its_seed() -> None:
     values = np.random.default_rng(0).random(30)
     assert over_prompts(values, seed=1) == over_prompts(values, seed=1)

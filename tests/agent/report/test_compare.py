@@ -60,6 +60,18 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_seeds_of_equal_means_are_drawn(tmp_path: Path) -> None:
+    # The seeds differ in nothing but the order of the prompts, and the mean over both rounds to another bit.
+    runs = []
+    for seed in (0, 1, 2):
+        pool = _seeded("grpo", seed, 1)
+        by_prompt = np.roll(np.float32([0.88, 0.07, 0.93, 0.53, 0.35]), seed)[:, None, None, None]
+        rewards = np.broadcast_to(by_prompt, pool.rewards.shape)
+        runs.append(save_run(tmp_path / f"seed{seed}", replace(pool, rewards=rewards, status=pool.status * 0)))
+    compare_runs(runs, out=tmp_path / "report")
+    assert (tmp_path / "report" / "measures.png").is_file()
+
+
 def test_a_run_that_was_cut_is_named(tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     pool = _seeded("vpo", 2, 3)
     cut = replace(

@@ -190,6 +190,8 @@ def test_the_vector_the_chain_and_credit_are_compared_by_seed(tmp_path: Path) ->
     tasks = [make_task(tmp_path / name, ALL) for name in ("maze", "code")]
     table = questions_table(tasks)
     assert [row["difference"] for row in rows_of(table)[::3]] == [
+        "vpo − grpo",
+        "vpo − max_at_k",
         "vpo − vpo-alpha1000",
         "set_rl − max_at_k",
         "vpo − set_rl",
