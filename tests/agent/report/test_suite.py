@@ -9,17 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
+from vpo_agent.pareto.intervals import Band
 from vpo_agent.pareto.pool import Pool
 from vpo_agent.pareto.preferences import answers_under_preferences, fronts_under_preferences
+from vpo_agent.report.looks import PALETTE
 from vpo_agent.report.suite import write_suite
-from vpo_agent.report.suite_figures import draw_diversity
+from vpo_agent.report.suite_figures import draw_diversity, draw_worths
 from vpo_agent.report.suite_runs import TaskRuns, read_task
 from vpo_agent.report.suite_tables import (
     KS,
     Table,
+    Worth,
     diversity_table,
     levels_table,
     preferences_table,
@@ -29,6 +34,7 @@ from vpo_agent.report.suite_tables import (
     worth_of_tasks,
     worth_table,
 )
+from vpo_envs.pareto import BestSets
 
 N, D, ANSWERS = 4, 3, 30
 WIDTHS = {"vpo": 3, "vpo-alpha1000": 3, "vpo-credit": 3, "set_rl": 1, "max_at_k": 1, "grpo": 1}
@@ -327,6 +333,22 @@ def test_steps_to_vpos_final_utility_are_read_off_the_line_between_evaluations(t
     assert (credit[share], credit[runs]) == ("0.75", "0.50, 0.50")
     alpha = row_of(table, method="vpo-alpha1000")
     assert (alpha[share], alpha[runs]) == ("not reached", "none")
+
+
+def test_tasks_in_the_figure_of_worths_are_told_apart_in_the_order_of_the_axis(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    names = [f"task {number}" for number in range(9)]
+    gain = Band(1.2, 1.1, 1.3)
+    fronts = [BestSets(0.4, 0.6, 0.6 - number / 50) for number in range(9)]
+    worths = [Worth(name, front, None, (gain, gain)) for name, front in zip(names, fronts, strict=True)]
+    assert draw_worths(worths[::-1], tmp_path / "worths.png", "vpo, 150 steps") is not None
+    (legend,) = drawn[0].legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert [text.split(" (")[0] for text in texts[:9]] == names
+    points = [line for line in drawn[0].axes[0].lines if line.get_markersize() == 8]
+    assert len({(point.get_marker(), to_hex(point.get_markerfacecolor())) for point in points}) == 9
+    assert not {to_hex(point.get_color()) for point in points} & set(PALETTE)
 
 
 def test_worths_stand_beside_the_gain_over_a_large_alpha(tmp_path: Path) -> None:
