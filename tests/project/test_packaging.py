@@ -83,6 +83,12 @@ def test_constraints_pin_every_dependency_within_its_bounds(requirement):
     assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
 
 
+@pytest.mark.parametrize("extra", ["inspect", "rl", "trl", "verifiers"])
+def test_adapters_and_examples_take_no_other_major_version_of_their_packages(extra):
+    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        assert not requirement.specifier.contains("99"), requirement
+
+
 # --- wheel and source distribution ---
 
 

@@ -24,14 +24,22 @@ from transformers import AutoTokenizer
 from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.rollouts.spans import token_credit
-from vpo_envs.adapters.verifiers import text_env
 
 if find_spec("prime_rl") is None:
     raise ValueError("training with prime-rl needs prime-rl, which is not on PyPI: install it from its repository")
 
+try:
+    from prime_rl.orchestrator.algo import ALGORITHM_CLASSES, Algorithm, assign_advantages
+    from prime_rl.orchestrator.algo.base import iter_trainable_traces
+except ImportError as error:
+    raise ValueError(
+        f"training with prime-rl needs its version 0.8.0, and another or a part of it is installed ({error}): install "
+        "it from its repository"
+    ) from error
+
 import verifiers.v1 as vf
-from prime_rl.orchestrator.algo import ALGORITHM_CLASSES, Algorithm, assign_advantages
-from prime_rl.orchestrator.algo.base import iter_trainable_traces
+
+from vpo_envs.adapters.verifiers import text_env
 
 
 class VectorAlgorithm(Algorithm):
