@@ -21,6 +21,7 @@ from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.plan import MOST_RESPONSES, Plan, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
+from vpo_agent.pareto.columns import PREFIX, free_name, short_names
 from vpo_agent.pareto.measures import measures
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.pareto.pool import Pool
@@ -229,7 +230,7 @@ class Trainer:
         self._bad_in_a_row = 0 if finite else self._bad_in_a_row + 1
         updated = time.perf_counter()
         tokens = int(rollouts.samples.mask.sum())
-        return {
+        row = {
             "kind": "train",
             "step": self.step,
             **self._measures(rollouts, result),
@@ -241,6 +242,7 @@ class Trainer:
             "seconds_estimate": estimated - collected,
             "seconds_update": updated - estimated,
         }
+        return short_names(row)
 
     def evaluate(self, label: str, *, initial: bool = False) -> Pool:
         """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
@@ -277,7 +279,7 @@ class Trainer:
         pools = [diversity(group[kept].reshape(-1, self.env.reward_dim)) for group, kept in groups]
         return {
             "set_score": float(result.scores[torch.from_numpy(valid)].mean()),
-            **{name: float(mean) for name, mean in zip(self.env.objective_names, means, strict=True)},
+            **{f"{PREFIX}{name}": float(mean) for name, mean in zip(self.env.objective_names, means, strict=True)},
             "diversity": float(np.mean(pools)),
             "groups_without_signal": int((result.advantages == 0).all(1).sum()),
             "invalid_rollouts": int((~valid).sum()),
@@ -320,8 +322,11 @@ class Trainer:
         """Return the row of an evaluation on validation prompts."""
         prompts = min(self.config.eval_every_prompts, self.config.eval_prompts)
         pool = self._sample_pool(self._validation_env, prompts, f"validation at step {self.step}")
-        means = {one.name.replace(" ", "_"): float(one.values.mean()) for one in measures(pool) if one.headline}
-        return {"kind": "eval", "step": self.step, **means}
+        row: dict[str, Any] = {"kind": "eval", "step": self.step}
+        for one in measures(pool):
+            if one.headline:
+                row[free_name(one.name.replace(" ", "_"), row)] = float(one.values.mean())
+        return row
 
     def _checkpoint_due(self) -> bool:
         every = self.config.checkpoint_every

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
+from vpo_agent.pareto.columns import free_name
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_agent.rollouts.spans import closing_token, token_credit
@@ -105,7 +106,8 @@ class TRLAdapter:
         self.tokenizer = tokenizer
         self.estimator = BoundEstimator(env, method, options, **settings)
         self.rollouts_per_prompt = rollouts_per_prompt
-        self.columns = ("advantage", "score", *env.objective_names, "diversity")
+        own = ("advantage", "score", "diversity")
+        self.columns = (*own[:2], *(free_name(name, own) for name in env.objective_names), own[2])
         """Names of the reward functions."""
         self.scored: NDArray[np.float64] | None = None
         """Their values for the responses of this process, (B, 3 + d); NaN where they return ``None``."""

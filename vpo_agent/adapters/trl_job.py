@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vpo_agent.config import Job, TrainConfig
+from vpo_agent.pareto.columns import PREFIX, short_names
 from vpo_envs.libraries import check_libraries
 
 if TYPE_CHECKING:
@@ -91,20 +92,22 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     }
 
 
-def row_of(logs: dict[str, Any]) -> dict[str, Any]:
-    """Return TRL's log entries, renamed to those of the built-in trainer where they match."""
+def row_of(logs: dict[str, Any], step: int) -> dict[str, Any]:
+    """Return a train row of TRL's log entries, renamed to those of the built-in trainer where they match."""
     names = {
-        "rewards/score": "set_score",
+        f"{PREFIX}score": "set_score",
+        f"{PREFIX}diversity": "diversity",
         "completions/mean_length": "response_tokens",
         "completions/clipped_ratio": "truncated",
     }
-    row = {}
+    row: dict[str, Any] = {"kind": "train", "step": step}
     for name, value in logs.items():
         if not isinstance(value, int | float) or name.endswith("/std") or name.startswith("rewards/advantage/"):
             continue
-        short = name.removesuffix("/mean") if name.startswith("rewards/") else name
-        row[names.get(short, short.removeprefix("rewards/"))] = value
-    return row
+        if name.startswith("rewards/"):
+            name = PREFIX + name.removeprefix("rewards/").removesuffix("/mean")
+        row[names.get(name, name)] = value
+    return short_names(row)
 
 
 def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
@@ -195,7 +198,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
             if writer is not None and logs and "loss" in logs:
-                writer.write({"kind": "train", "step": state.global_step, **row_of(logs)})
+                writer.write(row_of(logs, state.global_step))
 
     with (
         warnings.catch_warnings(action="ignore", category=FutureWarning),

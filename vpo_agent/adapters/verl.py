@@ -23,6 +23,7 @@ import numpy as np
 
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.learning.bound_estimator import SETTINGS, BoundEstimator
+from vpo_agent.pareto.columns import PREFIX, short_names
 from vpo_agent.pareto.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import make_prompts
@@ -201,12 +202,14 @@ def compute_score(
         )
     weights = bound.weights([task], 0)
     result = bound.estimate(batch.rewards[None], np.ones((1, 1), dtype=bool), [task], weights)
-    return {
+    means = zip(env.objective_names, batch.rewards[0].mean(0), strict=True)
+    row = {
         "score": float(result.scores[0, 0]),
-        **{name: float(mean) for name, mean in zip(env.objective_names, batch.rewards[0].mean(0), strict=True)},
+        **{f"{PREFIX}{name}": float(mean) for name, mean in means},
         "diversity": float(diversity(batch.rewards[0])),
         "answered": float((batch.status[0] == Status.OK).mean()),
     }
+    return short_names(row)
 
 
 def _as_text(settings: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
+from vpo_agent.pareto.columns import free_name
 from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
 from vpo_agent.pareto.metrics import best_at_k, diversity, mean_ranked
 from vpo_agent.pareto.pool import Floats, Pool
@@ -146,8 +147,9 @@ def measures(
     ):
         if (status == code).any():
             add(name, "answer", "lower", (status == code).mean(axis=1), meaning)
+    taken = {one.name for one in found}
     for column, objective in enumerate(pool.objectives):
-        add(objective, "answer", "higher", answers[:, :, column].mean(axis=1), "mean reward")
+        add(free_name(objective, taken), "answer", "higher", answers[:, :, column].mean(axis=1), "mean reward")
     return found
 
 

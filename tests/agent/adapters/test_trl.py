@@ -479,7 +479,25 @@ def test_a_full_disk_ends_the_run_in_one_line(
 
 def test_logs_have_the_names_of_the_built_in_trainer() -> None:
     logs = {"rewards/score/mean": 0.5, "rewards/score/std": 0.1, "rewards/advantage/mean": 0.0, "loss": 1.0}
-    assert row_of({**logs, "completions/mean_length": 3.0}) == {"set_score": 0.5, "loss": 1.0, "response_tokens": 3.0}
+    row = {"kind": "train", "step": 2, "set_score": 0.5, "loss": 1.0, "response_tokens": 3.0}
+    assert row_of({**logs, "completions/mean_length": 3.0}, 2) == row
+
+
+def test_an_objective_never_takes_the_place_of_another_number_of_a_row(
+    letters_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = []
+    for names in (("a", "b"), ("score", "kind"), ("diversity", "loss")):
+        named = tuple(one._replace(name=name) for one, name in zip(toys.LettersEnv.objectives, names, strict=True))
+        monkeypatch.setattr(toys.LettersEnv, "objectives", named)
+        config = letters_config(steps=1, name="-".join(names))
+        train_with_trl(Job(config, resume=False, overwrite=False))
+        (row,) = map(json.loads, (config.runs_dir / config.name / "metrics.jsonl").read_text().splitlines())
+        rows.append({name: value for name, value in row.items() if "time" not in name})
+    for names, row in zip(
+        (("reward/score", "reward/kind"), ("reward/diversity", "reward/loss")), rows[1:], strict=True
+    ):
+        assert row == {dict(zip("ab", names, strict=True)).get(name, name): value for name, value in rows[0].items()}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fsdp", "FSDP"), ("deepspeed_zero3", "DEEPSPEED")])

@@ -115,6 +115,16 @@ def test_the_logs_hold_objectives_diversity_and_answered() -> None:
     assert found["answered"] == pytest.approx(1 / 3)
 
 
+def test_an_objective_never_takes_the_place_of_the_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [0])[0]
+    plain = call(row, response("abc"))
+    named = [one._replace(name=name) for one, name in zip(toys.LettersEnv.objectives, ("score", "wit"), strict=True)]
+    monkeypatch.setattr(toys.LettersEnv, "objectives", tuple(named))
+    renamed = {"left": "reward/score", "right": "wit"}
+    found = call(row, response("abc"))
+    assert found == {renamed.get(name, name): value for name, value in plain.items()}
+
+
 def test_every_response_has_the_same_keys() -> None:
     row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [0])[0]
     assert list(call(row, "")) == list(call(row, response("abc")))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toys
 from matplotlib.figure import Figure
 
 from vpo_agent.command.job import train_and_report
@@ -20,6 +21,39 @@ from vpo_agent.runs.run_lock import LOCK_FILE
 from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
+
+
+def test_objectives_may_have_the_names_of_columns_and_measures(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = toys.LettersEnv.objectives
+    metrics, tables = [], []
+    for names in ("abcdef", ("kind", "step", "loss", "diversity", "best@1", "expected_utility")):
+        named = tuple(one._replace(name=name) for one, name in zip([left, right] * 3, names, strict=True))
+        monkeypatch.setattr(toys.LettersEnv, "objectives", named)
+        config = letters_config(steps=1, eval_every=1, name=names[0])
+        train_and_report(Job(config, resume=False, overwrite=False))
+        folder = config.runs_dir / names[0]
+        metrics.append([json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()])
+        tables.append({row["measure"]: row for row in json.loads((folder / "results.json").read_text())["measures"]})
+    of_rows = {
+        "train": ("reward/kind", "reward/step", "reward/loss", "reward/diversity", "best@1", "expected_utility"),
+        "eval": (
+            "reward/kind",
+            "reward/step",
+            "loss",
+            "reward/diversity",
+            "reward/best@1",
+            "reward/expected_utility",
+        ),
+    }
+    of_tables = ("kind", "step", "loss", "reward/diversity", "reward/best@1", "expected_utility")
+
+    def renamed(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+        return {dict(zip("abcdef", names, strict=True)).get(name, name): value for name, value in row.items()}
+
+    assert metrics[1] == [renamed(row, of_rows[row["kind"]]) for row in metrics[0]]
+    assert list(tables[1]) == list(renamed(tables[0], of_tables))
 
 
 def test_a_job_leaves_a_run_folder_and_prints_its_table(
