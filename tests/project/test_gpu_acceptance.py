@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,25 @@ def test_a_check_that_ends_early_fails_in_a_row_of_its_own() -> None:
     )
     assert acceptance.status(rows) == 1
     assert acceptance.status([rows[0], Row("third", "", "", NEEDS_GPU)]) == 0
+
+
+def test_checks_are_not_run_once_the_time_is_up() -> None:
+    def passes() -> Iterator[Row]:
+        yield Row("first", "1", "1", PASSED)
+
+    def never_ends() -> Iterator[Row]:
+        yield from passes()
+        signal.pause()
+
+    late = acceptance.run_checks({"endless": never_ends, "left": passes, "also left": passes}, seconds=0.2)
+    assert [(row.what, row.measured) for row in late] == [
+        ("first", "1"),
+        ("endless", "TimeoutError: time is up"),
+        ("left", "not run: time is up"),
+        ("also left", "not run: time is up"),
+    ]
+    assert acceptance.status(late) == 1
+    assert [row.verdict for row in acceptance.run_checks({"a": passes, "b": passes}, seconds=60)] == [PASSED, PASSED]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

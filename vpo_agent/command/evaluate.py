@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
         "pool, its numbers and figures.",
     )
     add = parser.add_argument
-    add("target", nargs="?", help="a run's folder, a model (bundled, folder, Hub name), or a pool.npz")
+    add("target", nargs="?", help="a run's folder, a model (bundled, folder, GGUF file, Hub name), or a pool.npz")
     add(
         "--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; for a saved pool, all)"
     )
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.target is None:
             raise ValueError("nothing to evaluate: give a run, a model or a saved pool, or --endpoint URL")
         name, target = arguments.target, Path(arguments.target)
-        if target.suffix == ".npz" or target.is_file():
+        if target.suffix == ".npz" or (target.is_file() and target.suffix.lower() != ".gguf"):
             from vpo_agent.pareto.pool import Pool
 
             others = [one for one in given if one not in OF_A_POOL]
@@ -131,10 +131,12 @@ def _sample(arguments: argparse.Namespace, target: Path, sampling: Mapping[str, 
     """Return a pool sampled from a run or model, and the usual folder of its report."""
     from vpo_agent.config import is_run
     from vpo_agent.report.sampling import DEFAULTS, sample_model, sample_run
+    from vpo_agent.runs.targets import target_name
 
     arguments.k = arguments.k or DEFAULTS["k"]
     if is_run(target):
         pool = sample_run(target, sampling)
         return pool, target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
     pool = sample_model(arguments.target, sampling)
-    return pool, Path("runs") / f"eval_{_task_name(str(pool.source['env']))}_{Path(arguments.target).name}"
+    name = target_name(arguments.target).rpartition("/")[2]
+    return pool, Path("runs") / f"eval_{_task_name(str(pool.source['env']))}_{name}"

@@ -73,9 +73,12 @@ def run_verl(chosen: argparse.Namespace) -> None:
     """Write the files for verl and print the command line."""
     from vpo_agent.adapters.verl import command_line, dataset_rows, settings_of_rows, write_parquet
     from vpo_agent.config import usual_answers
+    from vpo_agent.policy.gguf_file import is_gguf
     from vpo_envs.registration import env_type, registering_module
 
     env_type(chosen.env)
+    if is_gguf(chosen.model):
+        raise ValueError(f"verl takes no GGUF file such as {chosen.model!r}: give the folder or name of the same model")
     # verl scores in processes of its own, which must import what registers the environment.
     module = None if ":" in chosen.env else registering_module(chosen.env)
     settings = settings_of_rows(

@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
         "0.02 of that of its exact front. An interrupted search in --out is continued.",
     )
     add = parser.add_argument
-    add("targets", nargs="+", metavar="TARGET", help="run folders, models' folders or names, bundled models")
+    add("targets", nargs="+", metavar="TARGET", help="run folders, models (bundled, folder, GGUF file, Hub name)")
     add("--method", default="evolve", choices=METHODS, help="default evolve")
     add("--goal", default="scalar", choices=GOALS, help="what answers are valued by; default scalar")
     add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")

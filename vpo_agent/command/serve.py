@@ -13,7 +13,7 @@ def add_parser(commands: Commands) -> None:
     """Add ``vpo serve``."""
     parser = commands.add_parser("serve", help="put a trained policy behind an OpenAI-compatible endpoint")
     add = parser.add_argument
-    add("target", help="a run folder, a model's folder or Hugging Face name, or tiny-maze")
+    add("target", help="a run folder, a model's folder or Hugging Face name, a GGUF file, or tiny-maze")
     add("--checkpoint", type=int, metavar="STEP", help="step of the run's checkpoint; default: the newest")
     add("--host", default="127.0.0.1", help="address to listen on, default 127.0.0.1: this machine only")
     add("--port", type=at_least(0, 65535), default=8000, help="default 8000; 0: any free port")

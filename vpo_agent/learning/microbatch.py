@@ -26,8 +26,8 @@ class MicroBatches:
 
     On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens in total. This depends on the samples
     alone, so a resumed run computes the same numbers. On a GPU it starts with all prompts and halves their number until
-    a micro-batch fits into memory. Another setting is the number of prompts. ``shorten`` names the options that make
-    one prompt with its responses smaller.
+    a micro-batch fits into memory; this was tested with raised errors, not with a GPU whose memory ran out. Another
+    setting is the number of prompts. ``shorten`` names the options that make one prompt with its responses smaller.
     """
 
     def __init__(

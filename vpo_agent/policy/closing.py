@@ -60,7 +60,10 @@ class ClosingTag:
 
 
 class Matcher:
-    """Follows the tags of running rows on the device, so that text is decoded only for rows that may have ended."""
+    """Follows the tags of running rows on the device, so that text is decoded only for rows that may have ended.
+
+    The time that this saves was not measured on a GPU.
+    """
 
     def __init__(self) -> None:
         self._rules: list[ClosingTag | None] = []

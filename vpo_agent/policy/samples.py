@@ -194,7 +194,8 @@ class Sampler(TextSampler):
     def sample_in_parts(self, request: SampleRequest, sample_batch: int) -> Samples:
         """Sample at most ``sample_batch`` responses at a time, and fewer where memory does not hold them.
 
-        The responses to one prompt stay together. What did not fit is remembered for later calls.
+        The responses to one prompt stay together. What did not fit is remembered for later calls. This was tested with
+        raised errors, not with a GPU whose memory ran out.
 
         Raises:
             OutOfMemory: The responses to one prompt do not fit into the device's memory.

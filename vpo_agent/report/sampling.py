@@ -70,7 +70,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
 
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
-    """Sample a pool from any causal language model: a bundled one, a folder, or a name on the Hugging Face Hub."""
+    """Sample a pool from any causal language model: a bundled one, a folder, a GGUF file, or a name on the Hub."""
     find_model(model)  # refuses a path that leads nowhere
     if "env" not in given:
         found = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"

@@ -79,6 +79,7 @@ def test_the_printed_command_trains_on_these_files(tmp_path: Path, capsys: pytes
         (["vpo/Maze-v0", "--env-kwargs", "[]"], "--env-kwargs must be a JSON object"),
         (["vpo/Maze-v0", "--train", "0"], "--train must be at least 1, got 0"),
         (["vpo/Maze-v0", "--num-weights", "100"], "power of two"),
+        (["vpo/Maze-v0", "--model", "tiny.gguf"], "verl takes no GGUF file such as 'tiny.gguf'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from gguf_files import write_gguf
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig
@@ -83,6 +84,50 @@ def test_a_model_is_asked_in_the_environment_that_is_named(
     assert main(["eval", str(letters_model), "--env", toys.LETTERS_ID, *options]) == 0
     assert f"4 test prompts of {toys.LETTERS_ID}; 2 rollouts of 3 answers to each" in capsys.readouterr().out
     assert Pool.load(out / "pool.npz").source["model"] == str(letters_model)
+
+
+@pytest.fixture
+def gguf_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command that evaluates ``models/tiny.gguf`` in an empty folder."""
+    pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
+    toys.register_letters()
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    options = ["--env", toys.LETTERS_ID, "--num-answers", "3", "--max-new-tokens", "40", "--device", "cpu", *SMALL]
+    return ["eval", "models/tiny.gguf", *options]
+
+
+def test_a_gguf_file_is_evaluated_as_a_model_into_a_folder_of_its_name(gguf_eval: list[str]) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    write_gguf(Path("models/tiny.gguf"), toys.tiny_model("llama", tokenizer), tokenizer)
+    assert main(gguf_eval) == 0
+    [folder] = Path("runs").iterdir()
+    assert folder.name.endswith("_tiny")
+    assert Pool.load(folder / "pool.npz").source["model"] == "models/tiny.gguf"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut", "'models/tiny.gguf' is not a whole GGUF file"),
+        ("text", "'models/tiny.gguf' is not a whole GGUF file"),
+        ("without tokenizer", "'models/tiny.gguf' holds no tokenizer"),
+        ("missing", "there is no file 'models/tiny.gguf'"),
+    ],
+)
+def test_a_gguf_file_that_cannot_be_read_is_refused_as_a_model(
+    gguf_eval: list[str], capsys: pytest.CaptureFixture[str], kind: str, message: str
+) -> None:
+    file, tokenizer = Path("models/tiny.gguf"), toys.bpe_tokenizer()
+    if kind == "text":
+        file.write_text("nonsense")
+    elif kind != "missing":
+        write_gguf(file, toys.tiny_model("llama", tokenizer), tokenizer if kind == "cut" else None)
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2] if kind == "cut" else whole)
+    assert main(gguf_eval) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
