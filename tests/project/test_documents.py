@@ -6,6 +6,8 @@ import ast
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,16 @@ def test_every_name_that_a_snippet_imports_from_us_exists(page: Path) -> None:
                         raise
                     continue
                 assert not [name.name for name in node.names if not hasattr(module, name.name)]
+
+
+def test_a_snippet_with_imports_uses_no_name_that_it_does_not_define(tmp_path: Path) -> None:
+    for page in PAGES:
+        for number, (language, code) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            if language == "python" and re.match(r"(#.*\n)?(import|from) ", code):
+                (tmp_path / f"{page.stem}_{number}.py").write_text(code, encoding="utf-8")
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
+    found = subprocess.run([*ruff, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
 
 
 def commands(page: Path) -> list[str]:
