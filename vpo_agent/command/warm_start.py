@@ -206,32 +206,47 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
 
 
 def _train(job: WarmStart, recipe: Recipe, out: Path, sample_batch: int) -> None:
-    """Take the steps that are left, with an evaluation and a checkpoint every few of them."""
+    """Take the steps that are left, with an evaluation and a checkpoint every few of them.
+
+    On Ctrl-C it ends the step, saves a checkpoint and raises again. A second Ctrl-C stops at once and saves nothing.
+    """
     from vpo_agent.runs.checkpoints import save_checkpoint
+    from vpo_agent.runs.interrupts import Interrupts
 
     def save() -> None:
         state = {"recipe": recipe.model_dump()}
         save_checkpoint(out / CHECKPOINTS, job.done, job.policy, job.optimizer, state, keep=1)
 
-    started, losses = time.perf_counter(), []
-    while job.done < job.steps:
-        try:
-            losses.append(job.step())
-        except ValueError:  # a prompt that is too long
-            if losses:
-                save()
-            raise
-        if job.done % recipe.eval_every and job.done < job.steps:
-            continue
+    def report() -> None:
         row = {"step": job.done, "loss": sum(losses) / len(losses)}
-        losses = []
         for m in sorted(set(recipe.answers)):
             row |= {f"{name} (m={m})": value for name, value in _evaluate(job, recipe, m, sample_batch).items()}
         row["minutes"] = (time.perf_counter() - started) / 60
         with (out / METRICS).open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
         print("  ".join(f"{name} {round(value, 3)}" for name, value in row.items()), flush=True)
-        save()
+
+    started, losses = time.perf_counter(), list[float]()
+    interrupts = Interrupts()
+    with interrupts.handled():
+        while job.done < job.steps:
+            interrupts.held = True
+            try:
+                losses.append(job.step())
+            except ValueError:  # a prompt that is too long
+                if losses:
+                    save()
+                raise
+            if job.done % recipe.eval_every == 0 or job.done == job.steps:
+                report()
+                save()
+                losses.clear()
+            try:
+                interrupts.release()
+            except KeyboardInterrupt:
+                if losses:
+                    save()
+                raise
 
 
 def _evaluate(job: WarmStart, recipe: Recipe, m: int, sample_batch: int) -> dict[str, float]:

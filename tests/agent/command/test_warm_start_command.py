@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +92,29 @@ def test_a_stopped_warm_start_names_the_command_that_goes_on(
         assert main(command) == 130
     assert capsys.readouterr().err.splitlines()[-1] == f"stopped; {said}: {vpo_command(*command, *more)}"
     assert main([*command, *more]) == 0
+
+
+def test_ctrl_c_saves_the_step_that_it_falls_into(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = WarmStart.step
+
+    def interrupted(self: WarmStart) -> float:
+        if self.done == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return whole(self)
+
+    out = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        patch.setattr(WarmStart, "step", interrupted)
+        assert main([*CODE, "--out", str(out)]) == 130
+    first, last = capsys.readouterr().err.split("stopped; ")
+    assert "stopping after this step" in first
+    assert last.startswith("continue from the last checkpoint with")
+    assert [path.name for path in checkpoints(out / "checkpoints")] == ["step_000003"]
+    assert main(["warm-start", "--out", str(out), "--resume"]) == 0
+    assert steps_in(out) == [2, 4]
+    assert_same_weights(made, out)
 
 
 @pytest.mark.parametrize("evaluation", [1, 2])
