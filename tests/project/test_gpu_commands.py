@@ -12,15 +12,16 @@ from paths import ROOT
 from transformers import Qwen2Config, Qwen3Config
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.command import presets
+from vpo_agent.command import make_parser, presets
 from vpo_agent.command.options import parse_job
 from vpo_agent.command.plan import longest_prompt
+from vpo_agent.command.warm_start import planned_settings, read_recipe
 from vpo_agent.config import TrainConfig
 from vpo_agent.learning.plan import Plan, TooSmall, plan_run
 from vpo_agent.policy.memory import Shape, read_shape
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"(?:vpo train|python examples/train_(?!trl)\w+\.py)(?:\\\n|[^`\n#])*")
+COMMAND = re.compile(r"(?:vpo train|vpo warm-start|python examples/train_(?!trl)\w+\.py)(?:\\\n|[^`\n#])*")
 CARD = re.compile(r"\b(\d+) GB\b")
 QWEN3 = {"vocab_size": 151_936, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40_960}
 PUBLISHED: dict[str, Any] = {
@@ -65,6 +66,11 @@ def commands(page: Path) -> list[tuple[str, str]]:
 def settings(command: str) -> TrainConfig:
     """The settings of a command, with the presets of its script."""
     program, *words = shlex.split(command)
+    if words[0] == "warm-start":
+        arguments = make_parser().parse_args(words)
+        recipe = read_recipe(arguments)
+        config = planned_settings(recipe, recipe.max_new_tokens, arguments.gradient_checkpointing)
+        return config.model_copy(update=recipe.model_dump(include={"model", "env", "env_kwargs"}))
     if program == "vpo":
         return parse_job(words[1:], description="", presets=presets.ALL).config
     choices = getattr(presets, re.sub(r".*train_(\w+)\.py", r"\1", words[0]).upper())
@@ -72,13 +78,17 @@ def settings(command: str) -> TrainConfig:
 
 
 def gpu_commands() -> list[Any]:
-    """The commands whose model is neither bundled nor a folder."""
+    """The commands whose model is of the Hub, or the folder of a warm start of one beside it."""
     rows = []
     for page in PAGES:
         for command, around in commands(page):
-            if re.search(r"--config|--resume|--import|--help|decomposition|NAME|…|train_pretrained", command):
+            if re.search(
+                r"--config|--resume|--import|--help|decomposition|NAME|…|train_pretrained|start(?!.*--model)", command
+            ):
                 continue  # Settings that the page does not show, or for two CPU cores.
             config = settings(command)
+            if start := re.search(rf"vpo warm-start[^`]* --model (\S+)[^`]* --out {re.escape(config.model)}\s", around):
+                config = config.model_copy(update={"model": start[1]})
             if config.model not in BUNDLED_MODELS and "/" in config.model and not config.model.startswith("runs/"):
                 rows.append(pytest.param(config, around, command, id=f"{page.stem}: {command[:70].strip()}"))
     return rows
@@ -117,6 +127,7 @@ def test_the_shapes_have_the_published_numbers_of_parameters(
 def test_commands_are_found() -> None:
     pages = {row.id.split(":")[0] for row in gpu_commands()}
     assert {"README", "code", "eureqa", "musique", "tools", "training"} <= pages
+    assert {"vpo train", "vpo warm-start"} <= {" ".join(row.values[2].split()[:2]) for row in gpu_commands()}
 
 
 @pytest.mark.parametrize(("config", "around", "command"), gpu_commands())

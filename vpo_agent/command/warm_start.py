@@ -12,6 +12,7 @@ from vpo_agent.command.stopped import vpo_command
 from vpo_envs.command.parser import Commands, Parser, add_env_options
 
 if TYPE_CHECKING:
+    from vpo_agent.config import TrainConfig
     from vpo_agent.learning.plan import Plan
     from vpo_agent.learning.recipe import Recipe
     from vpo_agent.learning.warm_start import WarmStart
@@ -87,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if found is not None and not arguments.resume:
         raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
     check_folder(out, RECIPE)
-    recipe = _recipe(arguments)
+    recipe = read_recipe(arguments)
     import_modules(recipe.imports)
     stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
     env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
@@ -154,7 +155,6 @@ def _plan(
     Raises:
         ValueError: A prompt with its response is too long for the model, or the warm start for the GPU's memory.
     """
-    from vpo_agent.config import make_config
     from vpo_agent.learning.plan import device_memory, plan_run
     from vpo_agent.learning.warm_start import demonstrated_tokens
     from vpo_agent.policy.memory import Shape
@@ -170,18 +170,27 @@ def _plan(
     memory = device_memory(policy.device)
     if memory is None:
         return None
-    settings = {
-        **recipe.model_dump(include={"lora_rank", "dtype", "eval_answers"}),
-        "gradient_checkpointing": gradient_checkpointing,
-        "prompts_per_step": instances,
-        "rollouts_per_prompt": recipe.responses,
-        "max_new_tokens": max(response, recipe.max_new_tokens),
-        "num_answers": 1,
-        "kl_coef": 0.0,
-    }
     shape = Shape.of(policy.causal_lm, recipe.model)
+    config = planned_settings(recipe, response, gradient_checkpointing)
     names = {"rollouts_per_prompt": "responses"}
-    return plan_run(make_config(settings), shape, prompt=longest, memory=memory, names=names)
+    return plan_run(config, shape, prompt=longest, memory=memory, names=names)
+
+
+def planned_settings(recipe: Recipe, response: int, gradient_checkpointing: bool) -> TrainConfig:
+    """Return the settings of a training that takes the same memory, for responses of ``response`` tokens."""
+    from vpo_agent.config import make_config
+
+    return make_config(
+        {
+            **recipe.model_dump(include={"lora_rank", "dtype", "eval_answers"}),
+            "gradient_checkpointing": gradient_checkpointing,
+            "prompts_per_step": recipe.batch // recipe.responses,
+            "rollouts_per_prompt": recipe.responses,
+            "max_new_tokens": max(response, recipe.max_new_tokens),
+            "num_answers": 1,
+            "kl_coef": 0.0,
+        }
+    )
 
 
 def _validation_env(recipe: Recipe, m: int) -> VectorTextEnv[Any, Any, Any]:
@@ -190,7 +199,7 @@ def _validation_env(recipe: Recipe, m: int) -> VectorTextEnv[Any, Any, Any]:
     return make_text_env(recipe.env, **recipe.env_kwargs, num_answers=m, split="validation")
 
 
-def _recipe(arguments: argparse.Namespace) -> Recipe:
+def read_recipe(arguments: argparse.Namespace) -> Recipe:
     """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
     from vpo_agent.command.options import typed
     from vpo_agent.config import check_settings, read_values
