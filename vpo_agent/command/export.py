@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def run_verifiers(chosen: argparse.Namespace) -> None:
         num_answers=chosen.num_answers,
         scalar_weights=chosen.scalar_weights,
     )
-    print(f"pip install {shlex.quote(str(chosen.out))}\n{command}")
+    # pip takes a word without a slash for the name of a package on PyPI.
+    print(f"pip install {shlex.quote(os.path.join('.', chosen.out))}\n{command}")
 
 
 def run_verl(chosen: argparse.Namespace) -> None:

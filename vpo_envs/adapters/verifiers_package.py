@@ -103,8 +103,8 @@ def write_package(
             else equal ones.
 
     Raises:
-        ValueError: An unknown environment, bad arguments, an environment that a file registers, or a folder that is not
-            empty or cannot be written.
+        ValueError: An unknown environment, bad arguments, an environment that a file registers or that lacks what
+            scores its answers, or a folder that is not empty or cannot be written.
     """
     env_type(env_id)
     if ":" not in env_id and (module := registering_module(env_id)):
@@ -117,6 +117,7 @@ def write_package(
         )
     kwargs = dict(env_kwargs or {})
     env = make_text_env(env_id, **kwargs, num_answers=num_answers)
+    env.check_scorers()
     names = env.objective_names
     chosen = scalar_weights or env.scalar_weights or [1.0] * env.reward_dim
     everything = np.ones(env.reward_dim, dtype=bool)

@@ -60,6 +60,7 @@ def test_the_package_names_each_objective_with_its_weight(tmp_path: Path, capsys
         (["vpo/Maze-v0", "--scalar-weights", "1,1"], "weights need 4 values"),
         (["vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "vpo/Maze-v0 cannot be made"),
         (["vpo/Maze-v0", "--num-answers", "0"], "--num-answers must be at least 1, got 0"),
+        (["vpo/RewardModels-v0"], "vpo/RewardModels-v0 has nothing to score with"),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
@@ -70,6 +71,16 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert named in said
     assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_pip_is_told_a_folder_and_not_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    export(Path("maze"))
+    assert capsys.readouterr().out.startswith("pip install ./maze\n")
+    export(tmp_path / "other")
+    assert capsys.readouterr().out.startswith(f"pip install {tmp_path / 'other'}\n")
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
