@@ -138,6 +138,7 @@ class Trainer:
                 )
         self._bad_in_a_row = 0
         self._notice: str | None = None
+        self._failure = ""
         self._saved_step = self.step
         self._interrupts = Interrupts()
         self.folder.start(self.step)
@@ -168,7 +169,7 @@ class Trainer:
                 while self.step < config.steps:
                     row = self.train_step()
                     log.write(row)
-                    show_step(bar, row, bad=self._bad_in_a_row > 0)
+                    show_step(bar, row, bad=self._bad_in_a_row > 0, failure=self._failure)
                     if self.step == first + 1 and self._notice is not None:
                         bar.write(f"step {self.step}: {self._notice}")
                     if self._bad_in_a_row >= MAX_BAD_STEPS:
@@ -217,6 +218,7 @@ class Trainer:
         collected = time.perf_counter()
         lengths = rollouts.samples.mask.sum(dim=1).cpu().numpy()
         self._notice = unread_notice(rollouts.status, lengths, config.max_new_tokens, rollouts.samples.texts[0])
+        self._failure = rollouts.failure
         potentials = self.estimator.potentials(self.policy.tokenizer, rollouts, weights)
         result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights, potentials)
         estimated = time.perf_counter()

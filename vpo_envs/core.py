@@ -134,6 +134,10 @@ Failure = ScorerFailure | AnswerTimeout
 FAILURES = (ScorerFailure, AnswerTimeout)
 
 
+class Reason(str):
+    """Why an answer has no outcome: the message with which it could not be parsed or scored."""
+
+
 class RewardBatch(NamedTuple):
     """Scores of n responses with m answers each."""
 
@@ -141,6 +145,8 @@ class RewardBatch(NamedTuple):
     """Reward vectors, shape (n, m, d), each entry in [0, 1]."""
     status: NDArray[np.int8]
     """:class:`Status` of each answer, shape (n, m)."""
+    failure: str = ""
+    """Why the scorer failed on the first answer that is ``INVALID``; empty if there is none."""
 
 
 class FrontPoint(NamedTuple):
@@ -180,7 +186,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     ## Information
 
     ``info["reward_matrix"]`` (m, d), ``status`` per answer, ``outcomes`` (the facts that the objectives look at) per
-    answer, and ``active_objectives`` (d,).
+    answer, ``reasons`` per answer (why it could not be parsed or scored; empty if it could), and ``active_objectives``
+    (d,).
 
     Args:
         split: ``"train"``, ``"validation"`` or ``"test"``. No instance is in two splits.
@@ -434,7 +441,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     def score_answers(
         self, task: TaskT, answers: Sequence[str | None], seen: set[AnswerT] | None = None
-    ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | None]]:
+    ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | Reason | None]]:
         """Score the answers of one response.
 
         Args:
@@ -443,7 +450,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             seen: Parsed answers given before, whose repetitions are duplicates; the new ones are added.
 
         Returns:
-            Reward vectors, statuses and outcomes, one for each answer; the outcome is ``None`` if there is none.
+            Reward vectors, statuses and outcomes, one for each answer; without an outcome there is the :class:`Reason`,
+            or ``None`` where the status says it all.
         """
         seen = set() if seen is None else seen
         return self._score(task, answers, seen, self._evaluator([(task, answers, seen)]))
@@ -459,7 +467,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             num_answers: m; the environment's own if ``None``.
 
         Returns:
-            Rewards (n, m, d) and statuses (n, m).
+            Rewards (n, m, d), statuses (n, m) and why the first answer that is ``INVALID`` has no score.
 
         Raises:
             ValueError: The numbers of tasks and responses differ, or m is below 1.
@@ -472,14 +480,19 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         evaluate = self._evaluator((task, split_answers(text, m), set()) for task, text in asked)
         vectors: list[tuple[float, ...]] = []
         statuses: list[Status] = []
+        outcomes: list[OutcomeT | Reason | None] = []
         for task, text in zip(tasks, responses, strict=True):
             scored = self._score(task, split_answers(text, m), set(), evaluate)
             vectors += scored[0]
             statuses += scored[1]
+            outcomes += scored[2]
         shape = (len(tasks), m)
         rewards = np.array(vectors, dtype=np.float32).reshape(*shape, self.reward_dim)
         # An array made from members of an enumeration takes ten times as long as one made from their bytes.
-        return RewardBatch(rewards, np.frombuffer(bytearray(statuses), dtype=np.int8).reshape(shape))
+        status = np.frombuffer(bytearray(statuses), dtype=np.int8)
+        failed = np.flatnonzero(status == Status.INVALID)
+        failure = str(outcomes[failed[0]]) if len(failed) else ""
+        return RewardBatch(rewards, status.reshape(shape), failure)
 
     def _evaluator(
         self, responses: Iterable[tuple[TaskT, Sequence[str | None], set[AnswerT]]]
@@ -511,16 +524,17 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         answers: Sequence[str | None],
         seen: set[AnswerT],
         evaluate: Callable[[TaskT, AnswerT], OutcomeT],
-    ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | None]]:
+    ) -> tuple[list[tuple[float, ...]], list[Status], list[OutcomeT | Reason | None]]:
         zero = (0.0,) * len(self.objectives)
         vectors: list[tuple[float, ...]] = []
         statuses: list[Status] = []
-        outcomes: list[OutcomeT | None] = []
+        outcomes: list[OutcomeT | Reason | None] = []
         parse, reward_vector = self.parse, self.reward_vector
         ok = Status.OK
         canonical = None if type(self).canonical is VectorTextEnv.canonical else self.canonical
         for text in answers:
-            vector, status, outcome = zero, ok, None
+            vector, status = zero, ok
+            outcome: OutcomeT | Reason | None = None
             if text is None:
                 status = Status.MISSING
             else:
@@ -530,18 +544,18 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
                         status = Status.DUPLICATE
                     else:
                         seen.add(answer)
-                        outcome = evaluate(task, answer)
-                        vector = reward_vector(outcome)
-                        if canonical is not None and (shortest := canonical(answer, outcome)) != answer:
+                        outcome = found = evaluate(task, answer)
+                        vector = reward_vector(found)
+                        if canonical is not None and (shortest := canonical(answer, found)) != answer:
                             if shortest in seen:
                                 vector, status, outcome = zero, Status.DUPLICATE, None
                             seen.add(shortest)
-                except Unparsable:
-                    status = Status.UNPARSABLE
-                except ScorerFailure:
-                    status = Status.INVALID
-                except AnswerTimeout:
-                    status = Status.TIMED_OUT
+                except Unparsable as error:
+                    status, outcome = Status.UNPARSABLE, Reason(error)
+                except ScorerFailure as error:
+                    status, outcome = Status.INVALID, Reason(error)
+                except AnswerTimeout as error:
+                    status, outcome = Status.TIMED_OUT, Reason(error)
             vectors.append(vector)
             statuses.append(status)
             outcomes.append(outcome)
@@ -690,7 +704,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
         Returns:
             Observation (the prompt and the answers so far), reward (d,) float32, terminated, truncated and ``info``
-            with ``reward_matrix`` (answers of this step, d), ``status`` and ``outcomes``.
+            with ``reward_matrix`` (answers of this step, d), ``status``, ``outcomes`` and ``reasons``.
 
         Raises:
             TypeError: The action is not a string.
@@ -713,7 +727,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         answers: list[str | None],
         vectors: list[tuple[float, ...]],
         statuses: list[Status],
-        outcomes: list[OutcomeT | None],
+        outcomes: list[OutcomeT | Reason | None],
     ) -> tuple[str, NDArray[np.float32], bool, bool, dict[str, Any]]:
         """Return the result of :meth:`step` from the scores of its answers."""
         task = self.current_task
@@ -723,7 +737,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             **self._info(task),
             "reward_matrix": matrix,
             "status": [status.name.lower() for status in statuses],
-            "outcomes": [self.outcome_info(outcome) for outcome in outcomes],
+            "outcomes": [self.outcome_info(None if isinstance(one, Reason) else one) for one in outcomes],
+            "reasons": [str(one) if isinstance(one, Reason) else "" for one in outcomes],
         }
         terminated = len(self._answers) >= self.num_answers
         return self._observation(), matrix.sum(axis=0, dtype=np.float32), terminated, False, info

@@ -96,7 +96,7 @@ def test_the_pool_is_closed_after_an_error(tmp_path: Path, signatures: Path, mon
 
 
 def test_rollouts_whose_scorer_failed_are_left_out_whatever_the_pool(
-    letters_config: Callable[..., TrainConfig], tmp_path: Path
+    letters_config: Callable[..., TrainConfig], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = toys.save_letters_model(tmp_path / "model", letters="abc" + toys.BROKEN)
     metrics = []
@@ -104,6 +104,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_whatever_the_pool(
         trainer = Trainer(letters_config(model=str(broken), name=pool, scorer_pool=pool, scorer_workers=3))
         trainer.train()
         metrics.append(trainer.folder.metrics.read_bytes())
+        assert "left out because the scorer failed: broken\n" in capsys.readouterr().out
     assert metrics[0] == metrics[1]
     assert json.loads(metrics[0].splitlines()[0])["invalid_rollouts"] > 0
 

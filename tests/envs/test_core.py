@@ -329,6 +329,23 @@ def test_outcomes_are_plain_values_in_info() -> None:
     assert env.step(format_answers(["4", "x"]))[-1]["outcomes"] == [{"closeness": 1.0, "even": True}, None]
 
 
+def test_info_says_why_an_answer_has_no_score() -> None:
+    env = GuessEnv(num_answers=6)
+    env.reset(options={"task": TASK})
+    info = env.step(format_answers(["4", "x", "13", "14", "4", None]))[-1]
+    assert info["status"] == ["ok", "unparsable", "invalid", "timed_out", "duplicate", "missing"]
+    assert info["reasons"] == ["", "no number", "no scorer", "too long", "", ""]
+    assert all(type(reason) is str for reason in info["reasons"])
+    assert info["outcomes"][1:] == [None] * 5
+
+
+def test_a_batch_says_why_its_first_invalid_answer_has_no_score() -> None:
+    env = GuessEnv()
+    texts = [format_answers([text]) for text in ("4", "x", "14", "13")]
+    assert env.score_batch([TASK] * 4, texts).failure == "no scorer"
+    assert env.score_batch([TASK] * 3, texts[:3]).failure == ""
+
+
 def test_render_shows_the_text_only_where_a_mode_is_set() -> None:
     silent, spoken = GuessEnv(), GuessEnv(render_mode="ansi")
     for env in (silent, spoken):

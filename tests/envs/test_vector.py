@@ -198,6 +198,7 @@ def test_the_death_of_a_worker_is_no_score() -> None:
     deadly = format_answers(["UP", "DOWN"])
     _, rewards, _, _, infos = envs.step([deadly, deadly])
     assert infos["final_info"]["status"].tolist() == [["invalid"] * 2] * 2
+    assert infos["final_info"]["reasons"][0] == ["the worker process that scored the answer died"] * 2
     assert not rewards.any()
     safe = format_answers(["DOWN", "LEFT"])
     assert envs.step([safe, safe])[4]["final_info"]["status"].tolist() == [["ok"] * 2] * 2

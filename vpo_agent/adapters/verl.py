@@ -197,8 +197,8 @@ def compute_score(
     batch = env.score_batch([task], [solution_str])
     if (batch.status == Status.INVALID).any():
         raise ScorerFailure(
-            f"the scorer of {data_source} failed, and verl cannot leave a rollout out of its group: check that the "
-            "scorer's requirements are installed on every reward worker"
+            f"the scorer of {data_source} failed ({batch.failure}), and verl cannot leave a rollout out of its group: "
+            "check that the scorer's requirements are installed on every reward worker"
         )
     weights = bound.weights([task], 0)
     result = bound.estimate(batch.rewards[None], np.ones((1, 1), dtype=bool), [task], weights)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status, Task, VectorTextEnv
+from vpo_envs.core import RewardBatch
 from vpo_envs.registration import make_text_env as make_text_env
 from vpo_envs.scoring.scorers import Scorer
 
@@ -28,6 +29,8 @@ class Rollouts:
     """Reward matrices, shape (P, G, m, d)."""
     status: NDArray[np.int8]
     """Status of each answer, shape (P, G, m)."""
+    failure: str
+    """Why the scorer failed on the first answer without a score; empty if there is none."""
     generate_seconds: float
     score_seconds: float
 
@@ -75,9 +78,9 @@ def collect(
     request = SampleRequest(prompts, rollouts, env.num_answers, max_new_tokens, temperature, seed, where)
     samples = sampler.sample_in_parts(request, sample_batch)
     generated = time.perf_counter()
-    rewards, status = score(env, tasks, samples.texts, rollouts=rollouts, scorer=scorer)
+    batch = score(env, tasks, samples.texts, rollouts=rollouts, scorer=scorer)
     scored = time.perf_counter()
-    return Rollouts(list(tasks), samples, rewards, status, generated - start, scored - generated)
+    return Rollouts(list(tasks), samples, *batch, generated - start, scored - generated)
 
 
 def score(
@@ -87,9 +90,9 @@ def score(
     *,
     rollouts: int,
     scorer: Scorer | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+) -> RewardBatch:
     """Score ``rollouts`` adjacent responses to each of P tasks: reward matrices (P, G, m, d) and statuses (P, G, m)."""
     asked = [task for task in tasks for _ in range(rollouts)]
     batch = env.score_batch(asked, texts) if scorer is None else scorer.score_batch(asked, texts, env)
     shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
-    return batch.rewards.reshape(shape), batch.status.reshape(shape[:-1])
+    return RewardBatch(batch.rewards.reshape(shape), batch.status.reshape(shape[:-1]), batch.failure)

@@ -105,7 +105,8 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
         # A scorer may run programs for seconds, and other samples go on meanwhile.
         batch = await asyncio.to_thread(made.score_batch, [instance], [state.output.completion])
         if (batch.status == Status.INVALID).any():
-            return Score.unscored(reason="scoring_failed", explanation=f"the scorer of {env} failed")
+            explanation = f"the scorer of {env} failed: {batch.failure}"
+            return Score.unscored(reason="scoring_failed", explanation=explanation)
         active = made.active(instance)
         vectors = batch.rewards[0].astype(np.float64)
         fixed = read_weights(weights, active, made.objective_names)

@@ -74,7 +74,7 @@ class VectorTask(vf.Task[VectorData]):
         # A scorer may run programs for seconds, and other rollouts go on meanwhile.
         batch = await asyncio.to_thread(env.score_batch, [instance], [trace.last_reply])
         if (batch.status == Status.INVALID).any():
-            raise ScorerFailure(f"the scorer of {data.env} failed")
+            raise ScorerFailure(f"the scorer of {data.env} failed: {batch.failure}")
         matrix = batch.rewards[0].astype(np.float64)
         best = matrix[(matrix @ weights).argmax()]
         for place in np.flatnonzero(active):

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.utils.colorize import colorize
 from numpy.typing import NDArray
 
-from vpo_envs.command.show import good_example, show_objectives, show_vector, unparsable_reason
+from vpo_envs.command.show import good_example, show_objectives, show_vector
 from vpo_envs.core import UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.preferences import read_weights
@@ -94,16 +94,17 @@ class Game:
 
     def _answer(self) -> None:
         """Read the answers of one episode and show what they earn."""
-        answers: list[str | None] = []
         for response in _responses(self.env, self.typed):
-            before = len(answers)
             _, _, _, _, info = self.env.step(response)
-            answers += split_answers(response, self.env.num_answers)[before : before + len(info["status"])]
-            for status, vector, text in zip(info["status"], info["reward_matrix"], answers[before:], strict=True):
+            scored = (info[name] for name in ("status", "reward_matrix", "reasons", "outcomes"))
+            for status, vector, reason, outcome in zip(*scored, strict=True):
                 self.given.append(vector.astype(np.float64))
-                reason = f" ({unparsable_reason(self.env, text or '')})" if status == "unparsable" else ""
+                if status == "ok" and not vector.any():
+                    lacking = [name for name, fact in (outcome or {}).items() if fact is False]
+                    reason = f"not {', not '.join(lacking)}" if lacking else ""
                 said = self._paint(status, "green" if status == "ok" else "red")
-                print(f"answer {len(self.given)}: {said}{reason}: {show_vector(self.env, self.task, vector)}")
+                why = f" ({reason})" if reason else ""
+                print(f"answer {len(self.given)}: {said}{why}: {show_vector(self.env, self.task, vector)}")
         self._draw()
 
     def _show_score(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import Failure, FrontPoint, Objective, Status, Task, UnknownFront, VectorTextEnv
+from vpo_envs.core import Failure, FrontPoint, Objective, Reason, Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.decomposition.linear import Decomposition, FoundObjective, read_decomposition
 from vpo_envs.pareto import non_dominated
 from vpo_envs.registration import make_text_env
@@ -176,7 +176,8 @@ class Decomposed(VectorTextEnv[Any, Any, Any]):
         """Return the result of a step, with the criteria of each answer in ``info``."""
         *result, info = super().finish_step(answers, vectors, statuses, outcomes)
         nothing = (0.0,) * self._inner.reward_dim
-        criteria = [nothing if outcome is None else self._inner.reward_vector(outcome) for outcome in outcomes]
+        known = [None if isinstance(outcome, Reason) else outcome for outcome in outcomes]
+        criteria = [nothing if outcome is None else self._inner.reward_vector(outcome) for outcome in known]
         return *result, {**info, "criteria_matrix": np.array(criteria, dtype=np.float32)}  # type: ignore[return-value]
 
     def _read_task(self, task: object) -> Any:

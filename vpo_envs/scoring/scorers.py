@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 import cloudpickle
 import numpy as np
 
-from vpo_envs.core import RewardBatch, Status, VectorTextEnv
+from vpo_envs.core import Reason, RewardBatch, Status, VectorTextEnv
 from vpo_envs.scoring.ray_pool import RayExecutor, load_ray
 
 ScorerPool = Literal["none", "threads", "processes", "ray"]
@@ -25,6 +25,7 @@ ScorerPool = Literal["none", "threads", "processes", "ray"]
 AnyEnv = VectorTextEnv[Any, Any, Any]
 T = TypeVar("T")
 
+DIED = Reason("the worker process that scored the answer died")
 CHUNKS_PER_WORKER = 4
 """Parts per worker that a batch is cut into, so that one part with slow answers does not hold up the others."""
 
@@ -108,7 +109,8 @@ class Scorer:
             # One at a time, so that only the response at fault stays without a score.
             lost = zip(*chunk, strict=True) if batch is None else ()
             parts += [self._score_alone(env, *one) for one in lost] if batch is None else [batch]
-        return RewardBatch(np.concatenate([part.rewards for part in parts]), np.concatenate([p.status for p in parts]))
+        rewards, status = (np.concatenate(part) for part in list(zip(*parts, strict=True))[:2])
+        return RewardBatch(rewards, status, next((part.failure for part in parts if part.failure), ""))
 
     def submit(self, jobs: Sequence[ScoringJob]) -> list[Future[Scored]]:
         """Start scoring; without a pool it is done on return."""
@@ -198,12 +200,12 @@ class Scorer:
         self._renew()
         m = env.num_answers
         status = np.full((1, m), Status.INVALID, dtype=np.int8)
-        return RewardBatch(np.zeros((1, m, env.reward_dim), dtype=np.float32), status)
+        return RewardBatch(np.zeros((1, m, env.reward_dim), dtype=np.float32), status, str(DIED))
 
     def _failed(self, job: ScoringJob) -> Scored:
         count = len(job.answers)
         zero = (0.0,) * self._envs[0].reward_dim
-        return Scored([zero] * count, [Status.INVALID] * count, [None] * count, job.seen)
+        return Scored([zero] * count, [Status.INVALID] * count, [DIED] * count, job.seen)
 
 
 def score(env: AnyEnv, job: ScoringJob) -> Scored:

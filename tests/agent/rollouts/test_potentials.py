@@ -32,7 +32,7 @@ def rollouts_of(env: VectorTextEnv[Any, Any, Any], *responses: str) -> Rollouts:
     samples = Samples(prompt, prompt.bool(), ids, mask, torch.zeros(ids.shape), list(responses), over, 1.0)
     task = env.task(0)
     batch = env.score_batch([task] * len(rows), responses)
-    return Rollouts([task], samples, batch.rewards[None], batch.status[None], 0.0, 0.0)
+    return Rollouts([task], samples, batch.rewards[None], batch.status[None], "", 0.0, 0.0)
 
 
 def routes() -> list[str]:

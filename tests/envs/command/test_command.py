@@ -167,7 +167,7 @@ def test_untagged_answers_are_scored_and_drawn(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = play(monkeypatch, capsys, "DOWN,\nDOWN\n\nnowhere\n", "--num-answers", "2")
-    assert re.search(r"^answer 1: ok: completion 0", out, flags=re.MULTILINE)
+    assert re.search(r"^answer 1: ok \(not reached_exit, not bonus\): completion 0", out, flags=re.MULTILINE)
     assert re.search(r"^answer 2: unparsable \('nowhere' is not one of", out, flags=re.MULTILINE)
     assert "route 1: no exit in 2 of 27 steps" in out
 
@@ -351,6 +351,14 @@ def test_every_environment_is_played_to_its_best_answer(
     assert "answer 2: missing" in out
     assert "The exact front, " in out
     assert re.search(r"^Best score so far, .+ of at most ", out, flags=re.MULTILINE)
+
+
+def test_play_says_why_an_expression_earns_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("999 + 1000\n"))
+    assert main(["play", "vpo/Countdown-v0", "--seed", "1"]) == 0
+    assert "answer 1: ok (not given): hit_1 0," in capsys.readouterr().out
 
 
 def test_a_row_of_gsm8k_by_path_is_played(

@@ -34,6 +34,7 @@ def assert_equal(found: RewardBatch, expected: RewardBatch) -> None:
     assert found.status.dtype == expected.status.dtype
     np.testing.assert_array_equal(found.rewards, expected.rewards)
     np.testing.assert_array_equal(found.status, expected.status)
+    assert found.failure == expected.failure
 
 
 def alive(pid: int) -> bool:
@@ -65,6 +66,7 @@ def test_a_scorer_that_failed_or_timed_out_says_so_through_a_pool(scorer: Scorer
     task = MazeEnv(preset="embedded-easy").task(0)
     batch = scorer.score_batch([task] * 2, [format_answers(["UP", "DOWN"]), format_answers(["LEFT", "?"])])
     assert batch.status.tolist() == [[Status.INVALID, Status.OK], [Status.TIMED_OUT, Status.UNPARSABLE]]
+    assert batch.failure == "a judge that does not answer"
 
 
 def test_a_scorer_needs_a_task_for_every_response(scorer: Scorer) -> None:
@@ -112,6 +114,7 @@ def test_only_the_response_that_a_worker_died_of_is_left_without_a_score() -> No
         found = scorer.score_batch(tasks, responses)
         assert found.status.tolist() == [[4, 4] if i == 5 else [0, 0] for i in range(12)]
         assert not found.rewards[5].any()
+        assert found.failure == "the worker process that scored the answer died"
         others = [i for i in range(12) if i != 5]
         np.testing.assert_array_equal(
             found.rewards[others],

@@ -144,8 +144,12 @@ def test_nan_and_answers_that_are_too_long_are_invalid(saved: Callable[..., str]
     path = saved("nan", nan=True)
     env = made(models={"kind": path})
     assert scores(env, ["Hi"]) == ([[0.0]], [Status.INVALID])
-    with pytest.raises(ScorerFailure, match=re.escape(f"{path!r} gives [nan] for an answer")):
+    reason = f"reward model {path!r} gives [nan] for an answer"
+    with pytest.raises(ScorerFailure, match=re.escape(reason)):
         env.evaluate(TASK, "Hi")
+    env.reset(options={"task": TASK})
+    info = env.step("<answer>Hi</answer>")[-1]
+    assert (info["status"], info["reasons"], info["outcomes"]) == (["invalid"], [reason], [None])
     env = made(models={"kind": saved("short")})
     assert scores(env, ["Hi", "long " * LONG])[1] == [Status.OK, Status.INVALID]
     with pytest.raises(ScorerFailure, match=r"prompt and answer have \d+ tokens, but reward model .* reads 256"):
@@ -287,7 +291,9 @@ def test_a_judge_that_fails_or_answers_prose_is_invalid(
     reply: tuple[int, Any] | Reply, reason: str, serve: Callable[[Answer], dict[str, Any]]
 ) -> None:
     env = made(judges={"kind": {**serve(lambda _: reply), "timeout": 0.3}})
-    assert scores(env, ["Hi"]) == ([[0.0]], [Status.INVALID])
+    batch = env.score_batch([TASK], ["<answer>Hi</answer>"])
+    assert (batch.rewards.tolist(), batch.status.tolist()) == ([[[0.0]]], [[Status.INVALID]])
+    assert re.search(reason, batch.failure)
     with pytest.raises(ScorerFailure, match=reason):
         env.evaluate(TASK, "Hi")
 
