@@ -92,8 +92,8 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
             f"cannot load the model {name!r}: {did_you_mean(name, BUNDLED_MODELS)}give a folder with a saved model, a "
-            f"GGUF file, {', '.join(BUNDLED_MODELS)}, or a name on the Hugging Face Hub with network access "
-            f"({lines[0]})"
+            f"GGUF file, a bundled model, which needs no download ({', '.join(BUNDLED_MODELS)}), or a name on the "
+            f"Hugging Face Hub with network access ({lines[0]})"
         ) from error
     return model, tokenizer
 
