@@ -107,7 +107,7 @@ class EndpointPolicy(TextSampler):
         """Remove the answers to the requests so far from the journal; those to other requests stay, with a word."""
         left = 0 if self._journal is None else self._journal.remove(self._asked)
         if left and self._journal is not None:
-            tqdm.write(f"{str(self._journal.path)!r} keeps {left} answers to other requests", file=sys.stderr)
+            tqdm.write(f"answers to other requests stay in {str(self._journal.path)!r}: {left}", file=sys.stderr)
 
     def _key(self, request: SampleRequest, prompt: int, rollout: int) -> str:
         return key_of(
@@ -134,7 +134,7 @@ class EndpointPolicy(TextSampler):
             )
         elif kept:
             tqdm.write(
-                f"none of the {len(kept)} answers in {str(self._journal.path)!r} is to this request: address, model, "
+                f"no answer in {str(self._journal.path)!r} is to this request ({len(kept)} to others): address, model, "
                 "prompts, temperature, limit of tokens or seed were others",
                 file=sys.stderr,
             )
