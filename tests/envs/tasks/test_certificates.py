@@ -45,6 +45,12 @@ def test_every_instance_is_certified(env_id: str, mode: str) -> None:
 
 @pytest.mark.parametrize("env_id", ["vpo/EUREQACompact-v0", "vpo/MuSiQueCompact-v0", "vpo/ToolsCompact-v0"])
 def test_a_set_and_the_vector_pay_on_every_compact_instance(env_id: str) -> None:
+    """Every one but those of ``vpo/CodeCompact-v0``.
+
+    There a program that the instance was not built around may earn more: of 2,000 training instances 14 have a worth of
+    a set below 1.3. They are kept, since trying all programs takes more than ten times as long as drawing an instance;
+    see docs/compact.md.
+    """
     env = gym.make(env_id).unwrapped
     exponentials = -np.log(qmc.Sobol(3, seed=0).random(1 << 12))
     weights = exponentials / exponentials.sum(axis=1, keepdims=True)
