@@ -40,7 +40,8 @@ QUESTIONS = (
     ("the vector, in a chain", VPO, NO_VECTOR),
     ("the vector, without a chain", "set_rl", "max_at_k"),
     ("the chain", VPO, "set_rl"),
-    ("credit", "vpo-credit", VPO),
+    ("credit, prefix", "vpo-credit", VPO),
+    ("credit, marginal", "vpo-marginal", VPO),
 )
 """What is added, by which arm, to which other; arms by their labels in studies/suite.toml."""
 
