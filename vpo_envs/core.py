@@ -138,15 +138,24 @@ class Reason(str):
     """Why an answer has no outcome: the message with which it could not be parsed or scored."""
 
 
-class RewardBatch(NamedTuple):
-    """Scores of n responses with m answers each."""
-
+class _Scores(NamedTuple):
     rewards: NDArray[np.float32]
     """Reward vectors, shape (n, m, d), each entry in [0, 1]."""
     status: NDArray[np.int8]
     """:class:`Status` of each answer, shape (n, m)."""
-    failure: str = ""
+
+
+class RewardBatch(_Scores):
+    """Scores of n responses with m answers each, which unpack into ``rewards`` and ``status``."""
+
+    failure: str
     """Why the scorer failed on the first answer that is ``INVALID``; empty if there is none."""
+
+    def __new__(cls, rewards: NDArray[np.float32], status: NDArray[np.int8], failure: str = "") -> RewardBatch:
+        """Return the scores."""
+        batch = super().__new__(cls, rewards, status)
+        batch.failure = failure
+        return batch
 
 
 class FrontPoint(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import runpy
 import subprocess
 import sys
@@ -342,7 +343,9 @@ def test_info_says_why_an_answer_has_no_score() -> None:
 def test_a_batch_says_why_its_first_invalid_answer_has_no_score() -> None:
     env = GuessEnv()
     texts = [format_answers([text]) for text in ("4", "x", "14", "13")]
-    assert env.score_batch([TASK] * 4, texts).failure == "no scorer"
+    rewards, status = batch = env.score_batch([TASK] * 4, texts)
+    assert (rewards.shape, status.shape) == ((4, 1, env.reward_dim), (4, 1))
+    assert batch.failure == pickle.loads(pickle.dumps(batch)).failure == "no scorer"
     assert env.score_batch([TASK] * 3, texts[:3]).failure == ""
 
 

@@ -56,7 +56,7 @@ def sample_pool(
     places = range(len(prompts))
     request = SampleRequest(prompts, each, env.num_answers, max_new_tokens, temperature, seed, places, label)
     found = sampler.sample_texts(request, sample_batch)
-    rewards, status, _ = score(env, asked, found.texts, rollouts=each, scorer=scorer)
+    rewards, status = score(env, asked, found.texts, rollouts=each, scorer=scorer)
     texts = found.texts
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:

@@ -80,7 +80,7 @@ def collect(
     generated = time.perf_counter()
     batch = score(env, tasks, samples.texts, rollouts=rollouts, scorer=scorer)
     scored = time.perf_counter()
-    return Rollouts(list(tasks), samples, *batch, generated - start, scored - generated)
+    return Rollouts(list(tasks), samples, *batch, batch.failure, generated - start, scored - generated)
 
 
 def score(

@@ -83,7 +83,7 @@ class Subject:
         """Return ``score_batch`` of some responses after checking its shapes, bounds and statuses."""
         env = env or self.env
         try:
-            rewards, statuses, _ = batch = env.score_batch(tasks, responses, m)
+            rewards, statuses = batch = env.score_batch(tasks, responses, m)
         except NothingToScoreWith:
             raise
         except Exception as error:

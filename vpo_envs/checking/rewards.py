@@ -93,7 +93,7 @@ class EnvRewards(Rewards):
 
     def _score(self, cases: Sequence[int], responses: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
         tasks = [self._tasks[case] for case in cases]
-        rewards, statuses, _ = self._env.score_batch(tasks, responses, 1)
+        rewards, statuses = self._env.score_batch(tasks, responses, 1)
         active = np.array([self._env.active(task) for task in tasks], dtype=bool).reshape(-1, len(self.names))
         scored = active & (statuses != Status.INVALID)
         return np.where(scored, rewards[:, 0].astype(np.float64), np.nan), statuses[:, 0] == Status.OK
