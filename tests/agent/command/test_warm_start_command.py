@@ -105,9 +105,14 @@ def test_ctrl_c_saves_the_step_that_it_falls_into(
         return whole(self)
 
     out = tmp_path / "stopped"
-    with monkeypatch.context() as patch:
-        patch.setattr(WarmStart, "step", interrupted)
-        assert main([*CODE, "--out", str(out)]) == 130
+    # Tests that a shell runs in the background ignore SIGINT.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(WarmStart, "step", interrupted)
+            assert main([*CODE, "--out", str(out)]) == 130
+    finally:
+        signal.signal(signal.SIGINT, former)
     first, last = capsys.readouterr().err.split("stopped; ")
     assert "stopping after this step" in first
     assert last.startswith("continue from the last checkpoint with")
