@@ -476,7 +476,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             num_answers: m; the environment's own if ``None``.
 
         Returns:
-            Rewards (n, m, d), statuses (n, m) and why the first answer that is ``INVALID`` has no score.
+            Rewards (n, m, d) and statuses (n, m); ``failure`` says why the first ``INVALID`` answer has no score.
 
         Raises:
             ValueError: The numbers of tasks and responses differ, or m is below 1.

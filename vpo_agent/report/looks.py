@@ -20,7 +20,7 @@ KNOWN = (
     *("vpo", "grpo", "set_rl", "max_at_k", "vpo_alpha1000", "multi_rlvr"),
     *("vpo_credit", "grpo_process", "pareto_rank", "darling", "specialists", "rs_grpo"),
     *("vpo_process", "dr_grpo", "gdpo", "maxrl", "random_weights", "goal_conditioned"),
-    *("vpo_pool", "vpo_lexicase", "vpo_soft", "vpo_anytime", "vpo_hypervolume"),
+    *("vpo_pool", "vpo_lexicase", "vpo_soft", "vpo_anytime", "vpo_hypervolume", "vpo_marginal"),
 )
 """Methods, and arms of studies, whose look is fixed; each takes the next colour of the palette."""
 UNTRAINED = re.compile(r"(before|base|start|untrained)\b")

@@ -176,8 +176,9 @@ class Decomposed(VectorTextEnv[Any, Any, Any]):
         """Return the result of a step, with the criteria of each answer in ``info``."""
         *result, info = super().finish_step(answers, vectors, statuses, outcomes)
         nothing = (0.0,) * self._inner.reward_dim
-        known = [None if isinstance(outcome, Reason) else outcome for outcome in outcomes]
-        criteria = [nothing if outcome is None else self._inner.reward_vector(outcome) for outcome in known]
+        criteria = [
+            nothing if one is None or isinstance(one, Reason) else self._inner.reward_vector(one) for one in outcomes
+        ]
         return *result, {**info, "criteria_matrix": np.array(criteria, dtype=np.float32)}  # type: ignore[return-value]
 
     def _read_task(self, task: object) -> Any:

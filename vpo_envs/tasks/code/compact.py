@@ -176,7 +176,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         """Draw a specification, and the tests."""
         config = self.config
         low, high = config.common
-        # A single number draws nothing, so instances do not depend on whether the knob is a range.
+        # A fixed number draws nothing, so that the default instances stay those of the results.
         common = tuple(source.sample(ALWAYS, low if low == high else source.randint(low, high)))
         own = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
         if not self.in_split(f"{common} {own}"):
