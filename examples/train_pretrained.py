@@ -116,9 +116,9 @@ def train(config: TrainConfig, folder: Path, method: str) -> None:
 
 def report(folder: Path, methods: list[str]) -> None:
     """Print and save one table of what all methods made of the start, on the same held-out instances."""
-    from vpo_agent.pareto.intervals import over_prompts
-    from vpo_agent.pareto.pool import Pool
-    from vpo_agent.pareto.summary import summarise
+    from vpo_agent.measure.intervals import over_prompts
+    from vpo_agent.measure.pool import Pool
+    from vpo_agent.measure.summary import summarise
     from vpo_agent.report.page import markdown_table
     from vpo_agent.report.tables import interval, number
 

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs_data.code_problems import CodeProblem, load_problems
-from vpo_agent.pareto.decomposed import utility_of_choice
-from vpo_agent.pareto.intervals import over_prompts
+from vpo_agent.measure.decomposed import utility_of_choice
+from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.report.page import markdown_table
 from vpo_envs import decompose
 from vpo_envs.core import AnswerTimeout, ScorerFailure

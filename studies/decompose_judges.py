@@ -13,10 +13,10 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vpo_agent.pareto.decomposed import mapped_pool
-from vpo_agent.pareto.intervals import over_seeds
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.summary import summarise
+from vpo_agent.measure.decomposed import mapped_pool
+from vpo_agent.measure.intervals import over_seeds
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import summarise
 from vpo_agent.report.page import markdown_table
 from vpo_agent.runs.study import StudyRun, read_study, runs_of
 from vpo_envs.decomposition.linear import read_decomposition

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.measure.intervals import Band, difference_over_seeds, over_prompts, over_seeds
 from vpo_agent.report.page import markdown_table
 from vpo_agent.runs.study import Study, StudyRun, read_study, runs_of
 from vpo_agent.runs.targets import load_policy

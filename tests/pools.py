@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_envs import Status
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers

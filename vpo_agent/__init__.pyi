@@ -13,9 +13,9 @@ from .estimators.losses import policy_loss as policy_loss
 from .estimators.reward_groups import RewardGroups as RewardGroups
 from .estimators.weights import draw_weights as draw_weights
 from .estimators.weights import prompt_key as prompt_key
-from .pareto.measures import measures as measures
-from .pareto.pool import Pool as Pool
-from .pareto.sampling import sample_pool as sample_pool
+from .measure.measures import measures as measures
+from .measure.pool import Pool as Pool
+from .measure.sampling import sample_pool as sample_pool
 from .policy.language_model import LMPolicy as LMPolicy
 from .policy.samples import Samples as Samples
 from .rollouts.collect import Rollouts as Rollouts

@@ -21,12 +21,12 @@ from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.plan import MOST_RESPONSES, Plan, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
-from vpo_agent.pareto.columns import PREFIX, free_name, short_names
-from vpo_agent.pareto.measures import measures
-from vpo_agent.pareto.metrics import diversity
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.sampling import sample_pool
-from vpo_agent.pareto.unread import unread_notice
+from vpo_agent.measure.columns import PREFIX, free_name, short_names
+from vpo_agent.measure.measures import measures
+from vpo_agent.measure.metrics import diversity
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import sample_pool
+from vpo_agent.measure.unread import unread_notice
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.memory import Shape
 from vpo_agent.rollouts.backends import check_backend, open_sampler

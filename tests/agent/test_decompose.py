@@ -15,7 +15,7 @@ from pools import maze_pool
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig, make_config
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_agent.runs.study import read_study, runs_of
 from vpo_agent.trainer import Trainer
 from vpo_envs.decomposition.linear import read_decomposition

@@ -6,7 +6,7 @@ import numpy as np
 from paths import ROOT
 from studies_by_path import load_study
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 
 CUSTOMERS = ROOT / "studies" / "decompositions" / "hand.json"
 

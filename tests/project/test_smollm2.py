@@ -17,7 +17,7 @@ import pytest
 from paths import ROOT
 from processes import OFFLINE, PATIENCE
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""

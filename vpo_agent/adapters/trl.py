@@ -32,8 +32,8 @@ from torch import Tensor
 
 from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
-from vpo_agent.pareto.columns import free_name
-from vpo_agent.pareto.metrics import diversity
+from vpo_agent.measure.columns import free_name
+from vpo_agent.measure.metrics import diversity
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_agent.rollouts.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv

@@ -10,7 +10,7 @@ from vpo_envs.command.parser import Commands, at_least
 from vpo_envs.wording import counted
 
 if TYPE_CHECKING:
-    from vpo_agent.pareto.decomposed import PoolReport
+    from vpo_agent.measure.decomposed import PoolReport
     from vpo_envs import Decomposition
 
 WAYS = ("select", "cluster", "nmf", "pca")
@@ -35,8 +35,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(chosen: argparse.Namespace) -> None:
     """Decompose, save and report."""
-    from vpo_agent.pareto.decomposed import decompose_pool, measure_decomposition
-    from vpo_agent.pareto.pool import Pool
+    from vpo_agent.measure.decomposed import decompose_pool, measure_decomposition
+    from vpo_agent.measure.pool import Pool
 
     pool = Pool.load(chosen.pool)
     found = decompose_pool(pool, chosen.objectives, chosen.by)

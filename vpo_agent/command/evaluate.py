@@ -11,7 +11,7 @@ from vpo_agent.command.endpoint import OF_AN_ENDPOINT, add_endpoint_options, ope
 from vpo_envs.command.parser import Commands, add_env_options, at_least
 
 if TYPE_CHECKING:
-    from vpo_agent.pareto.pool import Pool
+    from vpo_agent.measure.pool import Pool
 
 OF_A_POOL = ("target", "k", "threshold", "pairs", "examples", "out", "imports", "run", "argv")
 """Arguments that also apply to a saved pool; all others concern sampling."""
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
             raise ValueError("nothing to evaluate: give a run, a model or a saved pool, or --endpoint URL")
         name, target = arguments.target, Path(arguments.target)
         if target.suffix == ".npz" or (target.is_file() and target.suffix.lower() != ".gguf"):
-            from vpo_agent.pareto.pool import Pool
+            from vpo_agent.measure.pool import Pool
 
             others = [one for one in given if one not in OF_A_POOL]
             _refuse(given, others, f"cannot change {str(target)!r}, which is a saved pool")

@@ -9,9 +9,9 @@ from envs_data import BUNDLED_MODELS
 from vpo_agent.command.presets import BUNDLED
 from vpo_agent.command.stopped import vpo_command
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.summary import summarise
-from vpo_agent.pareto.unread import unread_in_pool
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import summarise
+from vpo_agent.measure.unread import unread_in_pool
 from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title

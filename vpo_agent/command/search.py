@@ -141,7 +141,7 @@ def _indices(chosen: argparse.Namespace) -> list[int]:
     if len(given) > 1:
         raise ValueError(f"--{given[0]} and --{given[1]} exclude each other: give one of them")
     if chosen.hard is not None:
-        from vpo_agent.pareto.pool import Pool
+        from vpo_agent.measure.pool import Pool
         from vpo_agent.search.records import hard_instances
 
         hard = hard_instances([Pool.load(path) for path in chosen.hard], goal=chosen.goal)

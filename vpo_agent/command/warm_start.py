@@ -260,8 +260,8 @@ def _train(job: WarmStart, recipe: Recipe, out: Path, sample_batch: int) -> None
 
 def _evaluate(job: WarmStart, recipe: Recipe, m: int, sample_batch: int) -> dict[str, float]:
     """Return what validation answers in sets of ``m`` are worth: averages over tasks."""
-    from vpo_agent.pareto.measures import measures
-    from vpo_agent.pareto.sampling import sample_pool
+    from vpo_agent.measure.measures import measures
+    from vpo_agent.measure.sampling import sample_pool
 
     env = _validation_env(recipe, m)
     pool = sample_pool(

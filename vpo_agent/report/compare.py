@@ -8,8 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.pareto.unread import unread_in_pool
+from vpo_agent.measure.intervals import Band, difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.measure.unread import unread_in_pool
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
 from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe

@@ -10,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vpo_agent.pareto.intervals import difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.measure.intervals import difference_over_seeds, over_prompts, over_seeds
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.looks import looks_of
 from vpo_agent.report.methods import Method, title, units

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.summary import Summary, summarise
-from vpo_agent.pareto.unread import unread_in_pool
-from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
+from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import Summary, summarise
+from vpo_agent.measure.unread import unread_in_pool
+from vpo_agent.measure.worth import worth_of_answers, worth_of_fronts
 from vpo_agent.report.examples import add_examples, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.folder import whole_folder

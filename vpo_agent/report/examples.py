@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_agent.report.figure_style import INK, new_figure, save
 from vpo_agent.report.origin import AnyEnv
 from vpo_agent.report.page import Page

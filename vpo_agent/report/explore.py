@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.report.examples import ANSWER_CHARS
 from vpo_agent.report.origin import AnyEnv, environment_of, same_instances
 from vpo_agent.report.page import STYLE

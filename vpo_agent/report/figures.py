@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from vpo_agent.pareto.fronts import non_dominated
-from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.pool import Floats, Pool
-from vpo_agent.pareto.summary import BY_TOKENS, Curve
+from vpo_agent.measure.fronts import non_dominated
+from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.measure.summary import BY_TOKENS, Curve
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.looks import Look, looks_of
 from vpo_agent.report.methods import Method, common_curves, title

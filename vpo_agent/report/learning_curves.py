@@ -15,7 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.patches import Patch
 from scipy.ndimage import gaussian_filter1d
 
-from vpo_agent.pareto.pool import Floats
+from vpo_agent.measure.pool import Floats
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.looks import looks, looks_of
 from vpo_agent.report.methods import Method

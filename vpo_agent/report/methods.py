@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Floats
-from vpo_agent.pareto.summary import Curve, Summary
+from vpo_agent.measure.pool import Floats
+from vpo_agent.measure.summary import Curve, Summary
 
 Row = Mapping[str, Any]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Floats, Pool, merge_pools, same_prompts
-from vpo_agent.pareto.summary import summarise
+from vpo_agent.measure.pool import Floats, Pool, merge_pools, same_prompts
+from vpo_agent.measure.summary import summarise
 from vpo_agent.report.methods import Method, Row
 from vpo_envs.wording import counted
 

@@ -10,9 +10,9 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from vpo_agent.pareto.intervals import Band, difference_over_seeds, over_seeds
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.summary import Summary
+from vpo_agent.measure.intervals import Band, difference_over_seeds, over_seeds
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import Summary
 from vpo_agent.report.methods import Method
 from vpo_agent.report.runs import Run, group, read_run, read_runs
 from vpo_agent.report.tables import interval, number

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vpo_agent.pareto.intervals import Band
-from vpo_agent.pareto.measures import at_tokens
-from vpo_agent.pareto.pool import Floats
-from vpo_agent.pareto.preferences import Preferences, answers_under_preferences, fronts_under_preferences
-from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
+from vpo_agent.measure.intervals import Band
+from vpo_agent.measure.measures import at_tokens
+from vpo_agent.measure.pool import Floats
+from vpo_agent.measure.preferences import Preferences, answers_under_preferences, fronts_under_preferences
+from vpo_agent.measure.worth import worth_of_answers, worth_of_fronts
 from vpo_agent.report.learning_curves import over_steps
 from vpo_agent.report.suite_runs import (
     BySeed,

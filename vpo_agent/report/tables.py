@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.measures import Measure
-from vpo_agent.pareto.summary import Summary
+from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.measures import Measure
+from vpo_agent.measure.summary import Summary
 from vpo_agent.report.page import markdown_table
 from vpo_envs.wording import counted
 

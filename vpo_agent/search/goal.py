@@ -11,9 +11,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.measures import report_weights
-from vpo_agent.pareto.metrics import mean_ranked
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.measures import report_weights
+from vpo_agent.measure.metrics import mean_ranked
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs.pareto import set_utility
 
 Goal = Literal["scalar", "utility"]
@@ -41,7 +41,7 @@ def ranked_values(pool: Pool, goal: Goal) -> tuple[Floats, Floats | None]:
     """Return what single answers are worth to a set, and the value of each exact front.
 
     Returns:
-        Values (N, R·m), ascending, whose :func:`~vpo_agent.pareto.metrics.best_at_k` is the expected value of any k
+        Values (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected value of any k
         answers to each prompt; and values (N,), ``None`` if no front is known.
     """
     answers = pool.active_rewards().reshape(len(pool.indices), -1, len(pool.objectives))

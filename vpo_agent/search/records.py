@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.metrics import best_at_k
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.metrics import best_at_k
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.goal import Goal, check_goal, ranked_values, values_on_the_way, weightings
 from vpo_envs import Status

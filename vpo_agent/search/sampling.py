@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vpo_agent.pareto.metrics import best_at_k
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.metrics import best_at_k
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.goal import Goal, check_goal, ranked_values

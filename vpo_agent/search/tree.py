@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.pareto.pool import Floats
+from vpo_agent.measure.pool import Floats
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.verifier import Verifier, check_values
 from vpo_agent.search.continuation import Continuer

@@ -22,8 +22,8 @@ from vpo_agent.config import make_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
 from vpo_agent.estimators.registry import _REGISTRY
 from vpo_agent.estimators.weights import draw_weights, prompt_key
-from vpo_agent.pareto.metrics import diversity
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.metrics import diversity
+from vpo_agent.measure.pool import Pool
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs import run_folder

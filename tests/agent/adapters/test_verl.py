@@ -26,7 +26,7 @@ from vpo_agent.adapters.verl import (
 )
 from vpo_agent.estimators import advantages, available_estimators
 from vpo_agent.estimators.weights import draw_weights, prompt_key
-from vpo_agent.pareto.metrics import diversity
+from vpo_agent.measure.metrics import diversity
 from vpo_envs.core import ScorerFailure
 
 SETS = ("abc", "bba", "ddd", "cde", "eee", "aaa")

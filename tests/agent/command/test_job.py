@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.summary import summarise
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import summarise
 from vpo_agent.report.tables import change_rows
 from vpo_agent.runs.run_lock import LOCK_FILE
 from vpo_agent.trainer import Trainer

@@ -15,10 +15,10 @@ from pools import MAZE, maze_pool, random_pool, save_run
 
 from vpo_agent.command import main
 from vpo_agent.config import GROUPS
-from vpo_agent.pareto.intervals import over_prompts
-from vpo_agent.pareto.measures import measures, rank
-from vpo_agent.pareto.metrics import best_at_k
-from vpo_agent.pareto.summary import summarise
+from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.measures import measures, rank
+from vpo_agent.measure.metrics import best_at_k
+from vpo_agent.measure.summary import summarise
 from vpo_agent.report import compare_runs
 from vpo_agent.report.runs import differing_settings, make_labels, read_run
 from vpo_envs import Status

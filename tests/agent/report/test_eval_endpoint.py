@@ -15,7 +15,7 @@ from processes import PythonProcess
 from scripted_endpoint import Body, Reply, letters, scripted
 
 from vpo_agent.command import main
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 
 SMALL = ["--env", toys.LETTERS_ID, "--prompts", "3", "--k", "5", "--max-new-tokens", "14", "--examples", "1"]

@@ -14,7 +14,7 @@ from gguf_files import write_gguf
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.trainer import Trainer
 

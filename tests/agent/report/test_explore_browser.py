@@ -12,7 +12,7 @@ import pytest
 from browser import AXE, DRIVER, Browser, chromium
 from pools import maze_pool
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_agent.report.explore import explore_runs
 from vpo_envs import Status
 from vpo_envs.text import format_answers

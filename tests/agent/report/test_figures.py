@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pools import random_pool
 
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.summary import summarise
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import summarise
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
 from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts

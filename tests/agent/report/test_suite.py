@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from vpo_agent.pareto.intervals import Band
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.preferences import answers_under_preferences, fronts_under_preferences
+from vpo_agent.measure.intervals import Band
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.preferences import answers_under_preferences, fronts_under_preferences
 from vpo_agent.report.looks import PALETTE
 from vpo_agent.report.suite import write_suite
 from vpo_agent.report.suite_figures import draw_diversity, draw_worths

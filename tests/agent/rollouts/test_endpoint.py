@@ -14,8 +14,8 @@ import pytest
 import toys
 from scripted_endpoint import Body, Reply, Script, letters, scripted
 
-from vpo_agent.pareto.pool import Pool
-from vpo_agent.pareto.sampling import sample_pool
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
 from vpo_agent.rollouts.endpoint.protocol import Dialect, read_answers
 from vpo_envs.endpoint import Client, EndpointError

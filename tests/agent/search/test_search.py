@@ -25,7 +25,7 @@ from toys import (
 )
 
 from vpo_agent.command import main
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.search import (

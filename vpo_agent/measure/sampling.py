@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vpo_agent.estimators.weights import draw_weights, prompt_key
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Task, UnknownFront, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 

@@ -9,7 +9,7 @@ import moocore
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vpo_agent.pareto.pool import Floats
+from vpo_agent.measure.pool import Floats
 
 REFERENCE = -0.1
 """The reference point of :func:`hypervolume` in every objective. It lies below the worst reward, so that a vector with

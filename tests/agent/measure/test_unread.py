@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pools import random_pool
 
-from vpo_agent.pareto.unread import unread_in_pool
+from vpo_agent.measure.unread import unread_in_pool
 from vpo_envs import Status
 
 

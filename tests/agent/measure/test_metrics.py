@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.metrics import best_at_k, diversity, utility_at_k
+from vpo_agent.measure.metrics import best_at_k, diversity, utility_at_k
 
 Floats = NDArray[np.float64]
 EXACT = 1e-13
@@ -107,5 +107,5 @@ def test_sets_of_fewer_than_two_have_no_diversity(n: int) -> None:
 
 
 def test_metrics_need_nothing_but_numpy_to_import() -> None:
-    code = "import sys, vpo_agent.pareto.metrics; sys.exit(bool({'scipy', 'torch', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, vpo_agent.measure.metrics; sys.exit(bool({'scipy', 'torch', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,8 +12,8 @@ import pytest
 from pools import D, M, N, R, random_pool
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.pareto.measures import REPORT_WEIGHTS, measures
-from vpo_agent.pareto.pool import Pool, merge_pools
+from vpo_agent.measure.measures import REPORT_WEIGHTS, measures
+from vpo_agent.measure.pool import Pool, merge_pools
 
 TEXTS = ("<answer>Zürich 東京</answer>", "", "half a pair \ud83d", 'line\nbreak \x00 "quotes"')
 SOURCE = {

@@ -11,7 +11,7 @@ from operator import index
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vpo_agent.pareto.pool import Floats
+from vpo_agent.measure.pool import Floats
 from vpo_envs.pareto import best_of_chances
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
+from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
 
 GRID = st.integers(0, 4).map(lambda value: value / 4)
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.pareto.columns import free_name
-from vpo_agent.pareto.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
-from vpo_agent.pareto.metrics import best_at_k, diversity, mean_ranked
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.columns import free_name
+from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
+from vpo_agent.measure.metrics import best_at_k, diversity, mean_ranked
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Status
 from vpo_envs.pareto import set_utility
 from vpo_envs.wording import counted
@@ -55,7 +55,7 @@ class Ranked(NamedTuple):
     """Expected utilities under the report's weightings, from which every utility of a pool follows.
 
     Scores w·r are sorted for each weighting w, then averaged over weightings: see
-    :func:`vpo_agent.pareto.metrics.mean_ranked`.
+    :func:`vpo_agent.measure.metrics.mean_ranked`.
     """
 
     answers: Floats

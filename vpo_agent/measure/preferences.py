@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vpo_agent.pareto.metrics import best_at_k_whole
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.metrics import best_at_k_whole
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs.pareto import COARSE, spread_weights
 
 

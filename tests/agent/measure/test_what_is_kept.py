@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pools import random_pool
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.pareto.decomposed import (
+from vpo_agent.measure.decomposed import (
     decompose_pool,
     explained_variance,
     mapped_pool,

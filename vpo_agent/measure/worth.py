@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs.pareto import BestSets, best_sets
 
 

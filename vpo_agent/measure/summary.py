@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.measures import SOLVED_WITHIN, Measure, Ranked, check_k, measures, passes, rank
-from vpo_agent.pareto.metrics import best_at_k, best_at_k_whole
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.measures import SOLVED_WITHIN, Measure, Ranked, check_k, measures, passes, rank
+from vpo_agent.measure.metrics import best_at_k, best_at_k_whole
+from vpo_agent.measure.pool import Floats, Pool
 
 CURVE_POINTS = 24
 BY_TOKENS = "utility by generated tokens"
@@ -68,7 +68,7 @@ def summarise(
     together: int | None = None,
     budgets: Sequence[int] = (),
 ) -> Summary:
-    """Measure a pool; arguments and errors as for :func:`vpo_agent.pareto.measures.measures`."""
+    """Measure a pool; arguments and errors as for :func:`vpo_agent.measure.measures.measures`."""
     k = check_k(pool, k)
     scalar, ranked = pool.scalar(), rank(pool)
     n, _, m = scalar.shape

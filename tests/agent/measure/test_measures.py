@@ -13,8 +13,8 @@ from pools import D, M, N, R, random_pool
 from scipy.spatial import ConvexHull, HalfspaceIntersection
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.pareto.measures import REPORT_WEIGHTS, at_tokens, measures, rank
-from vpo_agent.pareto.pool import Floats, Pool
+from vpo_agent.measure.measures import REPORT_WEIGHTS, at_tokens, measures, rank
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Status
 
 BY_ROLLOUTS = ("best@2 by rollouts", "best@8 by rollouts")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vpo_agent.pareto.pool import Floats
+from vpo_agent.measure.pool import Floats
 
 
 class Band(NamedTuple):

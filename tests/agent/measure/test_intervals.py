@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vpo_agent.pareto.intervals import difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.measure.intervals import difference_over_seeds, over_prompts, over_seeds
 
 
 def test_prompts_are_resampled_as_in_scipys_bootstrap() -> None:

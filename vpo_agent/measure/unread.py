@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.pareto.pool import Pool
+from vpo_agent.measure.pool import Pool
 from vpo_envs import Status
 
 MOSTLY = 0.5

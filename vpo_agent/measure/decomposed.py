@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vpo_agent.pareto.pool import Floats, Pool
-from vpo_agent.pareto.worth import worth_of_answers, worth_of_fronts
+from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.measure.worth import worth_of_answers, worth_of_fronts
 from vpo_envs import Decomposition, Finder, Status, decompose
 from vpo_envs.pareto import COARSE, BestSets, best_set, non_dominated, set_utility, spread_weights
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import toys
 
-from vpo_agent.pareto.measures import measures
-from vpo_agent.pareto.sampling import sample_pool
+from vpo_agent.measure.measures import measures
+from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 
