@@ -32,7 +32,7 @@ ROOT = DOCS.parent
 OF_THE_PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 LINKED = ("LICENSE", "CITATION.cff")
 PACKAGES = ("vpo_envs", "vpo_agent", "vpo_agent.estimators", "vpo_agent.search", "envs_data")
-RESULTS = ("results", "suite")
+RESULTS = ("results",)
 SEARCH = "test_time_search"
 """Name of docs/search.md on the site, where `search` is Sphinx's own page."""
 SHOWN_POINTS = 24
