@@ -209,11 +209,6 @@ def main() -> None:
         show(f"exact front, {name}", f"{1e3 * seconds:,.1f} ms", "<= 50 ms")
     show("episodes of vpo/Countdown-v0", episodes_a_second(gym.make("vpo/Countdown-v0"), few, repeats))
 
-    systems = text_env("vpo/Derivation-v0")
-    show("tasks of vpo/Derivation-v0", tasks_a_second(systems, mazes, repeats))
-    show("answers of vpo/Derivation-v0", answers_a_second(systems, few, repeats))
-    show("episodes of vpo/Derivation-v0", episodes_a_second(gym.make("vpo/Derivation-v0"), few, repeats))
-
     problems = text_env("vpo/GSM8K-v0")
     show("tasks of vpo/GSM8K-v0", tasks_a_second(problems, mazes, repeats))
     show("answers of vpo/GSM8K-v0", answers_a_second(problems, few, repeats))

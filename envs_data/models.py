@@ -12,7 +12,6 @@ BUNDLED_MODELS = {
     "tiny-musique": "tiny_musique",
     "tiny-tools": "tiny_tools",
     "tiny-countdown": "tiny_countdown",
-    "tiny-derivation": "tiny_derivation",
 }
 """Folder of each bundled model, by its name in settings."""
 

@@ -31,10 +31,6 @@ from .tasks.countdown import CountdownConfig as CountdownConfig
 from .tasks.countdown import CountdownEnv as CountdownEnv
 from .tasks.countdown import CountdownOutcome as CountdownOutcome
 from .tasks.countdown import CountdownTask as CountdownTask
-from .tasks.derivation import DerivationConfig as DerivationConfig
-from .tasks.derivation import DerivationEnv as DerivationEnv
-from .tasks.derivation import DerivationOutcome as DerivationOutcome
-from .tasks.derivation import DerivationTask as DerivationTask
 from .tasks.eureqa import EUREQAConfig as EUREQAConfig
 from .tasks.eureqa import EUREQAEnv as EUREQAEnv
 from .tasks.eureqa import EUREQAOutcome as EUREQAOutcome

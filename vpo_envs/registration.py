@@ -56,7 +56,6 @@ def register_envs() -> None:
     register_env("vpo/RewardModels-v0", "vpo_envs.tasks.reward_models.env:RewardModelsEnv")
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
-    register_env("vpo/Derivation-v0", "vpo_envs.tasks.derivation.env:DerivationEnv")
     register_env("vpo/GSM8K-v0", "vpo_envs.tasks.gsm8k.env:GSM8KEnv")
     register_env("vpo/MuSiQueCompact-v0", "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv")
     register_env("vpo/EUREQACompact-v0", "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv")

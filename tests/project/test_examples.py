@@ -98,7 +98,6 @@ ALONE = ["--eval-every", "0", "--name", "two"]
         ("train_eureqa.py", "vpo/EUREQACompact-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_tools.py", "vpo/ToolsCompact-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_personas.py", "vpo/Personas-v0", [*SHORT, *TINY]),
-        ("train_derivation.py", "vpo/Derivation-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_countdown.py", "vpo/Countdown-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_code.py", "vpo/CodeCompact-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_maze.py", "vpo/Maze-v0", [*SHORT, "--eval-prompts", "20"]),

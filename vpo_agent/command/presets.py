@@ -117,19 +117,6 @@ COUNTDOWN: Presets = {
     "classic": {**_COUNTDOWN, "env_kwargs": {"preset": "classic"}},
 }
 
-_DERIVATION = {"env": "vpo/Derivation-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 1024}
-DERIVATION: Presets = {
-    "embedded": {
-        **_GENERATED,
-        "env": "vpo/Derivation-v0",
-        "model": "tiny-derivation",
-        "max_new_tokens": 200,
-        "steps": 40,  # of five seconds each, so that the job takes minutes like the others
-    },
-    "conflict": _DERIVATION,
-    "easy": {**_DERIVATION, "env_kwargs": {"preset": "easy"}},
-}
-
 GSM8K: Presets = {"builtin": {"env": "vpo/GSM8K-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}}
 
 REWARD_MODELS: Presets = {
@@ -144,7 +131,6 @@ _TASKS = {
     "tools": TOOLS,
     "personas": PERSONAS,
     "countdown": COUNTDOWN,
-    "derivation": DERIVATION,
     "gsm8k": GSM8K,
     "reward-models": REWARD_MODELS,
 }

@@ -38,8 +38,6 @@ SUITE: list[tuple[str, dict[str, Any]]] = [
     ("vpo/Personas-v0", {"num_answers": 2}),
     ("vpo/Personas-v0", {"mode": "conflict", "num_answers": 3}),
     ("vpo/GSM8K-v0", {"num_answers": 2}),
-    ("vpo/Derivation-v0", {"num_answers": 2}),
-    ("vpo/Derivation-v0", {"preset": "embedded", "prompt_style": "compact", "num_answers": 3}),
     ("vpo/Countdown-v0", {"num_answers": 2}),
     ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact", "num_answers": 3}),
     *((f"vpo/{task}Compact-v0", {"num_answers": 3}) for task in ("MuSiQue", "EUREQA", "Tools", "Code")),

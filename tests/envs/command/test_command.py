@@ -190,7 +190,6 @@ def test_an_answer_of_the_front_earns_what_the_front_says(
     [
         ("vpo/Countdown-v0", {}),
         ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact"}),
-        ("vpo/Derivation-v0", {}),
         ("vpo/Personas-v0", {"mode": "conflict"}),
         ("vpo/GSM8K-v0", {}),
     ],

@@ -18,7 +18,6 @@ from vpo_envs.core import Status
 ENVS: dict[str, dict[str, Any]] = {
     "vpo/Maze-v0": {},
     "vpo/Countdown-v0": {"preset": "embedded"},
-    "vpo/Derivation-v0": {},
     "vpo/GSM8K-v0": {},
     "vpo/Tools-v0": {"mode": "conflict"},
     "vpo/Personas-v0": {"mode": "conflict"},
