@@ -223,7 +223,7 @@ class LettersEnv(VectorTextEnv[LettersTask, str, tuple[float, float]]):
 class ValuedLettersEnv(LettersEnv):
     """Letters that it can value while they are written: any, until one is."""
 
-    def prefix_outcomes(self, task: LettersTask, partial: str) -> list[tuple[float, float]]:
+    def completion_outcomes(self, task: LettersTask, partial: str) -> list[tuple[float, float]]:
         return [vector for letter, vector in LETTERS.items() if letter.startswith(partial.strip())] or [(0.0, 0.0)]
 
 

@@ -34,7 +34,7 @@ from vpo_envs.errors import AnswerTimeout as AnswerTimeout
 from vpo_envs.errors import ScorerFailure as ScorerFailure
 from vpo_envs.errors import UnknownFront as UnknownFront
 from vpo_envs.errors import Unparsable as Unparsable
-from vpo_envs.pareto import FactGrid, falling_component, non_dominated, set_utility
+from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers, split_answers
 from vpo_envs.wording import counted
@@ -386,22 +386,6 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """
         raise UnknownFront(f"{type(self).__name__} has no exact Pareto front: use expected utility without regret")
 
-    def prefix_outcomes(self, task: TaskT, partial: str) -> Sequence[OutcomeT]:
-        """Return the outcomes of completions of an unfinished answer that no other completion beats in every fact.
-
-        At least one outcome; where no completion earns anything, any that :meth:`feasible` refuses. Override it where
-        an environment can value prefixes; :meth:`prefix_front` applies the objectives as :meth:`front` does.
-
-        Args:
-            task: The instance.
-            partial: The text of an answer so far, without its tag, cut at any character. A completion is any text that
-                begins with it.
-        """
-        raise NotImplementedError(
-            f"{self.spec.id if self.spec else type(self).__name__} cannot value unfinished answers: it has no "
-            "prefix_outcomes"
-        )
-
     def fact_grids(self, task: TaskT) -> Sequence[FactGrid]:
         """Return the outcomes on which reward vectors must be monotone for :meth:`outcome_front` to give the front.
 
@@ -594,55 +578,6 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             ) from error
         keep = non_dominated(np.array([point.vector for point in points]))
         return [point for point, kept in zip(points, keep, strict=True) if kept]
-
-    def prefix_front(self, task: TaskT, partial: str) -> NDArray[np.float64]:
-        """Return the exact reward vectors of the best completions of an unfinished answer.
-
-        They are the non-dominated ones among all completions: the whole front for an empty text, the answer's own
-        vector where nothing that follows could change it, and one zero vector where no completion earns anything.
-        Whoever extends a text never gains a point that no point of its front matches.
-
-        Args:
-            task: The instance.
-            partial: The text of an answer so far, without its tag, cut at any character.
-
-        Returns:
-            Vectors of shape (n, d), n at least 1.
-
-        Raises:
-            NotImplementedError: This environment cannot value prefixes.
-            UnknownFront: A subclass changes what the method that values them relies on.
-        """
-        self.check_solver(task, "prefix_outcomes")
-        vectors = np.array([self.reward_vector(outcome) for outcome in self.prefix_outcomes(task, partial)], np.float64)
-        return vectors[non_dominated(vectors)]
-
-    def prefix_value(
-        self,
-        task: TaskT,
-        answers: Sequence[str | None],
-        partial: str | None,
-        weights: NDArray[np.floating] | None = None,
-    ) -> float:
-        """Return the potential of an unfinished response: E_w max(best w·r of the answers, best w·r of completions).
-
-        Along a response it ends at its set score E_w max w·r, and while an answer is written it never rises, if its
-        :meth:`prefix_front` is exact.
-
-        Args:
-            task: The instance.
-            answers: The text inside each tag of the finished answers; ``None`` for a missing one.
-            partial: The text of the answer that is being written, without its tag; ``None`` where there is none.
-            weights: Weight vectors, shape (K, d); ``None`` stands for the task's scalar weights alone.
-
-        Raises:
-            NotImplementedError: This environment cannot value prefixes.
-        """
-        weights = self.fixed_weights(task)[None] if weights is None else weights
-        points = np.array(self.score_answers(task, answers)[0]).reshape(-1, self.reward_dim)
-        if partial is not None:
-            points = np.concatenate([points, self.prefix_front(task, partial)])
-        return set_utility(points, weights) if len(points) else 0.0
 
     def check_scorers(self) -> None:
         """Raise :class:`vpo_envs.errors.NothingToScoreWith` if this environment lacks what scores its answers."""

@@ -25,7 +25,7 @@ def response_potentials(
 ) -> NDArray[np.float64]:
     """Return the potential of each response before every token of its answers, and after each answer.
 
-    The potential before a token is ``env.prefix_value`` of the answers before and of the text of this answer so far:
+    The potential before a token is that of the answers before and of the text of this answer so far:
     E_w max(best w·r of those answers, best w·r of the completions). After an answer it is the set score of the answers
     up to that one, which no noise blurs. An answer whose tag is open at the end of a response counts as worth nothing.
 
@@ -83,6 +83,6 @@ def response_potentials(
 def _disagreement(name: str, answer: str, values: list[float]) -> str:
     rise = max(range(1, len(values)), key=lambda j: values[j] - values[j - 1])
     return (
-        f"prefix_front of {name} disagrees with the scores: the answer {answer!r:.80} has a beginning with the value "
-        f"{values[rise - 1]:.4f}, but goes on to {values[rise]:.4f}; check_vector_env shows more"
+        f"completion_outcomes of {name} disagrees with the scores: the answer {answer!r:.80} has a beginning "
+        f"with the value {values[rise - 1]:.4f}, but goes on to {values[rise]:.4f}"
     )

@@ -6,12 +6,14 @@ Tree search and process credit both go by it.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs import Task, VectorTextEnv
+from vpo_envs.pareto import non_dominated
 
 Env = VectorTextEnv[Any, Any, Any]
 Floats = NDArray[np.floating]
@@ -24,12 +26,44 @@ ROUNDING = 1e-5
 
 def check_values(env: Env, task: Task, method: str, others: str) -> None:
     """Raise a ValueError if an environment cannot value unfinished answers to ``task``, with ``others`` to choose."""
-    try:
-        env.prefix_front(task, "")
-    except NotImplementedError as error:
+    if not isinstance(env, ValuesUnfinished):
         raise ValueError(
-            f"method {method!r} needs the values of unfinished answers: {error}; choose {others}"
-        ) from None
+            f"method {method!r} needs the values of unfinished answers: {name_of(env)} has no "
+            f"completion_outcomes; choose {others}"
+        )
+    completion_front(env, task, "")
+
+
+@runtime_checkable
+class ValuesUnfinished(Protocol):
+    """What an environment implements so that its unfinished answers can be valued."""
+
+    def completion_outcomes(self, task: Any, partial: str) -> Sequence[Any]:
+        """Return the outcomes of completions of an unfinished answer that no other completion beats in every fact.
+
+        At least one outcome; where no completion earns anything, any that the environment finds not feasible.
+
+        Args:
+            task: The instance.
+            partial: The text of an answer so far, without its tag, cut at any character. A completion is any text that
+                begins with it.
+        """
+
+
+def completion_front(env: Any, task: Task, partial: str) -> NDArray[np.float64]:
+    """Return the exact reward vectors (n, d) of the best completions of an unfinished answer.
+
+    Raises:
+        UnknownFront: A subclass of the environment changes what its ``completion_outcomes`` relies on.
+    """
+    env.check_solver(task, "completion_outcomes")
+    vectors = np.array([env.reward_vector(outcome) for outcome in env.completion_outcomes(task, partial)], np.float64)
+    return vectors[non_dominated(vectors)]
+
+
+def name_of(env: Env) -> str:
+    """Return the name of an environment, as messages call it."""
+    return env.spec.id if env.spec else type(env).__name__
 
 
 class Verifier:
@@ -52,7 +86,7 @@ class Verifier:
         """Value an answer of which ``text`` is written, under ``weights`` (K, d); the answers before reach (K,).
 
         Raises:
-            ValueError: ``prefix_front`` gives something else than vectors of rewards.
+            ValueError: An outcome earns something else than a vector of rewards.
         """
         return self.exact(text, weights, reached) + self.error_of(text)
 
@@ -69,8 +103,8 @@ class Verifier:
         """Raise a ValueError if an answer earns what its own text could not become, according to its value."""
         if not (self._front(text) >= reward - ROUNDING).all(axis=1).any():
             raise ValueError(
-                f"prefix_front of {self.name} disagrees with the scores: the answer {text!r:.80} earns "
-                f"{np.round(reward, 4).tolist()}, which no vector for its own text matches; check_vector_env shows more"
+                f"completion_outcomes of {self.name} disagrees with the scores: the answer {text!r:.80} earns "
+                f"{np.round(reward, 4).tolist()}, which no outcome for its own text matches"
             )
 
     def error_of(self, content: str) -> float:
@@ -84,18 +118,16 @@ class Verifier:
     @property
     def name(self) -> str:
         """Name of the environment."""
-        return self._env.spec.id if self._env.spec else type(self._env).__name__
+        return name_of(self._env)
 
     def _front(self, text: str) -> Floats:
         """Return the vectors of the best completions of a text, (n, d), after checking them."""
         if text not in self._fronts:
-            vectors = np.asarray(self._env.prefix_front(self._task, text))
-            wanted = vectors.ndim == 2 and len(vectors) and vectors.shape[1] == self._env.reward_dim
-            if not wanted or not ((vectors >= -ROUNDING) & (vectors <= 1 + ROUNDING)).all():
-                found = f"shape {vectors.shape}" if not wanted else f"{vectors.min():.4g} to {vectors.max():.4g}"
+            vectors = completion_front(self._env, self._task, text)
+            if not ((vectors >= -ROUNDING) & (vectors <= 1 + ROUNDING)).all():
                 raise ValueError(
-                    f"prefix_front of {self.name} must give at least one vector of {self._env.reward_dim} rewards in "
-                    f"[0, 1]; for the beginning {text!r:.80} it gives {found}"
+                    f"completion_outcomes of {self.name} must earn rewards in [0, 1]; for the beginning {text!r:.80} "
+                    f"they earn {vectors.min():.4g} to {vectors.max():.4g}"
                 )
             self._fronts[text] = vectors
         return self._fronts[text]

@@ -29,8 +29,6 @@ SPLIT_INSTANCES = 32
 """Instances of each split that are compared with those of the others."""
 RIVALS = 32
 """Answers of each kind per instance that are compared with its front."""
-PREFIX_ANSWERS = 2
-"""Answers per instance whose beginnings are all valued, and as many changed ones."""
 REPEATS = 20
 """Number of times that an answer is scored again where answers are evaluated one by one."""
 ECHOES = 8
@@ -212,46 +210,6 @@ def _front(it: Subject) -> None:
             )
     if not known:
         raise CannotCheck("the environment has no exact front")
-
-
-def _prefixes(it: Subject) -> None:
-    source = random.Random(3)
-    for index, task in enumerate(it.tasks):
-        try:
-            whole = it.env.prefix_front(task, "")
-        except NotImplementedError as reason:
-            raise CannotCheck(str(reason)) from None
-        with contextlib.suppress(UnknownFront):
-            points = np.array([point.vector for point in it.env.front(task)])
-            same = _matches(whole, points) and _matches(points, whole)
-            _expect(same, f"prefix_front of task({index}) for an empty text is not the front of the task")
-        answers = it.known[index][-PREFIX_ANSWERS:]
-        for given in [*answers, *(mutated(source, answer) for answer in answers)]:
-            reward = it.score_each(task, [given]).rewards[0]
-            # A changed answer may hold a tag.
-            answer = split_answers(format_answers([given]), 1)[0] or ""
-            before, start = whole, ""
-            for end in range(1, len(answer) + 1):
-                front = it.env.prefix_front(task, answer[:end])
-                where = f"prefix_front of task({index}): {answer[:end]!r:.80}"
-                shape = (max(1, len(front)), it.env.reward_dim)
-                _expect(front.shape == shape, f"{where} has shape {front.shape}, not {shape}")
-                _expect(
-                    _matches(before, front), f"{where} has a point that none of its beginning {start!r:.80} matches"
-                )
-                before, start = front, answer[:end]
-            _expect(
-                _matches(before, reward),
-                f"prefix_front of task({index}): the answer {answer!r:.80} scores {reward[0].tolist()}, but its own "
-                "text has no point that matches this",
-            )
-    if not any(it.known):
-        raise CannotCheck("there is neither a front nor a demonstration")
-
-
-def _matches(points: NDArray[np.floating], others: NDArray[np.floating]) -> bool:
-    """Return whether each of ``others`` (k, d) is matched or beaten by one of ``points`` (n, d)."""
-    return bool((points[:, None] >= others - TOLERANCE).all(axis=2).any(axis=0).all())
 
 
 def _rivals(it: Subject, index: int) -> list[str]:
@@ -444,7 +402,6 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     "splits share no instance": _splits_are_disjoint,
     "prompts name the wanted tags and tell tasks apart": _prompts,
     "fronts are complete and their answers reach their vectors": _front,
-    "values of unfinished answers agree with the scores": _prefixes,
     "demonstrations can be read and score": _demonstrations_score,
     "scores stay in bounds under empty, huge, Unicode and hostile text": _bounds,
     "scores are the same each time": _determinism,

@@ -22,34 +22,30 @@ from vpo_agent.search.records import NOT_SAMPLED
 from vpo_agent.search.runner import SearchTarget, per_instance, summary
 from vpo_agent.search.tree import CORNER, subtree_weights
 from vpo_envs import Status
-from vpo_envs.pareto import non_dominated
 
 
 class KnownStrings(StringsEnv):
     """Six letters, a or b, whose values are found by trying all completions."""
 
-    def prefix_front(self, task: Any, partial: str) -> Any:
+    def completion_outcomes(self, task: Any, partial: str) -> list[tuple[float, float]]:
         begun = "".join(partial.split())[:6]
         if set(begun) - set("ab"):
-            return np.zeros((1, self.reward_dim))
-        ends = product("ab", repeat=6 - len(begun))
-        vectors = np.array([self.reward_vector(self.evaluate(task, begun + "".join(end))) for end in ends])
-        return vectors[non_dominated(vectors)]
+            return [(0.0, 0.0)]
+        return [self.evaluate(task, begun + "".join(end)) for end in product("ab", repeat=6 - len(begun))]
 
 
 class KnownCorners(KnownStrings, CornersEnv):
     """The same with an objective for each letter."""
 
     objectives = CornersEnv.objectives
+    completion_outcomes = KnownStrings.completion_outcomes
 
 
 class KnownLetters(LettersEnv):
     """Letters that stand for themselves."""
 
-    def prefix_front(self, task: Any, partial: str) -> Any:
-        begun = partial.strip()
-        vectors = np.array([vector for letter, vector in LETTERS.items() if letter.startswith(begun)] or [(0.0, 0.0)])
-        return vectors[non_dominated(vectors)]
+    def completion_outcomes(self, task: Any, partial: str) -> list[tuple[float, float]]:
+        return [vector for letter, vector in LETTERS.items() if letter.startswith(partial.strip())] or [(0.0, 0.0)]
 
 
 SHORT: dict[str, Any] = {"max_new_tokens": 12}
@@ -220,9 +216,9 @@ def test_a_closing_tag_of_several_tokens_is_no_part_of_the_answer() -> None:
     seen: list[str] = []
 
     class Watching(KnownLetters):
-        def prefix_front(self, task: Any, partial: str) -> Any:
+        def completion_outcomes(self, task: Any, partial: str) -> list[tuple[float, float]]:
             seen.append(partial)
-            return super().prefix_front(task, partial)
+            return super().completion_outcomes(task, partial)
 
     from vpo_agent.search.tree import Shape, Trees
 
@@ -318,23 +314,21 @@ def test_a_job_is_saved_and_resumed(letters_model: Path, tmp_path: Path) -> None
 class Forgetful(KnownStrings):
     """It forgets at the last letter what an answer earns."""
 
-    def prefix_front(self, task: Any, partial: str) -> Any:
-        front = super().prefix_front(task, partial)
-        return front / 2 if len(partial.split()) == 6 else front
+    def completion_outcomes(self, task: Any, partial: str) -> list[tuple[float, float]]:
+        factor = 0.5 if len(partial.split()) == 6 else 1.0
+        return [(factor * a, factor * b) for a, b in super().completion_outcomes(task, partial)]
 
 
 class Unsure(KnownStrings):
     """It has no number for what two letters can become."""
 
-    def prefix_front(self, task: Any, partial: str) -> Any:
-        return super().prefix_front(task, partial) * (np.nan if len(partial.split()) == 2 else 1)
+    def completion_outcomes(self, task: Any, partial: str) -> list[tuple[float, float]]:
+        return [(math.nan, 0.0)] if len(partial.split()) == 2 else super().completion_outcomes(task, partial)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values_that_are_no_numbers_are_an_error(method: Any, strings: LMPolicy) -> None:
-    with pytest.raises(
-        ValueError, match=r"Unsure must give at least one vector of 1 rewards in \[0, 1\]; .* nan to nan"
-    ):
+    with pytest.raises(ValueError, match=r"Unsure must earn rewards in \[0, 1\]; .* nan to nan"):
         tree_search(Unsure(split="test"), strings, [0], method=method, budget=3, **SHORT)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from maze_oracle import front_of
 
+from vpo_agent.rollouts.verifier import completion_front
 from vpo_envs import CountdownEnv
 from vpo_envs.pareto import spread_weights
 from vpo_envs.tasks.countdown import CountdownTask
@@ -69,7 +70,7 @@ def test_a_beginning_has_the_front_of_all_expressions_that_begin_with_it(name: s
     assert len(known) > 100
     for text in beginnings(name):
         expected = front_of(vector for other, vector in known.items() if f"{other} ".startswith(text))
-        found = {tuple(vector) for vector in ENV.prefix_front(TASKS[name], text).round(5).tolist()}
+        found = {tuple(vector) for vector in completion_front(ENV, TASKS[name], text).round(5).tolist()}
         assert found == expected, text
 
 
@@ -80,10 +81,10 @@ def test_along_an_answer_the_value_never_rises_and_never_falls_below_its_score(p
     for index in range(3):
         task = env.task(index)
         points = {tuple(np.round(point.vector, 6)): point.answer for point in env.front(task)}
-        assert {tuple(vector) for vector in env.prefix_front(task, "").round(6).tolist()} == set(points)
+        assert {tuple(vector) for vector in completion_front(env, task, "").round(6).tolist()} == set(points)
         for vector, answer in points.items():
             values = np.array(
-                [(weights @ env.prefix_front(task, answer[:end]).T).max(axis=1) for end in range(len(answer) + 1)]
+                [(weights @ completion_front(env, task, answer[:end]).T).max(axis=1) for end in range(len(answer) + 1)]
             )
             own = weights @ vector
             assert (np.diff(values, axis=0) <= 1e-9).all()
@@ -97,24 +98,24 @@ def test_along_an_answer_the_value_never_rises_and_never_falls_below_its_score(p
     ["+", "3 3", "7", "3 + 3", "( 3 ) (", "3 / ( 1 - 1 )", "3 )", "x", "12 3", "1 / 3 * x", "\ud800", "1" * 1001, "²"],
 )
 def test_a_text_that_no_expression_begins_with_is_worth_nothing(text: str) -> None:
-    assert np.array_equal(ENV.prefix_front(TASKS["fractions"], text), np.zeros((1, 4)))
+    assert np.array_equal(completion_front(ENV, TASKS["fractions"], text), np.zeros((1, 4)))
 
 
 @pytest.mark.parametrize(
     ("text", "like"), [("  ((", ""), ("03", "3"), ("3×", "3 *"), ("(3+1", "( 3 + 1"), ("3−", "3 -")]
 )
 def test_other_ways_to_write_the_same_are_worth_the_same(text: str, like: str) -> None:
-    fronts = [front_of(map(tuple, ENV.prefix_front(TASKS["fractions"], each).tolist())) for each in (text, like)]
+    fronts = [front_of(map(tuple, completion_front(ENV, TASKS["fractions"], each).tolist())) for each in (text, like)]
     assert fronts[0] == fronts[1]
 
 
 def test_numbers_are_used_up_and_whole_results_demanded() -> None:
     task = CountdownTask(numbers=(2, 3, 4), targets=(1, 5, 9), tolerance=1, integers=True)
-    assert not ENV.prefix_front(task, "3 / 2 +").any()
-    assert ENV.prefix_front(task, "3 + 2 +")[:, 2].max() == 1, "3 + 2 + 4 is the third target"
-    assert not ENV.prefix_front(task, "3 + 2 + 2").any()
+    assert not completion_front(ENV, task, "3 / 2 +").any()
+    assert completion_front(ENV, task, "3 + 2 +")[:, 2].max() == 1, "3 + 2 + 4 is the third target"
+    assert not completion_front(ENV, task, "3 + 2 + 2").any()
     # In 3 / 2 * 4 the quotient comes first, but nothing divides 3 by anything whole yet.
-    assert ENV.prefix_front(task, "3 /").any() == any(
+    assert completion_front(ENV, task, "3 /").any() == any(
         ENV.score_batch([task], [format_answers([text])], 1).rewards.any()
         for text in ("3 / ( 4 - 2 )", "3 / ( 2 - 4 )", "3 / 2", "3 / 4", "3 / 2 * 4", "3 / 4 * 2", "3 / ( 2 + 4 )")
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from maze_oracle import every_outcome_after, front_of, lanes_vector, linear_vector, walk_plainly
 from test_maze_front import RANDOM_MAZES, FrugalMaze, HalfTheGold, PartialCredit
 
+from vpo_agent.rollouts.verifier import completion_front
 from vpo_envs import MazeEnv, MazeTask, UnknownFront
 from vpo_envs.pareto import spread_weights
 from vpo_envs.text import format_answers
@@ -30,7 +31,7 @@ def brute(task: MazeTask, route: str) -> set[tuple[float, ...]]:
 @given(RANDOM_MAZES, ROUTES)
 @settings(max_examples=300, deadline=None)
 def test_a_prefix_has_the_front_of_all_routes_that_begin_with_it(task: MazeTask, route: str) -> None:
-    assert rounded(PAPER.prefix_front(task, " ".join(route))) == brute(task, route)
+    assert rounded(completion_front(PAPER, task, " ".join(route))) == brute(task, route)
 
 
 @pytest.mark.parametrize("index", range(6))
@@ -44,13 +45,13 @@ def test_in_lanes_every_prefix_of_a_front_route_has_the_front_of_its_completions
                 lanes_vector(task.rows, facts, task.budget)
                 for facts in every_outcome_after(task.rows, task.budget, route)
             )
-            assert rounded(LANES.prefix_front(task, " ".join(moves[:end]))) == expected
+            assert rounded(completion_front(LANES, task, " ".join(moves[:end]))) == expected
 
 
 @given(RANDOM_MAZES)
 @settings(max_examples=50, deadline=None)
 def test_the_empty_text_has_the_whole_front(task: MazeTask) -> None:
-    assert rounded(PAPER.prefix_front(task, "")) == rounded(np.array([p.vector for p in PAPER.front(task)]))
+    assert rounded(completion_front(PAPER, task, "")) == rounded(np.array([p.vector for p in PAPER.front(task)]))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,8 @@ def test_the_empty_text_has_the_whole_front(task: MazeTask) -> None:
 )
 def test_a_text_counts_as_far_as_it_determines_moves(text: str, moves: str | None) -> None:
     task = LANES.task(0)
-    expected = np.zeros((1, 3)) if moves is None else LANES.prefix_front(task, " ".join(moves))
-    assert np.array_equal(LANES.prefix_front(task, text), expected)
+    expected = np.zeros((1, 3)) if moves is None else completion_front(LANES, task, " ".join(moves))
+    assert np.array_equal(completion_front(LANES, task, text), expected)
 
 
 @pytest.mark.parametrize("env", [LANES, PAPER, MazeEnv(preset="conflict", reward_shape="convex_bonus")])
@@ -86,42 +87,28 @@ def test_along_an_answer_the_value_falls_to_its_score_and_never_rises(env: MazeE
         best = {tuple(np.round(point.vector, 5)): point.answer for point in env.front(task)}
         for answer in [*best.values(), *env.demonstrations(task, rng, 3)]:
             values = np.array(
-                [(weights @ env.prefix_front(task, answer[:end]).T).max(axis=1) for end in range(len(answer) + 1)]
+                [(weights @ completion_front(env, task, answer[:end]).T).max(axis=1) for end in range(len(answer) + 1)]
             )
             assert (np.diff(values, axis=0) <= 1e-9).all()
             reward = env.score_batch([task], [format_answers([answer])], 1).rewards[0, 0]
-            assert np.allclose(env.prefix_front(task, answer), reward)
+            assert np.allclose(completion_front(env, task, answer), reward)
             if answer in best.values():
                 # Under the weights where this answer is the best one, no move gives anything away.
                 own = weights @ reward
                 assert np.allclose(values[:, own >= values[0] - 1e-6], own[own >= values[0] - 1e-6])
 
 
-def test_the_potential_ends_at_the_set_score() -> None:
-    task, weights = LANES.task(1), spread_weights(3, 64)
-    answers = LANES.demonstrations(task, np.random.default_rng(0), 3)
-    rewards = LANES.score_batch([task], [format_answers(answers)], 3).rewards[0]
-    score = (weights @ rewards.T).max(axis=1).mean()
-    assert LANES.prefix_value(task, answers, None, weights) == pytest.approx(score)
-    assert LANES.prefix_value(task, answers[:2], answers[2], weights) == pytest.approx(score)
-    whole = np.array([point.vector for point in LANES.front(task)])
-    assert LANES.prefix_value(task, [], "", weights) == pytest.approx((weights @ whole.T).max(axis=1).mean())
-    assert LANES.prefix_value(task, [], "") == pytest.approx(LANES.optimum(task))
-    assert LANES.prefix_value(task, [], None, weights) == 0
-    assert LANES.prefix_value(task, [None, "nonsense"], "<", weights) == 0
-
-
 def test_other_objectives_are_applied_where_the_solver_covers_them() -> None:
     task = PAPER.task(0)
-    assert rounded(FrugalMaze().prefix_front(task, "")) == rounded(
+    assert rounded(completion_front(FrugalMaze(), task, "")) == rounded(
         np.array([point.vector for point in FrugalMaze().front(task)])
     )
     for env in (HalfTheGold(), PartialCredit()):
-        with pytest.raises(UnknownFront, match="override prefix_outcomes"):
-            env.prefix_front(task, "R")
+        with pytest.raises(UnknownFront, match="override completion_outcomes"):
+            completion_front(env, task, "R")
 
 
 def test_a_route_that_misses_the_exit_earns_nothing_once_the_budget_is_spent() -> None:
     task = LANES.task(0)
     blocked = next(m for m in "UDLR" if walk_plainly(task.rows, task.budget, m * task.budget) is None)
-    assert np.array_equal(LANES.prefix_front(task, " ".join(blocked * task.budget)), np.zeros((1, 3)))
+    assert np.array_equal(completion_front(LANES, task, " ".join(blocked * task.budget)), np.zeros((1, 3)))

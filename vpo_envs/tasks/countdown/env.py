@@ -80,8 +80,11 @@ class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
         """Return every outcome that no other expression beats in hits and numbers used, each with an expression."""
         return [(judge(task, read_expression(text)), text) for text in front_expressions(task)]
 
-    def prefix_outcomes(self, task: CountdownTask, partial: str) -> Sequence[CountdownOutcome]:
-        """Return every outcome that no other expression beats that begins with an unfinished one."""
+    def completion_outcomes(self, task: CountdownTask, partial: str) -> Sequence[CountdownOutcome]:
+        """Return every outcome that no other expression beats that begins with an unfinished one.
+
+        Tree search values unfinished expressions by them; see :mod:`vpo_agent.search.tree`.
+        """
         return completions(task, partial)
 
     def fact_grids(self, task: CountdownTask) -> Sequence[FactGrid]:

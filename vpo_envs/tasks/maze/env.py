@@ -142,8 +142,10 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
         """
         return [(outcome, self.write_answer(task, route)) for outcome, route in outcome_front(task)]
 
-    def prefix_outcomes(self, task: MazeTask, partial: str) -> Sequence[MazeOutcome]:
+    def completion_outcomes(self, task: MazeTask, partial: str) -> Sequence[MazeOutcome]:
         """Return every outcome that no other route beats that begins with the moves of an unfinished one.
+
+        Tree search values unfinished routes by them; see :mod:`vpo_agent.search.tree`.
 
         Raises:
             UnknownFront: The maze is too large for exact search.
