@@ -67,7 +67,9 @@ def scores(env: CodeEnv, task: CodeTask, *answers: str) -> tuple[list[list[float
     [
         ("def add(a, b): return a + b", [1, 1, 1, 1]),
         ("class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b", [1, 1, 1, 1]),
-        ("def add(a, b): return a - b", [0, 1, 0, 0]),
+        ("def add(a, b): return a + b or 1", [1, 0, 0, 1]),
+        # All that it passes expects 0, as from a program that returns 0 whatever it is given.
+        ("def add(a, b): return a - b", [0, 0, 0, 0]),
         ("def add(a, b):\n    if a == 1: raise ValueError\n    return a + b", [0, 1, 1, 1]),
         ("def add(a, b):\n    while not a: pass\n    return a + b", [1, 0, 1, 1]),
         ("def add(a, b): return float(a + b)", [1, 1, 1, 1]),
@@ -152,13 +154,13 @@ def test_candidates_run_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_that_score_share_an_environment_and_its_places() -> None:
     env = CodeEnv(workers=1)
     sleeper = "import time\ndef add(a, b):\n    time.sleep(0.05)\n    return a + b  # "
-    jobs = [ScoringJob(ADD, [f"{sleeper}{i}", "def add(a, b): return a - b"], set()) for i in range(3)]
+    jobs = [ScoringJob(ADD, [f"{sleeper}{i}", "def add(a, b): return a + b or 1"], set()) for i in range(3)]
     scorer = Scorer(env, "threads", 3)
     start = time.monotonic()
     scored = scorer.collect(jobs, scorer.submit(jobs))
     took = time.monotonic() - start
     scorer.close()
-    assert [[sum(vector) for vector in each.vectors] for each in scored] == [[4.0, 1.0]] * 3
+    assert [[sum(vector) for vector in each.vectors] for each in scored] == [[4.0, 2.0]] * 3
     assert took >= 3 * 4 * 0.05  # one at a time
 
 
@@ -180,10 +182,10 @@ def test_batch_and_episode_agree(env: CodeEnv) -> None:
 def test_steps_give_the_same_return() -> None:
     env = CodeEnv(num_answers=2, answers_as_steps=True)
     env.reset(options={"task": ADD})
-    first = env.step("<answer_1>def add(a, b): return a - b</answer_1>")
+    first = env.step("<answer_1>def add(a, b): return a + b or 1</answer_1>")
     second = env.step("<answer_2>def add(a, b): return a + b</answer_2>")
     assert (first[2], second[2]) == (False, True)
-    assert (first[1] + second[1])[:4].tolist() == [1, 2, 1, 1]
+    assert (first[1] + second[1])[:4].tolist() == [2, 1, 1, 2]
 
 
 def test_the_front_is_known_where_a_solution_is(env: CodeEnv) -> None:
@@ -257,11 +259,20 @@ def test_what_holds_no_program_is_unparsable(text: str) -> None:
 def test_hostile_fences_are_read_in_linear_time() -> None:
     start = time.process_time()
     # With text after the fence no line closes another, so every one of them looks for its end.
-    for piece in ("```", "```\n", "~~~\n`", " ```", "``````\n", "```a\n", "~~~a\n", "```a\n~~~b\n", "  ````python x\n"):
-        try:
-            read_source(piece * 20_000)
-        except Unparsable:
-            continue
+    for piece in (
+        "```",
+        "```\n",
+        "~~~\n`",
+        " ```",
+        "``````\n",
+        "```a\n",
+        "~~~a\n",
+        "```a\n~~~b\n",
+        "  ````python x\n",
+        "~",
+    ):
+        with suppress(Unparsable):
+            read_source(piece * 20_000 + "`")
     assert time.process_time() - start < 2.0
 
 
@@ -284,10 +295,10 @@ def test_prompts_show_examples_and_never_the_other_tests() -> None:
         task = env.task(index)
         prompt = env.prompt(task, 3)
         assert task.statement.strip() in prompt
-        assert prompt.count("Example ") >= task.shown
+        assert prompt.count("Example ") == 2
         for tag in ("<answer_1>", "</answer_3>"):
             assert tag in prompt
-        hidden = [test.input for test in task.tests[task.shown :] if len(test.input) > 12]
+        hidden = [test.input for test in task.tests if len(test.input) > 12]
         assert not any(text.strip() in prompt for text in hidden)
 
 

@@ -6,14 +6,19 @@ import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs import CodeEnv
-from vpo_envs.tasks.code.generator import builtin_tasks, problem_task
-from vpo_envs.tasks.code.scoring import CodeOutcome
+from vpo_envs.sandbox import same_output
+from vpo_envs.tasks.code.generator import SHOWN, builtin_tasks, problem_task
+from vpo_envs.tasks.code.scoring import CodeOutcome, outcome_of
+from vpo_envs.tasks.code.task import CodeTask
 
 PAPER = load_problems("paper")
 CONFLICT = load_problems("conflict")
@@ -57,7 +62,7 @@ def test_a_problem_is_whole(problem: CodeProblem) -> None:
     for marks in problem.wrong_passes:
         assert re.fullmatch("[01]+", marks)
         assert len(marks) == len(problem.inputs)
-        assert "0" in marks
+        assert "0" in marks[SHOWN:]
 
 
 @pytest.mark.slow
@@ -71,7 +76,7 @@ def test_every_wrong_solution_gets_exactly_its_vector(outcomes: dict[tuple[str, 
     for problem in PAPER:
         for source, marks in zip(problem.wrong, problem.wrong_passes, strict=True):
             passed = outcomes[problem.title, source.strip()].passed
-            assert "".join(map(str, map(int, passed))) == marks, problem.title
+            assert "".join(map(str, map(int, passed))) == marks[SHOWN:], problem.title
 
 
 @pytest.mark.slow
@@ -188,6 +193,70 @@ def test_outputs_are_what_brute_force_finds(title: str) -> None:
         assert json.loads(outputs[0]) == BRUTE[title](*json.loads(given)), given
 
 
+# --- blind programs ---
+
+
+def earned(task: CodeTask, program: Callable[..., Any]) -> float:
+    """The share of a task's reward that a Python function of the arguments, or of standard input, earns."""
+
+    def right(given: str, wanted: str) -> bool:
+        with suppress(TypeError, ValueError, LookupError, AttributeError):
+            if task.kind == "stdin":
+                return same_output(str(program(given)).encode(), wanted)
+            return json.dumps(program(*json.loads(given))) == json.dumps(json.loads(wanted))
+        return False
+
+    outcome = outcome_of(task, ["passed" if right(test.input, test.output) else "wrong" for test in task.tests])
+    return sum(CodeEnv().reward_vector(outcome)) / len(task.tests)
+
+
+BLIND: tuple[Callable[..., Any], ...] = (
+    *(
+        lambda *a: a[0],
+        lambda *a: a[-1],
+        lambda *a: list(a),
+        lambda *a: a[0][0],
+        lambda *a: a[0][-1],
+        lambda *a: [a[0]],
+    ),
+    *(lambda *a: len(a[0]), lambda *a: len(a[0]) - 1, lambda *a: len(a[0]) // 2, lambda *a: len(set(a[0]))),
+    *(lambda *a: sum(a[0]), lambda *a: max(a[0]), lambda *a: min(a[0]), lambda *a: int(bool(a[0]))),
+    *(lambda *a: sorted(a[0]), lambda *a: a[0][::-1], lambda *a: sorted(set(a[0])), lambda *a: bool(a[0])),
+    *(lambda *a: a[0].split()[0], lambda *a: a[0].split()[-1], lambda *a: len(a[0].split())),
+)
+"""What one can write without reading the statement."""
+
+
+@pytest.mark.parametrize("collection", ["paper", "conflict"])
+def test_a_program_that_gives_one_result_whatever_the_input_earns_nothing(collection: str) -> None:
+    for problem in PAPER if collection == "paper" else CONFLICT:
+        task = problem_task(problem)
+        for result in {"", *(output for outputs in problem.outputs for output in outputs)}:
+            constant = result if task.kind == "stdin" or not result else json.loads(result)
+            assert earned(task, lambda *_, constant=constant: constant) == 0, (problem.title, result)
+
+
+def test_the_best_program_that_does_not_read_the_statement_earns_five_per_cent() -> None:
+    """docs/code.md states these numbers."""
+    rewards = np.array([[earned(problem_task(problem), program) for problem in PAPER] for program in BLIND])
+    assert rewards.mean(axis=1).max() == pytest.approx(0.05, abs=0.005)
+    # Even if for each problem a person chose the best of them:
+    assert rewards.max(axis=0).mean() == pytest.approx(0.20, abs=0.01)
+
+
+def test_the_examples_of_a_prompt_are_no_tests() -> None:
+    for problem in PAPER:
+        task = problem_task(problem)
+        assert [test.input for test in task.tests] == list(problem.inputs[SHOWN:])
+        table = dict(zip(problem.inputs[:SHOWN], problem.outputs[:SHOWN], strict=True))
+
+        def copied(*arguments: Any, table: dict[str, Any] = table, kind: str = task.kind) -> Any:
+            wanted = table[arguments[0] if kind == "stdin" else json.dumps(list(arguments))][0]
+            return wanted if kind == "stdin" else json.loads(wanted)
+
+        assert earned(task, copied) == 0
+
+
 # --- readings ---
 
 
@@ -209,7 +278,8 @@ def test_conflict_is_certified_on_each_problem(problem: CodeProblem) -> None:
     env, task = CodeEnv(mode="conflict"), problem_task(problem)
     front = np.array([point.vector for point in env.front(task)])
     active = env.active(task)
-    assert len(front) == 3 ** len(problem.inputs)
+    everywhere = set.intersection(*map(set, problem.outputs))
+    assert len(front) == 3 ** len(problem.inputs) - len(everywhere)  # whoever always gives one of them earns nothing
     assert not (front[:, active] == 1).all(axis=1).any()
     weights = np.random.default_rng(0).dirichlet(np.ones(active.sum()), size=20_000)
     utility = weights @ front[:, active].T

@@ -62,10 +62,12 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     16 objectives ``test_1`` to ``test_16``, each 1 if the test is passed, else 0. A problem with fewer tests has fewer
     active objectives; the others are 0 and carry no weight. Every test runs, even after one has failed. A test is
     passed if the code exits by itself with code 0 and gives the expected result: a program's output, line by line
-    without trailing blanks; a function's value as plain data, floats within 1e-6. An answer that times out in every
-    test has the status ``timed_out``; ``info["outcomes"]`` holds a verdict for each test (``passed``, ``wrong``,
-    ``error``, ``timed_out``, ``output_limit``) and the sandbox's tier. If the sandbox cannot be set up or the host
-    fails, the status is ``invalid``, which is not a score.
+    without trailing blanks; a function's value as plain data, floats within 1e-6. In the built-in problems the examples
+    of the prompt are no tests, and a program earns nothing if all the tests that it passes expect the same result, so
+    that no constant program earns anything. An answer that times out in every test has the status ``timed_out``;
+    ``info["outcomes"]`` holds a verdict for each test (``passed``, ``wrong``, ``error``, ``timed_out``,
+    ``output_limit``) and the sandbox's tier. If the sandbox cannot be set up or the host fails, the status is
+    ``invalid``, which is not a score.
 
     ``pareto_front()`` is exact for problems with a solution, for a subclass with other objectives too, as long as none
     of them falls when one more test is passed, or gives a wrong result instead of none.
@@ -152,6 +154,10 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     def active(self, task: CodeTask) -> NDArray[np.bool_]:
         """Return one active objective for each test of the problem."""
         return np.arange(self.reward_dim) < len(task.tests)
+
+    def feasible(self, outcome: CodeOutcome) -> bool:
+        """Return whether a program passes tests with different results; rows of a data set ask for no such thing."""
+        return bool(self.rows) or not outcome.constant
 
     def outcome_front(self, task: CodeTask) -> Sequence[tuple[CodeOutcome, str]]:
         """Return the outcomes that no program beats: all tests passed, or every choice of a reading for each input.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
-from vpo_envs.tasks.code.scoring import CodeOutcome, Verdict
+from vpo_envs.tasks.code.scoring import CodeOutcome, Verdict, outcome_of
 from vpo_envs.tasks.code.task import CodeTask
 
 
@@ -24,10 +24,8 @@ def best_outcomes(task: CodeTask) -> list[tuple[CodeOutcome, str]]:
     found = []
     for choice in itertools.product(*outputs.values()):
         chosen = dict(zip(outputs, choice, strict=True))
-        verdicts: tuple[Verdict, ...] = tuple(
-            ["passed" if chosen[test.input] == test.output else "wrong" for test in task.tests]
-        )
-        found.append((CodeOutcome(verdicts), _lookup(task.entry, chosen)))
+        verdicts: list[Verdict] = ["passed" if chosen[test.input] == test.output else "wrong" for test in task.tests]
+        found.append((outcome_of(task, verdicts), _lookup(task.entry, chosen)))
     return found
 
 

@@ -8,9 +8,10 @@ from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs.core import Split
 from vpo_envs.data_env import Mode
 from vpo_envs.tasks.code.task import CodeTask, CodeTest, Difficulty
+from vpo_envs.tasks.code.text import example
 
 SHOWN = 2
-"""Number of tests that the prompt shows as examples."""
+"""Number of inputs that become examples of the statement; they are no tests, so that answers cannot be copied."""
 
 
 @functools.cache
@@ -35,19 +36,20 @@ def builtin_tasks(split: Split, mode: Mode, difficulty: Difficulty | None = None
 
 
 def problem_task(problem: CodeProblem) -> CodeTask:
-    """Return a bundled problem as a task."""
+    """Return a bundled problem as a task, its first inputs as examples and the others as tests."""
     tests = [
         CodeTest(input=given, output=wanted)
         for given, outputs in zip(problem.inputs, problem.outputs, strict=True)
         for wanted in outputs
     ]
+    # Examples would give away which of several readings is meant.
+    shown = 0 if problem.readings else SHOWN
+    examples = [example(problem.kind, problem.entry, i, test) for i, test in enumerate(tests[:shown], start=1)]
     return CodeTask(
         title=problem.title,
-        statement=problem.statement,
+        statement="\n\n".join([problem.statement.strip(), *examples]),
         kind=problem.kind,
-        tests=tuple(tests),
-        # Examples would give away which of several readings is meant.
-        shown=0 if problem.readings else SHOWN,
+        tests=tuple(tests[shown:]),
         entry=problem.entry,
         starter_code=problem.starter,
         difficulty=problem.difficulty,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from vpo_envs.sandbox import Claim, Program, RunResult, Sandbox, same_output
@@ -19,6 +20,8 @@ class CodeOutcome(NamedTuple):
     """One for each test of the problem."""
     tier: str = ""
     """The sandbox's tier; empty if nothing was run."""
+    constant: bool = False
+    """Whether all tests that it passes expect one result, though others do not; so it is with a constant program."""
 
     @property
     def passed(self) -> tuple[bool, ...]:
@@ -38,7 +41,14 @@ def run_tests(task: CodeTask, source: str, sandbox: Sandbox) -> CodeOutcome:
     inputs = tuple(dict.fromkeys(test.input for test in task.tests))
     ran = sandbox.run(Program(source, task.kind, inputs, task.entry, task.setup))
     runs = dict(zip(inputs, ran.runs, strict=True))
-    return CodeOutcome(tuple([judge(task, test, runs[test.input]) for test in task.tests]), ran.tier.value)
+    return outcome_of(task, [judge(task, test, runs[test.input]) for test in task.tests], ran.tier.value)
+
+
+def outcome_of(task: CodeTask, verdicts: Sequence[Verdict], tier: str = "") -> CodeOutcome:
+    """Return the outcome of these verdicts on the tests of a problem."""
+    right = {test.output for test, verdict in zip(task.tests, verdicts, strict=True) if verdict == "passed"}
+    several = all(len({getattr(test, side) for test in task.tests}) > 1 for side in ("input", "output"))
+    return CodeOutcome(tuple(verdicts), tier, several and len(right) == 1)
 
 
 def judge(task: CodeTask, test: CodeTest, run: RunResult) -> Verdict:

@@ -36,7 +36,7 @@ class CodeTask(Task):
     kind: CodeKind
     tests: tuple[CodeTest, ...] = Field(min_length=1, max_length=MAX_TESTS)
     shown: int = Field(default=0, ge=0)
-    """Number of tests, from the first, that the prompt shows as examples."""
+    """Number of tests, from the first, that the prompt shows as examples and that count nevertheless, as in MBPP."""
     entry: str = ""
     """The function, or the method of ``class Solution``, that tests call; empty for programs."""
     starter_code: str = ""

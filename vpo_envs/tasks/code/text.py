@@ -6,20 +6,21 @@ import json
 import re
 
 from vpo_envs.core import Unparsable
-from vpo_envs.tasks.code.task import CodeTask
+from vpo_envs.tasks.code.task import CodeKind, CodeTask, CodeTest
 from vpo_envs.text import answer_tags
 
 MAX_SOURCE_CHARS = 65_536
 
-FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
-"""A line that opens a fenced block; without text after the fence it can close one as well."""
+FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^`\n]*+)$", re.MULTILINE)
+"""A line that opens a fenced block, or closes one where no text follows the fence. It never backtracks, so a long row
+of tildes takes linear time."""
 
 
 def code_prompt(task: CodeTask, num_answers: int) -> str:
     """Return the statement, its examples, and the form of the answers."""
     parts = [f"# {task.title}" if task.title else "", task.statement.strip()]
     for number, test in enumerate(task.tests[: task.shown], start=1):
-        parts.append(_example(task, number, test.input, test.output))
+        parts.append(example(task.kind, task.entry, number, test))
     if task.kind == "stdin":
         parts.append("Write a complete Python program that reads standard input and writes standard output.")
     elif task.entry:
@@ -32,12 +33,14 @@ def code_prompt(task: CodeTask, num_answers: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _example(task: CodeTask, number: int, given: str, wanted: str) -> str:
-    if task.kind == "stdin":
+def example(kind: CodeKind, entry: str, number: int, test: CodeTest) -> str:
+    """Return a test as an example of the prompt."""
+    given, wanted = test.input, test.output
+    if kind == "stdin":
         return f"Example {number}, input:\n{given.rstrip()}\nOutput:\n{wanted.rstrip()}"
-    if task.kind == "call":
+    if kind == "call":
         arguments = ", ".join(repr(value) for value in json.loads(given))
-        return f"Example {number}: {task.entry}({arguments}) gives {json.loads(wanted)!r}"
+        return f"Example {number}: {entry}({arguments}) gives {json.loads(wanted)!r}"
     return f"Example {number}: {given} gives {wanted}"
 
 
