@@ -705,6 +705,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Return the prompt and the answers so far as text; environments with pictures override this."""
         return None if self.render_mode is None else self._observation()
 
+    def drawing(self, task: TaskT, answer: AnswerT | None = None) -> dict[str, Any] | None:
+        """Return how a page draws a task, or an answer to it; ``None``, the default, means as text.
+
+        A task is ``{"says": name, "board": rows}``, lines of symbols, and an answer ``{"says": words, "path": cells}``
+        on that board, each cell a column and a row.
+        """
+        return None
+
     # Internals -----------------------------------------------------------------------------------------------------
 
     def _choose_task(self, options: dict[str, Any]) -> tuple[TaskT, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from vpo_envs.command.parser import Commands, add_import_option, at_least
@@ -29,11 +30,13 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the page."""
-    from vpo_agent.report.explore import explore_runs
+    from vpo_agent.explore.page import explore_runs
     from vpo_envs.wording import counted
 
     labels = None if arguments.labels is None else [label.strip() for label in arguments.labels.split(",")]
-    count = explore_runs(arguments.runs, labels, arguments.out, prompts=arguments.prompts)
+    shown = explore_runs(arguments.runs, labels, arguments.out, prompts=arguments.prompts)
     size = arguments.out.stat().st_size / 1000
-    policies = counted(len(arguments.runs), "run")
-    print(f"{arguments.out} shows {counted(count, 'instance')} and {policies} in {size:.0f} kB: open it in a browser")
+    what = f"{counted(shown.instances, 'instance')} and {counted(len(arguments.runs), 'run')}"
+    print(f"{arguments.out} shows {what} in {size:.0f} kB: open it in a browser")
+    if shown.lacks:
+        print(f"warning: {shown.lacks}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
 from vpo_envs.command.parser import Commands, add_import_option
@@ -30,22 +29,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Push, or write the folder."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported, but by a table that mypy does not read
+    from vpo_agent.hub import push
 
-    from vpo_agent.report.publish import prepare_folder, push_folder
-
-    try:
-        validate_repo_id(arguments.repo)
-    except HFValidationError as error:
-        raise ValueError(f"--repo {arguments.repo!r} cannot be a name on the Hub: {error}") from None
-
-    about = {"repo": arguments.repo, "checkpoint": arguments.checkpoint, "license": arguments.license}
-    if arguments.dry_run is not None:
-        prepare_folder(arguments.folder, arguments.dry_run, **about)
-        size = sum(file.stat().st_size for file in arguments.dry_run.iterdir()) / 2**20
-        print(f"{arguments.dry_run} holds what would be pushed to {arguments.repo}, {size:.1f} MiB; nothing was sent")
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        prepare_folder(arguments.folder, Path(temporary), **about)
-        print(f"pushed to {push_folder(Path(temporary), arguments.repo, private=arguments.private)}")
+    about = {name: getattr(arguments, name) for name in ("checkpoint", "license", "private", "dry_run")}
+    print(push(arguments.folder, arguments.repo, **about))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import moocore
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from vpo_agent.measure.pool import Floats
+from vpo_envs.pareto import non_dominated
 
 REFERENCE = -0.1
 """The reference point of :func:`hypervolume` in every objective. It lies below the worst reward, so that a vector with
@@ -18,11 +19,6 @@ MAX_OBJECTIVES, MAX_POINTS = 6, 12
 """An exact hypervolume is computed within either limit; beyond both it takes too long."""
 MOOCORE_OBJECTIVES = 31
 """The most objectives that moocore's hypervolume accepts."""
-
-
-def non_dominated(points: ArrayLike) -> NDArray[np.bool_]:
-    """Return the mask (n,) of the points (n, d) that no other point dominates; of equal points the first is kept."""
-    return np.asarray(moocore.is_nondominated(points, maximise=True, keep_weakly=False))
 
 
 def hypervolume(points: ArrayLike, *, reference: float = REFERENCE) -> float | None:

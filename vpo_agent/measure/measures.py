@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.measure.columns import free_name
-from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
+from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus
 from vpo_agent.measure.metrics import best_at_k, diversity, mean_ranked
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Status
-from vpo_envs.pareto import set_utility
+from vpo_envs.pareto import non_dominated, set_utility
 from vpo_envs.wording import counted
 
 REPORT_WEIGHTS = 4096

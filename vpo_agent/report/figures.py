@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from vpo_agent.measure.fronts import non_dominated
 from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import BY_TOKENS, Curve
@@ -22,6 +21,7 @@ from vpo_agent.report import figure_style as style
 from vpo_agent.report.looks import Look, looks_of
 from vpo_agent.report.methods import Method, common_curves, title
 from vpo_envs import Status
+from vpo_envs.pareto import non_dominated
 
 Pair = tuple[int, int]
 

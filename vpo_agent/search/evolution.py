@@ -13,7 +13,7 @@ from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.goal import Goal, check_goal
 from vpo_agent.search.instances import Archive, Env, Instance, check_budget, log_answers
 from vpo_agent.search.records import SearchResult
-from vpo_agent.search.sampling import sample_responses
+from vpo_agent.search.responses import sample_responses
 from vpo_agent.search.variation import Answer, Variation, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs.text import answer_tags
 

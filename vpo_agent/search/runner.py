@@ -18,7 +18,7 @@ from vpo_agent.search.figure import plot_solved
 from vpo_agent.search.goal import VALUE_NAMES, Goal, check_goal
 from vpo_agent.search.instances import Env, check_budget, task_of
 from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
-from vpo_agent.search.sampling import best_of_n
+from vpo_agent.search.responses import best_of_n
 from vpo_agent.search.tree import TreeMethod, check_tree, tree_search
 from vpo_agent.search.variation import Variation
 from vpo_envs.wording import counted

@@ -158,6 +158,10 @@ class Decomposed(VectorTextEnv[Any, Any, Any]):
         """Return demonstrations of the other environment."""
         return self._inner.demonstrations(task, rng, num_answers)
 
+    def drawing(self, task: Task, answer: Any = None) -> dict[str, Any] | None:
+        """Draw as the other environment does."""
+        return self._inner.drawing(task, answer)
+
     def task_info(self, task: Task) -> dict[str, Any]:
         """Return the task's data as the other environment does."""
         return self._inner.task_info(task)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus, non_dominated
+from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus
 
 GRID = st.integers(0, 4).map(lambda value: value / 4)
 
@@ -57,20 +57,6 @@ def test_nothing_reached_has_no_distance(distance: object) -> None:
         distance(np.ones((1, 2)), np.ones((0, 2)))
     with pytest.raises(ValueError, match="front has 2 objectives and reached 3"):
         distance(np.ones((1, 2)), np.ones((1, 3)))
-
-
-@given(arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 5)), elements=GRID))
-def test_non_dominated_agrees_with_brute_force_and_keeps_the_first_of_equals(points: np.ndarray) -> None:
-    mask = non_dominated(points)
-    beaten = [any((other >= point).all() and (other > point).any() for other in points) for point in points]
-    assert {tuple(point) for point in points[mask]} == {tuple(point) for point in points[~np.array(beaten)]}
-    for kept in np.flatnonzero(mask):
-        assert np.flatnonzero((points == points[kept]).all(axis=1))[0] == kept
-    assert len(np.unique(points[mask], axis=0)) == mask.sum()
-
-
-def test_the_front_of_nothing_is_empty() -> None:
-    assert non_dominated(np.zeros((0, 3))).shape == (0,)
 
 
 def test_coverage_is_the_share_of_the_front_attained() -> None:

@@ -16,7 +16,7 @@ from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kin
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, draw_maze
 from vpo_envs.tasks.maze.lanes import LanesConfig
-from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, fact_grid, walk
+from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, cells_along, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import (
     compact_prompt,
@@ -179,6 +179,13 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
         if self.render_mode == "rgb_array":
             return render_rgb(task, routes, legend)
         return render_ansi(task, routes, legend, colour=self.colour)
+
+    def drawing(self, task: MazeTask, answer: str | None = None) -> dict[str, Any]:
+        """Return the maze as a board, or the cells of a route on it."""
+        if answer is None:
+            return {"says": "Maze", "board": list(task.rows)}
+        cells = [[cell % task.board.width, cell // task.board.width] for cell in cells_along(task, answer)]
+        return {"says": f"route {' '.join(answer)}", "path": cells}
 
     def _legend(self, task: MazeTask, routes: Sequence[str | None]) -> list[str]:
         """Return the outcome and the score of each route and, if there is any, the best score that a route can have."""

@@ -12,8 +12,8 @@ import pytest
 from browser import AXE, DRIVER, Browser, chromium
 from pools import maze_pool
 
+from vpo_agent.explore.page import explore_runs
 from vpo_agent.measure.pool import Pool
-from vpo_agent.report.explore import explore_runs
 from vpo_envs import Status
 from vpo_envs.text import format_answers
 
@@ -188,7 +188,7 @@ def test_any_other_number_of_objectives_has_sliders_and_a_line(browser: Browser,
 def test_a_maze_is_drawn_with_its_routes(browser: Browser, tmp_path: Path) -> None:
     pool = maze_pool(0, prompts=2)
     browser.open(page_of(tmp_path, pool))
-    label = browser.run("return document.querySelector('.maze').getAttribute('aria-label')")
+    label = browser.run("return document.querySelector('.board').getAttribute('aria-label')")
     assert label.startswith("Maze with the route ")
     assert set(label.removeprefix("Maze with the route ").split()) <= set("UDLR")
     assert browser.run("return document.querySelectorAll('.chosen .line').length") == 2

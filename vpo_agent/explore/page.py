@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from math import lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -24,7 +24,6 @@ from vpo_agent.report.page import STYLE
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
 from vpo_envs import Status, UnknownFront
 from vpo_envs.command.show import cut
-from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.text import split_answers
 from vpo_envs.wording import counted
 
@@ -33,11 +32,21 @@ MAX_BYTES = 3_000_000
 PROMPTS = 20
 """Instances on the page by default."""
 MARK = '<meta name="generator" content="vpo explore">'
+UNKNOWN = "(an answer that is not known here)"
+"""Stands for the answer at a point of the exact front where the environment is not at hand."""
 SCRIPTS = ("weights.js", "elements.js", "drawings.js", "maps.js", "page.js")
 SHORT_LINE, SHORT_LINES = 40, 26
 """A prompt with lines up to this length, and up to this number of them, is shown beside each answer."""
 DIGITS = 4
 """Rewards that agree to this many decimal places are the same."""
+
+
+class Explored(NamedTuple):
+    """What a page shows."""
+
+    instances: int
+    lacks: str
+    """What it cannot show, and why; empty if it shows everything."""
 
 
 def explore_runs(
@@ -46,7 +55,7 @@ def explore_runs(
     out: Path = Path("explore.html"),
     *,
     prompts: int = PROMPTS,
-) -> int:
+) -> Explored:
     """Write one HTML file that shows the answers of several policies, and which of them wins under any weights.
 
     The file loads nothing and opens offline. It replaces an earlier page at ``out``, completely or not at all.
@@ -56,9 +65,6 @@ def explore_runs(
         labels: A name for each; derived from the settings by default.
         out: The file to write.
         prompts: The number of instances; they are the first ones.
-
-    Returns:
-        The number of instances on the page.
 
     Raises:
         ValueError: There are no runs, or they cannot be shown together; a pool holds no texts; the page would be larger
@@ -94,7 +100,7 @@ def explore_runs(
         raise ValueError(f"cannot write {str(out)!r}: {error.strerror}") from error
     finally:
         aside.unlink(missing_ok=True)
-    return len(data["instances"])
+    return Explored(len(data["instances"]), data["lacks"])
 
 
 def _check_out(out: Path) -> None:
@@ -130,8 +136,10 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
     notes = [f"The first {counted(len(shown), 'instance')} of {len(first.indices)}, not selected."]
     if any(run.pool.status[0].size > size for run in runs):
         notes.append(f"Some pools hold more answers; the first {size} count.")
+    lacks = ""
     if env is None:
-        notes.append(f"Prompts are not shown: {reason}.")
+        lacks = f"Prompts and the answers of the exact fronts are not shown: {reason}{_import_option(runs)}."
+        notes.append(lacks)
     about = (type(env).__doc__ or "").strip().splitlines() if env is not None else []
     return {
         "environment": str(first.source.get("env", "an unknown environment")),
@@ -144,8 +152,18 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
         "size": size,
         "counts": sorted({min(together, size), size}),
         "notes": notes,
+        "lacks": lacks,
         "instances": [_instance(pools, size, place, env) for place in range(len(shown))],
     }
+
+
+def _import_option(runs: Sequence[Run]) -> str:
+    """Say which ``--import`` registers the environment of the runs, if one of them knows."""
+    for run in runs:
+        own = [str(run.settings.get("env", "")).rpartition(":")[0], *run.settings.get("imports", [])]
+        if modules := [one for one in own if one]:
+            return f"; this run was made with {' '.join(f'--import {one}' for one in modules)}"
+    return ""
 
 
 def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) -> dict[str, Any]:
@@ -154,14 +172,15 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
     active = np.flatnonzero(first.active[place])
     task = None if env is None else env.task(int(first.indices[place]))
     prompt = "" if env is None else env.prompt(task, env.num_answers)
+    drawn = None if env is None else env.drawing(task)
     vectors: dict[tuple[float, ...], int] = {}
-    texts: dict[tuple[str, str, str | None], int] = {}
+    texts: dict[tuple[str, str, str], int] = {}
 
     def entry(vector: Floats, text: str, status: str = "ok") -> tuple[int, int]:
         rounded = tuple(round(float(value), DIGITS) for value in vector[active])
-        # Before the text is cut, so that a long route is drawn whole.
-        route = _route(env, text) if isinstance(task, MazeTask) else None
-        key = cut(text, ANSWER_CHARS, keep_tags=False), status, route
+        # Before the text is cut, so that a long path is drawn whole.
+        drawing = None if drawn is None else _drawing(env, task, text)
+        key = cut(text, ANSWER_CHARS, keep_tags=False), status, json.dumps(drawing)
         return vectors.setdefault(rounded, len(vectors)), texts.setdefault(key, len(texts))
 
     front = None
@@ -169,7 +188,7 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
         written = _front_answers(env, task, active)
         points = sorted(first.fronts[place].tolist(), reverse=True)
         front = [
-            entry(np.array(point), written.get(tuple(round(point[one], DIGITS) for one in active), ""))
+            entry(np.array(point), written.get(tuple(round(point[one], DIGITS) for one in active), UNKNOWN))
             for point in points
         ]
     answers = []
@@ -183,15 +202,14 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
             [entry(row, text or "", Status(code).name.lower().replace("_", " ")) for row, text, code in rows][:size]
         )
     lines = prompt.splitlines()
-    maze = {"rows": task.rows, "budget": task.budget} if isinstance(task, MazeTask) else None
     return {
         "index": int(first.indices[place]),
         "active": active.tolist(),
         "prompt": cut(prompt),
         "short": bool(lines) and len(lines) <= SHORT_LINES and max(map(len, lines)) <= SHORT_LINE,
-        "maze": maze,
+        "drawing": drawn,
         "vectors": list(vectors),
-        "texts": [{"text": text, "status": status, "route": route} for text, status, route in texts],
+        "texts": [{"text": text, "status": status, "drawing": json.loads(one)} for text, status, one in texts],
         "answers": answers,
         "front": front,
     }
@@ -208,16 +226,16 @@ def _front_answers(env: AnyEnv | None, task: Any, active: Any) -> dict[tuple[flo
     return {tuple(round(float(point.vector[one]), DIGITS) for one in active): point.answer for point in points}
 
 
-def _route(env: AnyEnv | None, text: str) -> str | None:
+def _drawing(env: AnyEnv | None, task: Any, text: str) -> dict[str, Any] | None:
     try:
-        return None if env is None else str(env.parse(text))
+        return None if env is None else env.drawing(task, env.parse(text))
     except ValueError:
         return None
 
 
 def _fill(data: dict[str, Any]) -> str:
     """Return the page. Its policy allows the two texts below by their hashes, and nothing else."""
-    folder = files("vpo_agent.report") / "explorer"
+    folder = files("vpo_agent.explore") / "assets"
     style = STYLE + (folder / "page.css").read_text(encoding="utf-8")
     script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
     rules = ["default-src 'none'", f"style-src '{_hash(style)}'", f"script-src '{_hash(script)}'", "base-uri 'none'"]

@@ -1,11 +1,10 @@
-// An answer as a picture: a maze with routes, the words of a short prompt that the answer uses, or else its text.
+// An answer as a picture: a board with paths, the words of a short prompt that the answer uses, or else its text.
 
 const WALL = "#", LAVA = "L";
-const STEPS = { U: [0, -1], D: [0, 1], L: [-1, 0], R: [1, 0] };
 
 /** Draw the winning answer of a policy; `others` are its other answers, drawn faintly where that is possible. */
 function drawAnswer(instance, text, colour, others) {
-  if (instance.maze) return drawMaze(instance, text, colour, others);
+  if (instance.drawing) return drawBoard(instance.drawing, text, colour, others);
   const words = text.text.split(/\s+/).filter(Boolean);
   if (!instance.short) return html("pre", { class: "answer", tabindex: 0 }, tidy(text.text));
   const used = new Set(words.filter((word) => word.length > 1));
@@ -24,30 +23,17 @@ function tidy(text) {
   }
 }
 
-/** The cells that a route visits within the budget, as [column, row]; a blocked move stays. */
-function cellsAlong({ rows, budget }, route) {
-  const row = rows.findIndex((line) => line.includes("S"));
-  let cell = [rows[row].indexOf("S"), row];
-  const cells = [cell];
-  for (const move of route.slice(0, budget)) {
-    if (rows[cell[1]][cell[0]] === "E") break;
-    const [x, y] = [cell[0] + STEPS[move][0], cell[1] + STEPS[move][1]];
-    if (rows[y]?.[x] !== undefined && rows[y][x] !== WALL) cell = [x, y];
-    cells.push(cell);
-  }
-  return cells;
-}
-
-function drawMaze({ maze }, text, colour, others) {
-  const size = maze.rows.length;
-  const all = maze.rows.flatMap((row, y) => [...row].map((symbol, x) => ({ symbol, x: x + 0.5, y: y + 0.5 })));
-  const routes = others.filter((one) => one.text.route && one.text.route !== text.route);
-  const label = text.route ? `Maze with the route ${[...text.route].join(" ")}` : "Maze; the answer holds no route";
-  return svg("svg", { class: "maze", viewBox: `-0.1 -0.1 ${size + 0.2} ${size + 0.2}`, role: "img", "aria-label": label },
+/** Draw a square board of symbols, rows of text, with the path of an answer and, faintly, those of others. */
+function drawBoard({ says, board }, text, colour, others) {
+  const size = board.length;
+  const all = board.flatMap((row, y) => [...row].map((symbol, x) => ({ symbol, x: x + 0.5, y: y + 0.5 })));
+  const paths = others.filter((one) => one.text.drawing && one.text.drawing.says !== text.drawing?.says);
+  const label = text.drawing ? `${says} with the ${text.drawing.says}` : `${says}; the answer cannot be drawn`;
+  return svg("svg", { class: "board", viewBox: `-0.1 -0.1 ${size + 0.2} ${size + 0.2}`, role: "img", "aria-label": label },
     svg("rect", { class: "floor", width: size, height: size, rx: 0.12 }),
     all.map(({ symbol, x, y }) => ground(symbol, x, y)),
-    routes.map((one, i) => drawRoute(maze, one.text.route, one.colour, 0.11 * ((i % 5) - 2), "faint")),
-    text.route ? drawRoute(maze, text.route, colour, 0, "chosen") : null,
+    paths.map((one, i) => drawPath(board, one.text.drawing.path, one.colour, 0.11 * ((i % 5) - 2), "faint")),
+    text.drawing ? drawPath(board, text.drawing.path, colour, 0, "chosen") : null,
     all.map(({ symbol, x, y }) => thing(symbol, x, y)));
 }
 
@@ -76,13 +62,12 @@ function thing(symbol, x, y) {
   return null;
 }
 
-/** A line along a route, with an arrow where it ends at the exit and a cross where it does not get there. */
-function drawRoute(maze, route, colour, shift, kind) {
-  const cells = cellsAlong(maze, route);
+/** A line through cells, [column, row], with an arrow where it ends at the exit and a cross where it does not. */
+function drawPath(board, cells, colour, shift, kind) {
   const points = cells.map(([x, y]) => [x + 0.5 + shift, y + 0.5 + shift]);
   const [x, y] = points[points.length - 1];
   const [column, row] = cells[cells.length - 1];
-  const home = maze.rows[row][column] === "E";
+  const home = board[row][column] === "E";
   let end = "";
   if (!home) end = `M${x - 0.14} ${y - 0.14}l.28 .28m-.28 0l.28 -.28`;
   else if (points.length > 1) {

@@ -22,7 +22,7 @@ function group(instance, label, answers, front) {
   const { mean, shares, centres } = overview(vectors, spread(instance.active.length));
   return {
     label, front, ids, vectors,
-    texts: texts.map((text) => instance.texts[text] ?? { text: "", status: "unknown", route: null }),
+    texts: texts.map((text) => instance.texts[text] ?? { text: "", status: "unknown", drawing: null }),
     counts: ids.map((id) => [...groups.get(id).values()].reduce((a, b) => a + b, 0)),
     letters: ids.map((id) => letter(instance, id)),
     colours: vectors.map((vector) => mixedColour(vector, instance.active)),

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pytest
 from pools import maze_pool, random_pool, save_run
 
 from vpo_agent.command import main
-from vpo_agent.report import explore
-from vpo_agent.report.explore import explore_runs
+from vpo_agent.explore import page as explore
+from vpo_agent.explore.page import explore_runs
 from vpo_envs import Status
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import split_answers
@@ -90,6 +91,22 @@ def test_every_answer_keeps_its_text_its_rewards_and_its_status(tmp_path: Path) 
             assert codes == pool.status[place].ravel().tolist()
 
 
+def test_the_task_tells_how_its_answers_are_drawn(tmp_path: Path) -> None:
+    explore_runs(saved(tmp_path, maze_pool(0)), out=tmp_path / "page.html")
+    instance = Page(tmp_path / "page.html").data["instances"][0]
+    board = instance["drawing"]["board"]
+    paths = [one["drawing"]["path"] for one in instance["texts"] if one["drawing"]]
+    assert len(paths) > 3
+    for path in paths:
+        symbols = [board[y][x] for x, y in path]
+        assert symbols[0] == "S"
+        assert "#" not in symbols
+        assert all(abs(x - u) + abs(y - v) <= 1 for (x, y), (u, v) in pairwise(path))
+    answers = [instance["texts"][text]["drawing"]["path"] for _, text in instance["front"]]
+    ends = {board[y][x] for *_, (x, y) in answers}
+    assert ends == {"E"}, "every answer of the front reaches the exit"
+
+
 def test_the_front_has_its_points_with_the_answers_that_attain_them(tmp_path: Path) -> None:
     explore_runs(saved(tmp_path, *two_pools()), out=tmp_path / "page.html")
     env = make_text_env("vpo/Maze-v0", preset="embedded-easy", prompt_style="compact", split="test", num_answers=3)
@@ -105,7 +122,9 @@ def test_inactive_objectives_are_left_out_of_an_instance(tmp_path: Path) -> None
     data = Page(tmp_path / "page.html").data
     assert [one["active"] for one in data["instances"]] == [[0, 1, 2], [0, 1], [0, 1, 2]]
     assert {len(vector) for vector in data["instances"][1]["vectors"]} == {2}
-    assert data["notes"][-1] == "Prompts are not shown: the pool does not state its environment."
+    assert data["notes"][-1] == (
+        "Prompts and the answers of the exact fronts are not shown: the pool does not state its environment."
+    )
 
 
 def test_runs_that_differ_in_their_seed_alone_are_told_apart(tmp_path: Path) -> None:
@@ -193,7 +212,22 @@ def test_an_unfinished_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "it is not finished" in capsys.readouterr().err
 
 
-def test_a_long_answer_is_cut_whatever_tags_it_holds_and_its_route_is_drawn_whole(tmp_path: Path) -> None:
+def test_what_the_page_of_an_unknown_environment_lacks_is_said_in_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = maze_pool(0)
+    elsewhere = replace(pool, source={**pool.source, "env": "own/Elsewhere-v0"})
+    run = save_run(tmp_path / "vpo", elsewhere, env="menu.py:own/Elsewhere-v0")
+    assert main(["explore", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(str(tmp_path / "page.html"))
+    for part in ("warning: Prompts and the answers", "unknown environment 'own/Elsewhere-v0'", "--import menu.py"):
+        assert part in said.err
+    instance = Page(tmp_path / "page.html").data["instances"][0]
+    assert {instance["texts"][text]["text"] for _, text in instance["front"]} == {explore.UNKNOWN}
+
+
+def test_a_long_answer_is_cut_whatever_tags_it_holds_and_its_path_is_drawn_whole(tmp_path: Path) -> None:
     pool = maze_pool(0, prompts=1, rollouts=1, answers=1)
     moves = "Rb1 " * 500
     route = replace(pool, responses=((f"<answer>{moves}</answer>",),))
@@ -201,7 +235,7 @@ def test_a_long_answer_is_cut_whatever_tags_it_holds_and_its_route_is_drawn_whol
     explore_runs(saved(tmp_path, route, tags), out=tmp_path / "page.html")
     instance = Page(tmp_path / "page.html").data["instances"][0]
     first, second = (instance["texts"][answers[0][1]] for answers in instance["answers"])
-    assert first["route"] == "R" * 500
+    assert first["drawing"]["says"].split() == ["route", *"R" * 500]
     assert all(len(one["text"]) < 700 and " characters …]" in one["text"] for one in (first, second))
 
 

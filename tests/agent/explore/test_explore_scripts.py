@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vpo_agent.report.explore import SCRIPTS
+from vpo_agent.explore.page import SCRIPTS
 from vpo_envs.pareto import set_utility, spread_weights
-from vpo_envs.registration import make_text_env
-from vpo_envs.tasks.maze.scoring import cells_along
 
 NODE = shutil.which("node")
 PAGE_WEIGHTS = 4096
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="the page's scripts are run
 def evaluate(expression: str, *arguments: Any) -> Any:
     """The value of an expression of the scripts' functions; the arguments are ``$[0]``, ``$[1]`` and so on."""
     # The last script acts on the page; the others only define functions.
-    folder = files("vpo_agent.report") / "explorer"
+    folder = files("vpo_agent.explore") / "assets"
     scripts = [(folder / name).read_text(encoding="utf-8") for name in SCRIPTS[:-1]]
     code = "\n".join([*scripts, f"const $ = {json.dumps(arguments)};", f"console.log(JSON.stringify({expression}));"])
     done = subprocess.run([str(NODE), "-"], input=code, capture_output=True, text=True, check=True)
@@ -95,17 +93,6 @@ def test_a_tour_rests_at_every_stop_and_ends_at_the_last() -> None:
     assert evaluate("onTour($[0], 0.9)", stops) == pytest.approx([1, 0, 0])
     assert evaluate("onTour($[0], 7)", stops) == pytest.approx([0, 0, 1])
     assert sum(evaluate("onTour($[0], 1.3)", stops)) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("preset", ["paper", "embedded"])
-def test_routes_are_drawn_through_the_cells_that_the_environment_walks(preset: str) -> None:
-    env = make_text_env("vpo/Maze-v0", preset=preset)
-    rng = np.random.default_rng(0)
-    for index in range(5):
-        task = env.task(index)
-        route = "".join(rng.choice(list("UDLR"), 40))
-        expected = [[cell % task.board.width, cell // task.board.width] for cell in cells_along(task, route)]
-        assert evaluate("cellsAlong($[0], $[1])", task.model_dump(), route) == expected
 
 
 @pytest.mark.parametrize(("colour", "ink"), [("#e69f00", "#000000"), ("#0072b2", "#ffffff"), ("#009e73", "#000000")])

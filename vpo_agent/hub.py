@@ -1,0 +1,240 @@
+"""Publishing a run on the Hugging Face Hub: its model, its settings, and a card with its results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vpo_agent.config import TrainConfig, is_run, read_run_config
+from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, quiet_transformers
+from vpo_agent.report.page import markdown_table
+from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
+from vpo_agent.runs.targets import find_model, near_target
+from vpo_envs.wording import counted
+
+OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir", "tracker"}
+"""Settings that do not concern the policy."""
+SHOWN = (
+    "steps",
+    "prompts_per_step",
+    "rollouts_per_prompt",
+    "max_new_tokens",
+    "temperature",
+    "learning_rate",
+    "kl_coef",
+    "lora_rank",
+    "seed",
+)
+"""Settings in the table of the card."""
+NOT_PUBLISHED = ("README.md", "training_args.bin")
+"""Files that PEFT and TRL write beside a model: their own card, and a pickle with local paths."""
+
+
+def push(
+    run: Path,
+    repo: str,
+    *,
+    checkpoint: int | None = None,
+    license: str | None = None,
+    private: bool = False,
+    dry_run: Path | None = None,
+) -> str:
+    """Publish a run's newest checkpoint, or the one after ``checkpoint`` steps; return a sentence that says where.
+
+    With ``dry_run`` the folder is only written there. The repository ``repo`` is created if necessary; the card states
+    ``license``.
+
+    Raises:
+        ValueError: There is no such run or checkpoint, the checkpoint is damaged, the folder is in use, the name of the
+            repository is invalid, or the Hub refuses.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported, but by a table that mypy does not read
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise ValueError(f"--repo {repo!r} cannot be a name on the Hub: {error}") from None
+    about: dict[str, Any] = {"repo": repo, "checkpoint": checkpoint, "license": license}
+    if dry_run is not None:
+        prepare_folder(run, dry_run, **about)
+        size = sum(file.stat().st_size for file in dry_run.iterdir()) / 2**20
+        return f"{dry_run} holds what would be pushed to {repo}, {size:.1f} MiB; nothing was sent"
+    with tempfile.TemporaryDirectory() as temporary:
+        prepare_folder(run, Path(temporary), **about)
+        return f"pushed to {_upload(Path(temporary), repo, private)}"
+
+
+def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None, license: str | None) -> None:
+    """Write the folder to publish; arguments and errors as for :func:`push`.
+
+    Adapters are merged into a base model that is not on the Hub, since nobody else could load them.
+    """
+    if not is_run(run):
+        found = "is not the folder of a run" if run.exists() else "does not exist"
+        raise ValueError(f"{str(run)!r} {found}: {near_target(str(run))}give the folder of a run, such as runs/NAME")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{str(target)!r} already exists: give a folder that is empty or new")
+    source = Path(find_model(str(run), checkpoint))
+    check_checkpoint(source)
+    config = read_run_config(run)
+    on_hub = _may_be_on_hub(config.model)
+    merge = bool(config.lora_rank) and not on_hub
+    target.mkdir(parents=True, exist_ok=True)
+    if merge:
+        with quiet_transformers():
+            model, tokenizer = load_model(source, choose_dtype(config.dtype, choose_device("auto")))
+            model.save_pretrained(target)
+            tokenizer.save_pretrained(target)
+    else:
+        for file in source.iterdir():
+            if file.is_file() and file.name not in (*NOT_OF_THE_MODEL, *NOT_PUBLISHED):
+                shutil.copyfile(file, target / file.name)
+    settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=OF_THIS_MACHINE))
+    step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])
+    evaluated = step == config.steps and (run / "results.md").is_file()
+    card = model_card(
+        repo,
+        settings,
+        answers=config.answers_per_rollout,
+        step=step,
+        objectives=_objectives(config),
+        results=(run / "results.md").read_text(encoding="utf-8").strip() if evaluated else None,
+        base_on_hub=on_hub,
+        adapters=bool(config.lora_rank) and not merge,
+        license=license,
+    )
+    (target / "README.md").write_text(card, encoding="utf-8")
+    (target / "training.json").write_text(json.dumps({"step": step, **settings}, indent=2) + "\n", encoding="utf-8")
+    if evaluated and (run / "results.json").is_file():
+        shutil.copyfile(run / "results.json", target / "results.json")
+
+
+def _upload(folder: Path, repo: str, private: bool) -> str:
+    """Upload a folder as a model; return its URL."""
+    from huggingface_hub import HfApi
+
+    try:
+        api = HfApi()
+        made = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message="Upload a policy of VPO Gym")
+    # The client raises its own types, those of its HTTP library and those of the system.
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token with "
+            "write access, and check the name and the network"
+        ) from error
+    return str(made)
+
+
+def _may_be_on_hub(model: str) -> bool:
+    """Whether a model setting can only be a name on the Hub."""
+    return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).exists()
+
+
+def _without_paths(value: Any) -> Any:
+    """Replace each local path in the settings by its last part."""
+    if isinstance(value, dict):
+        return {name: _without_paths(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(entry) for entry in value]
+    if isinstance(value, str) and ("/" in value or "~" in value):
+        path = Path(value).expanduser()
+        return path.name if path.is_absolute() or path.exists() else value
+    return value
+
+
+def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
+    """Return names and descriptions; none if the environment is not registered here."""
+    try:
+        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout)
+    except (ValueError, OSError):
+        return []
+    return [(objective.name, objective.description) for objective in env.objectives]
+
+
+def model_card(
+    repo: str,
+    settings: Mapping[str, Any],
+    *,
+    answers: int,
+    step: int,
+    objectives: Sequence[tuple[str, str]],
+    results: str | None,
+    base_on_hub: bool,
+    adapters: bool,
+    license: str | None,
+) -> str:
+    """Return the text of ``README.md``, headed by the metadata that the Hub reads.
+
+    The run's ``settings`` come without local paths. A response holds ``answers`` answers, the weights were
+    trained for ``step`` steps, and ``results`` is the heading and table of their evaluation. Names and descriptions of
+    ``objectives`` may be empty, results and licence ``None``. ``base_on_hub`` lets the card link to the initial model;
+    ``adapters`` says that the weights are LoRA adapters.
+    """
+    metadata: dict[str, Any] = {
+        "library_name": "peft" if adapters else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["vpo-gym", "reinforcement-learning", "multi-objective", settings["method"]],
+    }
+    if base_on_hub:
+        metadata["base_model"] = settings["model"]
+    if license is not None:
+        metadata["license"] = license
+    # JSON on one line is valid YAML, with every quote it needs.
+    top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
+    parts = [f"---\n{top}\n---", f"# {repo.split('/')[-1]}", _what(settings, answers, step, objectives)]
+    parts += [_training(settings, answers), "## Results", results or "The run has no evaluation of these weights."]
+    if results is not None:
+        parts.append("The interval is over prompts for this one run. It does not say how much training runs differ.")
+    stated = f"`{license}`." if license else "Not stated here. The licence of the initial model applies as well."
+    parts += ["## Loading it", _loading(repo, settings, answers, adapters), "## Licence", stated]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(settings: Mapping[str, Any], answers: int, step: int, objectives: Sequence[tuple[str, str]]) -> str:
+    several = f"sets of {answers} answers" if answers > 1 else "single answers"
+    text = (
+        f"A language model that gives {several} to tasks of `{settings['env']}`, an environment whose reward is a "
+        f"vector. `{settings['model']}` was trained for {counted(step, 'step')} with the method `{settings['method']}` "
+        "of VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
+    )
+    if objectives:
+        text += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
+    return text
+
+
+def _training(settings: Mapping[str, Any], answers: int) -> str:
+    rows = [(name, str(settings[name])) for name in SHOWN]
+    rows.append(("answers per rollout", str(answers)))
+    rows.append(("arguments of the environment", f"`{json.dumps(settings['env_kwargs'])}`"))
+    if settings["method_options"]:
+        rows.append(("options of the method", f"`{json.dumps(settings['method_options'])}`"))
+    return f"## Training\n\n{markdown_table(['setting', 'value'], rows, 'll')}\n\nAll settings: `training.json`."
+
+
+def _loading(repo: str, settings: Mapping[str, Any], answers: int, adapters: bool) -> str:
+    kwargs = {**settings["env_kwargs"], "num_answers": answers}
+    own = "" if settings["env"].startswith("vpo/") else "  # and import the module that registers the environment"
+    needs = "vpo-gym[lora]" if adapters else "vpo-gym"
+    return f"""```python
+# pip install '{needs}'
+import gymnasium as gym
+import vpo_envs{own}
+from vpo_agent.policy.language_model import LMPolicy
+
+policy = LMPolicy.from_pretrained({repo!r})
+env = gym.make({settings["env"]!r}, **{kwargs!r})
+prompt, info = env.reset(seed=0)
+samples = policy.sample([prompt], rollouts=1, num_answers={answers}, max_new_tokens={settings["max_new_tokens"]})
+observation, reward, terminated, truncated, info = env.step(samples.texts[0])
+print(samples.texts[0], info["reward_matrix"])
+```
+
+`AutoModelForCausalLM` and `AutoTokenizer` of transformers load it as well."""
