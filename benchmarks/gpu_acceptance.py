@@ -42,9 +42,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import peaks
 import trainer as speed
 
-from vpo_agent.command.presets import MAZE
 from vpo_agent.config import make_config
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.presets import MAZE
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import make_prompts

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 
-from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig, make_config
+from vpo_agent.job import train_and_report
 from vpo_agent.runs.checkpoints import checkpoints
 
 COMPARED = ("metrics.jsonl", "results.json", "results.md")

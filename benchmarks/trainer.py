@@ -38,10 +38,10 @@ from typing import Any
 
 import torch
 
-from vpo_agent.command.presets import BUNDLED
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.estimators import Advantages, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
+from vpo_agent.presets import BUNDLED
 
 BACKENDS = {"ours": "native", "continuous": "continuous", "vllm": "vllm"}
 """Backends of the built-in trainer."""

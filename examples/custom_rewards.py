@@ -16,8 +16,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from vpo_agent.command.presets import MAZE
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import MAZE
 from vpo_envs import MazeEnv, Objective, register_env
 
 

@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 
 import vpo_envs as vpo
-from vpo_agent.command.job import train_and_report
 from vpo_agent.command.options import parse_job, run
+from vpo_agent.job import train_and_report
 from vpo_agent.learning.warm_start import WarmStart, small_policy
 
 

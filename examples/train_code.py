@@ -17,8 +17,8 @@ On the project's own few problems, with nothing downloaded but the model:
 Programs run in the sandbox that SECURITY.md describes.
 """
 
-from vpo_agent.command.presets import CODE as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import CODE as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

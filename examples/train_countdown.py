@@ -13,8 +13,8 @@ With five numbers and large targets far apart:
     python examples/train_countdown.py --preset classic
 """
 
-from vpo_agent.command.presets import COUNTDOWN as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import COUNTDOWN as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

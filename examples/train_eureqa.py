@@ -14,8 +14,8 @@ On EUREQA itself (CC BY-NC 4.0, available from its authors), with {split} standi
         --env-kwargs '{"source": "eureqa_{split}.jsonl"}'
 """
 
-from vpo_agent.command.presets import EUREQA as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import EUREQA as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

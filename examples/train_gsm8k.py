@@ -13,8 +13,8 @@ Two steps on a CPU, to check that everything runs (the tiny model knows only maz
     python examples/train_gsm8k.py --model tiny-maze-easy --steps 2
 """
 
-from vpo_agent.command.presets import GSM8K as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import GSM8K as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

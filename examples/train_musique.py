@@ -13,8 +13,8 @@ On MuSiQue-Ans itself, with {split} standing for train, validation and test:
     python examples/train_musique.py --preset paper --env-kwargs '{"source": "musique_{split}.jsonl"}'
 """
 
-from vpo_agent.command.presets import MUSIQUE as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import MUSIQUE as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

@@ -13,8 +13,8 @@ On rows of IFEval, where every instruction is an objective:
     python examples/train_personas.py --preset paper --env-kwargs '{"source": "ifeval.jsonl", "on_bad_row": "skip"}'
 """
 
-from vpo_agent.command.presets import PERSONAS as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import PERSONAS as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

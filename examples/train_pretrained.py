@@ -103,7 +103,7 @@ def warm_start(config: TrainConfig, base: Path, chosen: argparse.Namespace) -> N
 
 def train(config: TrainConfig, folder: Path, method: str) -> None:
     """Train from the start with one method; continue where it was stopped."""
-    from vpo_agent.command.job import train_and_report
+    from vpo_agent.job import train_and_report
 
     print(f"== {method}: {counted(config.steps, 'step')} from {folder / 'base'}", flush=True)
     if (folder / method / "results.json").is_file():

@@ -10,8 +10,8 @@ With your own prompts, and a judge behind an OpenAI-compatible endpoint beside a
         "judges": {"brief": {"url": "http://localhost:8000/v1", "model": "qwen", "question": "How brief is it?"}}}'
 """
 
-from vpo_agent.command.presets import REWARD_MODELS as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import REWARD_MODELS as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

@@ -13,8 +13,8 @@ On ToolRL's rlla rows:
     python examples/train_tools.py --preset paper --env-kwargs '{"source": "rlla_4k/{split}.parquet"}'
 """
 
-from vpo_agent.command.presets import TOOLS as PRESETS
 from vpo_agent.command.train import train_script
+from vpo_agent.presets import TOOLS as PRESETS
 
 if __name__ == "__main__":
     train_script(__doc__, PRESETS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from vpo_agent.adapters.trl_job import train_with_trl
 from vpo_agent.command.options import parse_job, run
-from vpo_agent.command.presets import MAZE
+from vpo_agent.presets import MAZE
 
 PRESETS = {
     "embedded": {**MAZE["embedded"], "steps": 100, "microbatch_prompts": 16},

@@ -1,4 +1,3 @@
-from .command.job import train_and_report as train_and_report
 from .config import Job as Job
 from .config import TrainConfig as TrainConfig
 from .config import make_config as make_config
@@ -13,6 +12,7 @@ from .estimators.losses import policy_loss as policy_loss
 from .estimators.reward_groups import RewardGroups as RewardGroups
 from .estimators.weights import draw_weights as draw_weights
 from .estimators.weights import prompt_key as prompt_key
+from .job import train_and_report as train_and_report
 from .measure.measures import measures as measures
 from .measure.pool import Pool as Pool
 from .measure.sampling import sample_pool as sample_pool

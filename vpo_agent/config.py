@@ -27,6 +27,8 @@ Backend = Literal["native", "continuous", "vllm"]
 
 DEFAULT_SET_SIZE = 3
 DEFAULT_RUNS_DIR = Path("runs")
+FRESH = "small"
+"""A model of fresh weights for a warm start."""
 CONFIG_FILE = "config.json"
 RETIRED = ("cuda_graphs",)
 """Settings of earlier versions; files that hold them are still read."""
@@ -50,8 +52,8 @@ class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), strict=True)
 
 
-class Run(_Group):
-    """the task, the model, and where the run is stored"""
+class Task(_Group):
+    """what every training has: the task, the model, the seed and the number of steps"""
 
     env: Evaluated[str] = _setting("vpo/Maze-v0", "id of a registered environment, or MODULE:ID")
     env_kwargs: Evaluated[dict[str, Any]] = _setting({}, "arguments of the environment, as JSON")
@@ -61,6 +63,19 @@ class Run(_Group):
     )
     seed: Evaluated[int] = _setting(0, "seeds weights and sampling; the tasks stay the same", ge=0)
     steps: Resumable[int] = _setting(200, "training steps, each one batch of rollouts", ge=1)
+
+    @field_validator("env_kwargs")
+    @classmethod
+    def _hold_the_decomposition(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(file := value.get("decomposition"), str):
+            return value
+        # What the file holds now is saved with the run, whatever becomes of the file.
+        return {**value, "decomposition": read_decomposition(file).model_dump(mode="json")}
+
+
+class Run(Task):
+    """the task, the model, and where the run is stored"""
+
     name: Incidental[str | None] = _setting(
         None, "name of the run's folder; made from task, method, seed and time by default"
     )
@@ -70,14 +85,6 @@ class Run(_Group):
     tracker: Incidental[Literal["none", "wandb", "trackio"]] = _setting(
         "none", "also log to wandb or trackio (install it first); none: files and TensorBoard only"
     )
-
-    @field_validator("env_kwargs")
-    @classmethod
-    def _hold_the_decomposition(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(file := value.get("decomposition"), str):
-            return value
-        # What the file holds now is saved with the run, whatever becomes of the file.
-        return {**value, "decomposition": read_decomposition(file).model_dump(mode="json")}
 
 
 class Method(_Group):
@@ -240,6 +247,45 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         """Return the settings as JSON values, by group and name."""
         values = self.model_dump(mode="json")
         return {group: {name: values[name] for name in fields.model_fields} for group, fields in GROUPS.items()}
+
+
+class Recipe(Task):
+    """How a warm start learns an environment's demonstrations, and is evaluated on the way; ``recipe.json`` of a model.
+
+    It shares the settings of a task with a training run; the others have defaults of their own.
+    """
+
+    env: str = Field(description="environment with demonstrations: an id, or MODULE:ID")
+    model: str = _setting(
+        FRESH,
+        f"model to start from, any Hugging Face causal LM by name, folder or GGUF file, or a bundled one; {FRESH} has "
+        "a million fresh weights and the task's own words",
+    )
+    seed: int = _setting(0, "seed of weights and data", ge=0)
+    steps: int = _setting(1000, "optimizer steps", ge=1)
+    lora_rank: int = _setting(0, "rank of LoRA adapters; 0 trains every weight", ge=0)
+    dtype: str = _setting("auto", "auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
+    batch: int = _setting(64, "responses per step", ge=1)
+    responses: int = _setting(1, "responses to each instance; a divisor of batch", ge=1)
+    answers: list[Annotated[int, Field(ge=1)]] = _setting(
+        [1, 3], "numbers of answers, drawn from for each instance", min_length=1
+    )
+    learning_rate: float = _setting(1e-3, "peak rate; usual for a pretrained model: 1e-5, with LoRA 2e-4", gt=0, lt=1)
+    positions: int = _setting(256, f"most tokens of prompt and response, for model {FRESH}", ge=1)
+    max_new_tokens: int = _setting(64, "longest response in evaluations, in tokens", ge=1)
+    eval_every: int = _setting(100, "steps between evaluations", ge=1)
+    eval_prompts: int = _setting(50, "validation tasks of an evaluation", ge=1)
+    eval_answers: int = _setting(30, "answers to each", ge=1)
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Recipe:
+        if self.batch % self.responses:
+            raise ValueError(
+                f"batch={self.batch} does not hold whole groups of responses={self.responses}: give a multiple of it"
+            )
+        if self.model == FRESH and (self.lora_rank or self.dtype not in ("auto", "float32")):
+            raise ValueError(f"model={FRESH} is trained whole and in float32: leave lora_rank and dtype out")
+        return self
 
 
 def _marked(*marks: str) -> frozenset[str]:

@@ -34,12 +34,13 @@ from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
-from vpo_agent.runs.interrupts import Interrupts
+from vpo_agent.runs.loop import Training
 from vpo_agent.runs.progress import progress_bar, show_step
-from vpo_agent.runs.run_folder import MetricsWriter, RunFolder
+from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import VectorTextEnv
 from vpo_envs.libraries import check_libraries
 from vpo_envs.scoring.scorers import Scorer
+from vpo_envs.wording import counted
 
 MAX_BAD_STEPS = 3
 """Consecutive steps with a loss or gradient that is not finite, after which a run ends."""
@@ -47,7 +48,7 @@ MAX_BAD_STEPS = 3
 TRAIN_STREAM, EVAL_STREAM = 0, 1
 
 
-class Trainer:
+class Trainer(Training):
     """One training run.
 
     The constructor loads environment and model and checks all settings before it makes the run folder, or deletes the
@@ -124,66 +125,42 @@ class Trainer:
         if self.plan:
             self._update.microbatches.most_prompts = self.plan.microbatch_prompts
         self.optimizer = self._update.optimizer
-        self.step = 0
-        self.skipped_steps = 0
+        state: dict[str, Any] = {"step": 0, "skipped_steps": 0}
         if found:
             state = load_checkpoint(found, self.optimizer)
             if "config" in state:
                 self.folder.check_settings(state["config"], f"the checkpoint {str(found)!r}")
-            self.step, self.skipped_steps = int(state["step"]), int(state["skipped_steps"])
-            if self.step > config.steps:
+            if state["step"] > config.steps:
                 raise ValueError(
-                    f"the checkpoint {str(found)!r} has done {self.step} steps, more than the {config.steps} of "
-                    f"--steps: give --steps {self.step} or more, or start another --name"
+                    f"the checkpoint {str(found)!r} has done {state['step']} steps, more than the {config.steps} of "
+                    f"--steps: give --steps {state['step']} or more, or start another --name"
                 )
+        super().__init__(config.steps, int(state["step"]))
+        self.skipped_steps = int(state["skipped_steps"])
         self._bad_in_a_row = 0
         self._notice: str | None = None
         self._failure = ""
-        self._saved_step = self.step
-        self._interrupts = Interrupts()
         self.folder.start(self.step)
         set_aside(damaged)
 
     # The loop ------------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Train to the last step, with checkpoints and evaluations on the way.
-
-        On Ctrl-C it saves a checkpoint of the last whole step and raises again: at once while it samples and scores,
-        otherwise after the update and the rows of the step. A second Ctrl-C stops at once and saves nothing. A prompt
-        that is too long ends the run in the same way.
+        """Train to the last step, with checkpoints and evaluations on the way, as :meth:`take_steps` says.
 
         Raises:
-            TrainingDiverged: Three consecutive steps had a loss or gradient that is not finite.
+            TrainingDiverged: Three consecutive steps had a loss or gradient that is not finite, or the last one left
+                weights that are not.
             DiskFull: There is no space left for a row or a checkpoint.
             OutOfMemory: The samples, the smallest micro-batch or the optimizer do not fit into the device's memory.
             ValueError: The scorer's workers do not start, or a prompt is too long for the model.
         """
-        config = self.config
-        bar = progress_bar(config.method, config.steps, self.step)
-        with bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as log, self._interrupts.handled():
-            if self.step == 0 and config.eval_every:
-                log.write(self._validate())
-            first = self.step
-            try:
-                while self.step < config.steps:
-                    row = self.train_step()
-                    log.write(row)
-                    show_step(bar, row, bad=self._bad_in_a_row > 0, failure=self._failure)
-                    if self.step == first + 1 and self._notice is not None:
-                        bar.write(f"step {self.step}: {self._notice}")
-                    if self._bad_in_a_row >= MAX_BAD_STEPS:
-                        raise self._diverged()
-                    if config.eval_every and self.step % config.eval_every == 0:
-                        log.write(self._validate())
-                    # After the rows of this step, so that a run resumed from here has them all.
-                    if self._checkpoint_due():
-                        self._save(log)
-                    self._interrupts.release()
-            except (KeyboardInterrupt, ValueError):
-                if not self._interrupts.held and self.step > self._saved_step:
-                    self._save(log)
-                raise
+        bar = progress_bar(self.config.method, self.steps, self.step)
+        with bar as self._bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as self._log:
+            if self.step == 0 and self.config.eval_every:
+                self._log.write(self._validate())
+            self._first = self.step
+            self.take_steps()
 
     def train_step(self) -> dict[str, Any]:
         """Take one step: sample, score, estimate, update.
@@ -222,8 +199,7 @@ class Trainer:
         potentials = self.estimator.potentials(self.policy.tokenizer, rollouts, weights)
         result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights, potentials)
         estimated = time.perf_counter()
-        # Until the rows of this step are written.
-        self._interrupts.held = True
+        self.hold()
         finite, update = self._update.step(
             rollouts.samples, self._of_tokens(result, rollouts), torch.from_numpy(rollouts.valid), self.step
         )
@@ -245,6 +221,31 @@ class Trainer:
             "seconds_update": updated - estimated,
         }
         return short_names(row)
+
+    def record(self, row: dict[str, Any]) -> bool:
+        """Write and show the row of a step, and validate if it is time; return whether a checkpoint falls due."""
+        self._log.write(row)
+        show_step(self._bar, row, bad=self._bad_in_a_row > 0, failure=self._failure)
+        if self.step == self._first + 1 and self._notice is not None:
+            self._bar.write(f"step {self.step}: {self._notice}")
+        last, every = self.step == self.steps, self.config.checkpoint_every
+        if self._bad_in_a_row >= MAX_BAD_STEPS or (last and self._bad_in_a_row and not self._weights_are_finite()):
+            raise self._diverged()
+        if self.config.eval_every and self.step % self.config.eval_every == 0:
+            self._log.write(self._validate())
+        # A skipped step leaves the weights as they were; its checkpoint is made up for, but for the last.
+        return last or (self.step // every > self._saved_step // every and not self._bad_in_a_row)
+
+    def save(self) -> None:
+        """Save a checkpoint, after the rows before it are on disk."""
+        self._log.sync()
+        state = {
+            "skipped_steps": self.skipped_steps,
+            "next_task": self.step * self.config.prompts_per_step,
+            "config": self.config.model_dump(mode="json"),
+        }
+        keep = self.config.keep_checkpoints
+        save_checkpoint(self.folder.checkpoints, self.step, self.policy, self.optimizer, state, keep)
 
     def evaluate(self, label: str, *, initial: bool = False) -> Pool:
         """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
@@ -330,27 +331,13 @@ class Trainer:
                 row[free_name(one.name.replace(" ", "_"), row)] = float(one.values.mean())
         return row
 
-    def _checkpoint_due(self) -> bool:
-        every = self.config.checkpoint_every
-        passed = self.step // every > self._saved_step // every or self.step == self.config.steps
-        return passed and not self._bad_in_a_row
-
-    def _save(self, log: MetricsWriter) -> None:
-        """Save a checkpoint, after the rows before it are on disk."""
-        log.sync()
-        state = {
-            "skipped_steps": self.skipped_steps,
-            "next_task": self.step * self.config.prompts_per_step,
-            "config": self.config.model_dump(mode="json"),
-        }
-        keep = self.config.keep_checkpoints
-        save_checkpoint(self.folder.checkpoints, self.step, self.policy, self.optimizer, state, keep)
-        self._saved_step = self.step
+    def _weights_are_finite(self) -> bool:
+        return all(bool(weight.isfinite().all()) for weight in self.policy.model.parameters())
 
     def _diverged(self) -> TrainingDiverged:
         saved = checkpoints(self.folder.checkpoints)
         left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
         return TrainingDiverged(
-            f"{MAX_BAD_STEPS} steps in a row had a loss or gradient that is not finite, up to step {self.step}: "
-            f"lower --learning-rate. {left}"
+            f"{counted(self._bad_in_a_row, 'step')} in a row had a loss or gradient that is not finite, up to step "
+            f"{self.step}: lower --learning-rate. {left}"
         )

@@ -21,8 +21,8 @@ from huggingface_hub import ModelCard
 from paths import ROOT
 
 from vpo_agent.command import main
-from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig
+from vpo_agent.job import train_and_report
 from vpo_agent.policy.language_model import LMPolicy
 
 MakeConfig = Callable[..., TrainConfig]

@@ -16,10 +16,10 @@ import torch
 from paths import ROOT
 from processes import PATIENCE, run_python
 
-from vpo_agent.command.job import train_and_report
 from vpo_agent.command.options import run
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.errors import OutOfMemory
+from vpo_agent.job import train_and_report
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
@@ -104,7 +104,7 @@ toys.register_letters()
 from vpo_agent.command.options import run
 from vpo_agent.config import Job
 from vpo_agent.config import TrainConfig
-from vpo_agent.command.job import train_and_report
+from vpo_agent.job import train_and_report
 from vpo_agent.trainer import Trainer
 
 train_step = Trainer.train_step

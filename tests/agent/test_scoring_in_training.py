@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import toys
 
-from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig, make_config
+from vpo_agent.job import train_and_report
 from vpo_agent.trainer import Trainer
 
 SIGNING_ID = "test/SigningMaze-v0"

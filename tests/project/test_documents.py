@@ -15,7 +15,7 @@ from paths import ROOT
 
 from vpo_agent.command import make_parser
 from vpo_agent.command.options import settings_parser
-from vpo_agent.command.presets import ALL
+from vpo_agent.presets import ALL
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)

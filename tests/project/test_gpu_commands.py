@@ -12,13 +12,15 @@ from paths import ROOT
 from transformers import Qwen2Config, Qwen3Config
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.command import make_parser, presets
+from vpo_agent import presets
+from vpo_agent.command import make_parser
 from vpo_agent.command.options import parse_job
 from vpo_agent.command.plan import longest_prompt
-from vpo_agent.command.warm_start import planned_settings, read_recipe
+from vpo_agent.command.warm_start import read_recipe
 from vpo_agent.config import TrainConfig
 from vpo_agent.learning.plan import Plan, TooSmall, plan_run
 from vpo_agent.policy.memory import Shape, read_shape
+from vpo_agent.runs.warm_start import planned_settings
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:vpo train|vpo warm-start|python examples/train_(?!trl)\w+\.py)(?:\\\n|[^`\n#])*")

@@ -44,8 +44,8 @@ def _cases(commands: Mapping[str, Parser]) -> Iterator[str]:
     """Yield the branches of the script: position of the word, command, word before it."""
     from envs_data import BUNDLED_MODELS
     from vpo_agent.command.options import settings_parser
-    from vpo_agent.command.presets import ALL
     from vpo_agent.estimators import available_estimators
+    from vpo_agent.presets import ALL
     from vpo_envs.registration import env_ids
 
     names: dict[str, Iterable[str]] = {

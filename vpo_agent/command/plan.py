@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from vpo_agent.command import presets
+from vpo_agent import presets
 from vpo_envs.command.parser import Commands, Parser, at_least
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from vpo_agent.command.stopped import vpo_command
+from vpo_agent.runs.stopped import vpo_command
 from vpo_envs.command.parser import Commands, add_import_option, at_least, when_stopped
 from vpo_envs.wording import counted
 

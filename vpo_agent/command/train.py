@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from vpo_agent.command import presets
+from vpo_agent import presets
 from vpo_agent.errors import RunStopped
 from vpo_envs.command.parser import USER_ERRORS, Commands, exit_status, when_stopped
 
@@ -41,7 +41,7 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
 
         # Before the imports that fail with messages of their own where a library is too old.
         check_libraries()
-        from vpo_agent.command.job import train_and_report
         from vpo_agent.command.options import parse_job
+        from vpo_agent.job import train_and_report
 
         train_and_report(parse_job(argv, description=description, presets=choices, program=program))

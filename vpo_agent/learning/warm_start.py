@@ -148,19 +148,26 @@ class WarmStart:
         """Steps taken."""
 
     def step(self) -> float:
-        """Take one step.
+        """Take one step; return the loss, in nats per token. Errors are those of :meth:`samples` and :meth:`learn`."""
+        return self.learn(self.samples())
 
-        Returns:
-            The loss, in nats per token.
+    def samples(self) -> Samples:
+        """Return the demonstrated responses of the next step.
 
         Raises:
             NotImplementedError: The environment has no demonstrations.
             ValueError: Prompt and response do not fit into the model's context; the error names the task.
-            OutOfMemory: A single prompt with its responses, or the optimizer, does not fit into memory.
         """
         indices = range(self.done * self.instances, (self.done + 1) * self.instances)
         rng = np.random.default_rng([self.seed, self.done])
-        samples = demonstrated(self.policy, self.env, indices, rng, self.answers, self.responses)
+        return demonstrated(self.policy, self.env, indices, rng, self.answers, self.responses)
+
+    def learn(self, samples: Samples) -> float:
+        """Take the step on these responses; return the loss, in nats per token.
+
+        Raises:
+            OutOfMemory: A single prompt with its responses, or the optimizer, does not fit into memory.
+        """
         prompts, tokens = torch.arange(self.instances), samples.mask.sum()
 
         def accumulate(sizes: list[int]) -> float:

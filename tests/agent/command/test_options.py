@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from vpo_agent.command.options import parse_job, run
-from vpo_agent.command.presets import ALL, MAZE
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
+from vpo_agent.presets import ALL, MAZE
 
 PRESETS: dict[str, dict[str, Any]] = {
     "small": {"steps": 5, "env_kwargs": {"preset": "embedded-easy"}},

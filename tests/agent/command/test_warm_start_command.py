@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 
 import envs_data
 from vpo_agent.command import main
-from vpo_agent.command.stopped import vpo_command
-from vpo_agent.config import TrainConfig, check_settings, read_values
-from vpo_agent.learning.recipe import Recipe
+from vpo_agent.config import Recipe, TrainConfig, check_settings, read_values
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Samples
 from vpo_agent.runs.checkpoints import checkpoints, save_checkpoint
+from vpo_agent.runs.stopped import vpo_command
 from vpo_agent.trainer import Trainer
 from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import CodeCompactEnv
@@ -67,7 +67,7 @@ def test_a_stopped_warm_start_continues_to_the_same_weights(
 @pytest.mark.parametrize(
     ("step", "said", "more"),
     [
-        (1, "no step is saved yet, so start again with", []),
+        (0, "no step is saved yet, so start again with", []),
         (3, "continue from the last checkpoint with", ["--resume"]),
     ],
 )
@@ -79,16 +79,16 @@ def test_a_stopped_warm_start_names_the_command_that_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole = WarmStart.step
+    whole = WarmStart.samples
 
-    def stop(self: WarmStart) -> float:
+    def stop(self: WarmStart) -> Samples:
         if self.done == step:
             raise KeyboardInterrupt
         return whole(self)
 
     command = [*CODE, "--out", str(tmp_path / "stopped")]
     with monkeypatch.context() as patch:
-        patch.setattr(WarmStart, "step", stop)
+        patch.setattr(WarmStart, "samples", stop)
         assert main(command) == 130
     assert capsys.readouterr().err.splitlines()[-1] == f"stopped; {said}: {vpo_command(*command, *more)}"
     assert main([*command, *more]) == 0
@@ -97,19 +97,19 @@ def test_a_stopped_warm_start_names_the_command_that_goes_on(
 def test_ctrl_c_saves_the_step_that_it_falls_into(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = WarmStart.step
+    learn = WarmStart.learn
 
-    def interrupted(self: WarmStart) -> float:
+    def interrupted(self: WarmStart, samples: Samples) -> float:
         if self.done == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return whole(self)
+        return learn(self, samples)
 
     out = tmp_path / "stopped"
     # Tests that a shell runs in the background ignore SIGINT.
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(WarmStart, "step", interrupted)
+            patch.setattr(WarmStart, "learn", interrupted)
             assert main([*CODE, "--out", str(out)]) == 130
     finally:
         signal.signal(signal.SIGINT, former)
@@ -133,7 +133,7 @@ def test_a_kill_between_a_row_and_its_checkpoint_leaves_no_step_twice(
 
     out = tmp_path / "killed"
     with monkeypatch.context() as patch:
-        patch.setattr("vpo_agent.runs.checkpoints.save_checkpoint", killed)
+        patch.setattr("vpo_agent.runs.warm_start.save_checkpoint", killed)
         assert main([*CODE, "--out", str(out)]) == 130
     assert steps_in(out) == [2, 4][:evaluation]
     again = CODE if evaluation == 1 else ["warm-start", "--resume"]  # The first time there is no checkpoint yet.
@@ -258,10 +258,10 @@ def test_a_warm_start_on_a_gpu_is_planned_before_it_starts(
 ) -> None:
     """The CPU stands for a GPU with little memory."""
     command = letters(chat_model, "--responses", "2", "--max-new-tokens", "16", "--out")
-    monkeypatch.setattr("vpo_agent.learning.plan.device_memory", lambda device: 10**8)
+    monkeypatch.setattr("vpo_agent.runs.warm_start.device_memory", lambda device: 10**8)
     assert main([*command, str(tmp_path / "fits")]) == 0
     assert "2 prompts at a time" in capsys.readouterr().out
-    monkeypatch.setattr("vpo_agent.learning.plan.device_memory", lambda device: 10**4)
+    monkeypatch.setattr("vpo_agent.runs.warm_start.device_memory", lambda device: 10**4)
     assert main([*command, str(tmp_path / "new")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "does not fit into 1e-05 GB" in line
@@ -272,7 +272,7 @@ def test_a_card_with_room_for_fewer_responses_is_told_how_many(
     chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--lora-rank", "2", "--batch", "512", "--responses", "512", "--max-new-tokens", "16"]
-    monkeypatch.setattr("vpo_agent.learning.plan.device_memory", lambda device: 2 * 10**7)
+    monkeypatch.setattr("vpo_agent.runs.warm_start.device_memory", lambda device: 2 * 10**7)
     assert main(letters(chat_model, *options, "--gradient-checkpointing", "--out", str(tmp_path / "new"))) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(r"it fits with --responses \d+$", line)
@@ -344,14 +344,14 @@ def test_a_gguf_file_is_warm_started_whole_into_an_ordinary_folder(tmp_path: Pat
 
 
 def stop_and_continue(command: list[str], out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = WarmStart.step
+    whole = WarmStart.samples
 
-    def stop(self: WarmStart) -> float:
+    def stop(self: WarmStart) -> Samples:
         if self.done == 3:
             raise KeyboardInterrupt
         return whole(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WarmStart, "step", stop)
+        patch.setattr(WarmStart, "samples", stop)
         assert main([*command, "--out", str(out)]) == 130
     assert main(["warm-start", "--out", str(out), "--resume"]) == 0

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import vpo_agent.trainer as trainer_module
-from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig, make_config
+from vpo_agent.job import train_and_report
 from vpo_agent.learning.plan import USABLE, Plan, TooSmall, plan_run
 from vpo_agent.policy.memory import Shape
 from vpo_agent.trainer import Trainer

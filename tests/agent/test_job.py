@@ -12,8 +12,8 @@ import pytest
 import toys
 from matplotlib.figure import Figure
 
-from vpo_agent.command.job import train_and_report
 from vpo_agent.config import Job, TrainConfig
+from vpo_agent.job import train_and_report
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.report.tables import change_rows

@@ -6,18 +6,18 @@ import json
 import time
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.command.presets import BUNDLED
-from vpo_agent.command.stopped import vpo_command
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.measure.unread import unread_in_pool
+from vpo_agent.presets import BUNDLED
 from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.runs.stopped import vpo_command
 from vpo_agent.trainer import Trainer
 from vpo_envs.command.parser import when_stopped
 from vpo_envs.text import format_answers

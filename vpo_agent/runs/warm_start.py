@@ -1,0 +1,218 @@
+"""The warm start: a supervised training on an environment's demonstrations, and the model that it leaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vpo_agent.config import FRESH, Recipe, TrainConfig, make_config
+from vpo_agent.learning.plan import MOST_RESPONSES, Plan, device_memory, plan_run
+from vpo_agent.learning.warm_start import WarmStart, demonstrated_tokens, has_words, small_policy, with_words_of
+from vpo_agent.measure.measures import measures
+from vpo_agent.measure.sampling import sample_pool
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.memory import Shape
+from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
+from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_checkpoint, write_text_atomically
+from vpo_agent.runs.loop import Training
+from vpo_agent.runs.run_folder import rows_until
+from vpo_envs import VectorTextEnv
+from vpo_envs.registration import import_modules, make_text_env
+
+RECIPE = "recipe.json"
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+TRIED = 64
+"""Instances whose demonstrations are measured before the start."""
+APART = 1_000_000
+"""The warm start draws its instances from this stream (plus the seed), so that RL starts from instances not seen."""
+
+Env = VectorTextEnv[Any, Any, Any]
+
+
+def last_checkpoint(out: Path, *, resume: bool) -> Path | None:
+    """Return the checkpoint to continue from; ValueError if there is one against ``resume``, or none."""
+    found, _ = newest_whole(out / CHECKPOINTS)
+    if resume and found is None:
+        raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
+    if found is not None and not resume:
+        raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
+    return found
+
+
+class WarmStartTraining(Training):
+    """One warm start, in a folder that holds the recipe, the rows, the checkpoints and in the end the model.
+
+    Args:
+        recipe: Its settings.
+        out: The folder; nothing is written before :meth:`train`.
+        found: The checkpoint to continue from.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:0"``.
+        gradient_checkpointing: Recompute activations in the backward pass.
+
+    Raises:
+        ValueError: An unknown environment or model, no demonstrations, prompts too long for the model, a warm start
+            that does not fit into the GPU's memory, or a checkpoint of other settings.
+    """
+
+    def __init__(
+        self, recipe: Recipe, out: Path, found: Path | None, *, device: str, gradient_checkpointing: bool = False
+    ) -> None:
+        import_modules(recipe.imports)
+        self.recipe, self.out = recipe, out
+        stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
+        env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
+        _check_demonstrations(env, recipe)
+        policy = self._load(env, found, device, gradient_checkpointing)
+        self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
+        """How it fits into the memory of a GPU; ``None`` on a CPU."""
+        settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
+        self.learner = WarmStart(policy, env, **recipe.model_dump(include=settings))
+        if self.plan:
+            self.learner.microbatches.most_prompts = self.plan.microbatch_prompts
+        if found is not None:
+            state = load_checkpoint(found, self.learner.optimizer)
+            before = Recipe.model_validate(state["recipe"])
+            if changed := [name for name, value in recipe if getattr(before, name) != value]:
+                option = f"--{changed[0].replace('_', '-')}"
+                raise ValueError(f"the warm start in {str(out)!r} has another {changed[0]}: leave {option} out")
+            self.learner.done = int(state["step"])
+        super().__init__(recipe.steps, self.learner.done)
+
+    def train(self) -> None:
+        """Take the steps that are left, as :meth:`take_steps` says, and save the model."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(self.out / RECIPE, self.recipe.model_dump_json(indent=2) + "\n")
+        # A row is written before its checkpoint, so a kill between the two leaves a row of steps that are taken again.
+        write_text_atomically(self.out / METRICS, rows_until(self.out / METRICS, self.step))
+        self._started, self._losses = time.perf_counter(), list[float]()
+        self.take_steps()
+        policy = self.learner.policy
+        if has_words(policy):
+            policy.model.half()  # Half the size, and rounding that no answer notices.
+        if self.recipe.lora_rank:
+            policy.model = policy.model.merge_and_unload()  # An ordinary model, which gets adapters of its own in RL.
+        policy.save(self.out)
+
+    def train_step(self) -> float:
+        """Take one step; return the loss, in nats per token."""
+        samples = self.learner.samples()
+        self.hold()
+        loss = self.learner.learn(samples)
+        self.step = self.learner.done
+        return loss
+
+    def record(self, loss: float) -> bool:
+        """Evaluate every few steps, write and print the row; return whether that was done, for a checkpoint is due."""
+        self._losses.append(loss)
+        if self.step % self.recipe.eval_every and self.step < self.steps:
+            return False
+        row = {"step": self.step, "loss": sum(self._losses) / len(self._losses)}
+        for m in sorted(set(self.recipe.answers)):
+            row |= {f"{name} (m={m})": value for name, value in self._evaluate(m).items()}
+        row["minutes"] = (time.perf_counter() - self._started) / 60
+        with (self.out / METRICS).open("a", encoding="utf-8") as log:
+            log.write(json.dumps(row) + "\n")
+        print("  ".join(f"{name} {round(value, 3)}" for name, value in row.items()), flush=True)
+        self._losses.clear()
+        return True
+
+    def save(self) -> None:
+        """Save a checkpoint, and delete the one before it."""
+        state = {"recipe": self.recipe.model_dump()}
+        learner = self.learner
+        save_checkpoint(self.out / CHECKPOINTS, self.step, learner.policy, learner.optimizer, state, keep=1)
+
+    def _load(self, env: Env, found: Path | None, device: str, gradient_checkpointing: bool) -> LMPolicy:
+        recipe = self.recipe
+        if found is None and recipe.model == FRESH:
+            return small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
+        policy = LMPolicy.from_pretrained(
+            recipe.model,
+            device=device,
+            dtype=recipe.dtype,
+            lora_rank=recipe.lora_rank,
+            checkpoint=found,
+            seed=recipe.seed,
+            gradient_checkpointing=gradient_checkpointing,
+        )
+        if recipe.lora_rank and has_words(policy):
+            raise ValueError(f"adapters cannot teach {recipe.model!r} the words of a task: leave --lora-rank out")
+        if found is None and has_words(policy):
+            return with_words_of(policy, env, instances=1024, seed=recipe.seed)
+        return policy
+
+    def _evaluate(self, m: int) -> dict[str, float]:
+        """Return what validation answers in sets of ``m`` are worth: averages over tasks."""
+        recipe = self.recipe
+        pool = sample_pool(
+            _validation_env(recipe, m),
+            self.learner.policy,
+            range(recipe.eval_prompts),
+            rollouts=-(-recipe.eval_answers // m),
+            max_new_tokens=recipe.max_new_tokens,
+            temperature=1.0,
+            seed=[recipe.seed, m],
+            sample_batch=self.plan.sample_batch if self.plan else MOST_RESPONSES,
+        )
+        found = {one.name: float(one.values.mean()) for one in measures(pool)}
+        shown = {"readable": 1 - found["answers unreadable"], "worth zero": found["answers worth zero"]}
+        shown |= {name: found[name] for name in ("expected utility", "pool utility")}
+        if "pool regret" in found:
+            shown["front"] = found["pool utility"] + found["pool regret"]
+        return shown
+
+
+def _check_demonstrations(env: Env, recipe: Recipe) -> None:
+    """Raise ValueError if the environment has no demonstrations, before a model is loaded."""
+    try:
+        env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
+    except NotImplementedError as error:
+        raise ValueError(
+            f"{error}, which a warm start learns from: choose another environment, or add the method demonstrations"
+        ) from None
+
+
+def _validation_env(recipe: Recipe, m: int) -> Env:
+    return make_text_env(recipe.env, **recipe.env_kwargs, num_answers=m, split="validation")
+
+
+def _plan(policy: LMPolicy, env: Env, recipe: Recipe, gradient_checkpointing: bool) -> Plan | None:
+    """Check all prompts against the model's context, and plan the memory of a GPU; on a CPU there is no plan.
+
+    Raises:
+        ValueError: A prompt with its response is too long for the model, or the warm start for the GPU's memory.
+    """
+    instances = recipe.batch // recipe.responses
+    response = demonstrated_tokens(policy, env, TRIED)
+    validation = _validation_env(recipe, max(recipe.answers))
+    longest = max(
+        check_all_prompts(policy, env, recipe.steps * instances, response, sample=max(TRIED, instances)),
+        check_prompts(policy, validation, range(recipe.eval_prompts), recipe.max_new_tokens),
+    )
+    memory = device_memory(policy.device)
+    if memory is None:
+        return None
+    shape = Shape.of(policy.causal_lm, recipe.model)
+    config = planned_settings(recipe, response, gradient_checkpointing)
+    names = {"rollouts_per_prompt": "responses"}
+    return plan_run(config, shape, prompt=longest, memory=memory, names=names)
+
+
+def planned_settings(recipe: Recipe, response: int, gradient_checkpointing: bool) -> TrainConfig:
+    """Return the settings of a training that takes the same memory, for responses of ``response`` tokens."""
+    return make_config(
+        {
+            **recipe.model_dump(include={"lora_rank", "dtype", "eval_answers"}),
+            "gradient_checkpointing": gradient_checkpointing,
+            "prompts_per_step": recipe.batch // recipe.responses,
+            "rollouts_per_prompt": recipe.responses,
+            "max_new_tokens": max(response, recipe.max_new_tokens),
+            "num_answers": 1,
+            "kl_coef": 0.0,
+        }
+    )
