@@ -65,10 +65,7 @@ def main() -> None:
     print(f"draw_weights, sobol, alpha=0.5 {median_ms(lambda: draw(alpha=0.5), max(1, chosen.repeats // 5)):9.2f} ms")
     for method in available_estimators():
         batch = rewards[:, :, :1] if estimator(method).answers == "single" else rewards
-        potentials = torch.rand(*batch.shape[:3], 12) if estimator(method).needs_potentials else None
-        spent = median_ms(
-            partial(advantages, batch, method=method, weights=weights, potentials=potentials), chosen.repeats
-        )
+        spent = median_ms(partial(advantages, batch, method=method, weights=weights), chosen.repeats)
         print(f"advantages, {method:<18} {spent:9.2f} ms")
     both = median_ms(lambda: advantages(rewards, weights=draw()), chosen.repeats)
     print(f"draw_weights + advantages, vpo {both:9.2f} ms")

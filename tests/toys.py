@@ -220,13 +220,6 @@ class LettersEnv(VectorTextEnv[LettersTask, str, tuple[float, float]]):
         return [(LETTERS[letter], letter) for letter in "abce"]
 
 
-class ValuedLettersEnv(LettersEnv):
-    """Letters that it can value while they are written: any, until one is."""
-
-    def completion_outcomes(self, task: LettersTask, partial: str) -> list[tuple[float, float]]:
-        return [vector for letter, vector in LETTERS.items() if letter.startswith(partial.strip())] or [(0.0, 0.0)]
-
-
 class ShownLettersEnv(LettersEnv):
     """Letters with demonstrations: an a, a b or an e."""
 
@@ -234,7 +227,7 @@ class ShownLettersEnv(LettersEnv):
         return [str(letter) for letter in rng.choice(list("abe"), size=num_answers)]
 
 
-LETTERS_ID, VALUED_LETTERS_ID = "test/Letters-v0", "test/ValuedLetters-v0"
+LETTERS_ID = "test/Letters-v0"
 SHOWN_LETTERS_ID = "test/ShownLetters-v0"
 
 
@@ -242,7 +235,6 @@ def register_letters() -> None:
     """Register the environments of letters with Gymnasium."""
     kinds = {
         LETTERS_ID: "toys:LettersEnv",
-        VALUED_LETTERS_ID: "toys:ValuedLettersEnv",
         SHOWN_LETTERS_ID: "toys:ShownLettersEnv",
     }
     for name, entry_point in kinds.items():

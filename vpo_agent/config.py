@@ -30,7 +30,7 @@ DEFAULT_RUNS_DIR = Path("runs")
 FRESH = "small"
 """A model of fresh weights for a warm start."""
 CONFIG_FILE = "config.json"
-RETIRED = ("cuda_graphs",)
+RETIRED = ("cuda_graphs", "value_noise")
 """Settings of earlier versions; files that hold them are still read."""
 
 T = TypeVar("T")
@@ -101,9 +101,6 @@ class Method(_Group):
     weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, iid as in the paper, or dalex")
     scalar_weights: list[float] | None = _setting(
         None, "fixed weights of the scalar reward, one per objective; the task's own by default", strict=False
-    )
-    value_noise: float = _setting(
-        0.0, "deviation of the noise on the values of unfinished answers, for methods of process credit", ge=0
     )
 
 

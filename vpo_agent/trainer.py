@@ -196,8 +196,7 @@ class Trainer(Training):
         lengths = rollouts.samples.mask.sum(dim=1).cpu().numpy()
         self._notice = unread_notice(rollouts.status, lengths, config.max_new_tokens, rollouts.samples.texts[0])
         self._failure = rollouts.failure
-        potentials = self.estimator.potentials(self.policy.tokenizer, rollouts, weights)
-        result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights, potentials)
+        result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights)
         estimated = time.perf_counter()
         self.hold()
         finite, update = self._update.step(

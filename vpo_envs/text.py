@@ -41,19 +41,6 @@ def answer_spans(response: str, num_answers: int) -> list[tuple[int, int] | None
     return spans
 
 
-def open_answer(response: str, num_answers: int) -> tuple[int, int] | None:
-    """Return the answer whose tag is open at the end of a response, and where the tag starts; ``None`` without any."""
-    spans = answer_spans(response, num_answers)
-    closed = max((span[1] for span in spans if span is not None), default=0)
-    opened = [
-        (response.rfind(opening), answer)
-        for answer, (span, (opening, _)) in enumerate(zip(spans, answer_tags(num_answers), strict=True))
-        if span is None
-    ]
-    start, answer = max(opened, default=(-1, 0))
-    return (answer, start) if start >= closed else None
-
-
 def format_answers(answers: Sequence[str | None], num_answers: int | None = None) -> str:
     """Return answers in their tags, one a line, the inverse of :func:`split_answers`; missing ones are left out.
 

@@ -18,7 +18,7 @@ from processes import run_python
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
-from vpo_agent.estimators import Advantages, available_estimators, estimator, register_estimator
+from vpo_agent.estimators import Advantages, available_estimators, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import Rollouts, collect
@@ -114,31 +114,6 @@ def test_credit_reaches_the_tokens(letters_config: MakeConfig) -> None:
     assert not torch.equal(plain, given)
 
 
-def test_process_credit_reaches_the_tokens_and_noise_changes_it(letters_config: MakeConfig) -> None:
-    settings: dict[str, Any] = {"env": toys.VALUED_LETTERS_ID, "steps": 2}
-    plain, exact, again, noisy = (
-        weights_after_two_steps(letters_config(**settings, method=method, value_noise=noise, name=name))
-        for method, noise, name in (
-            ("vpo", 0.0, "plain"),
-            ("vpo_process", 0.0, "exact"),
-            ("vpo_process", 0.0, "again"),
-            ("vpo_process", 0.3, "noisy"),
-        )
-    )
-    assert torch.equal(exact, again)
-    assert not torch.equal(plain, exact)
-    assert not torch.equal(exact, noisy)
-
-
-@pytest.mark.parametrize("method", ["vpo_process", "grpo_process"])
-def test_process_credit_needs_an_environment_that_values_unfinished_answers(
-    letters_config: MakeConfig, method: str
-) -> None:
-    message = f"method {method!r} needs the values of unfinished answers: test/Letters-v0 cannot .* choose vpo or grpo"
-    with pytest.raises(ValueError, match=message):
-        Trainer(letters_config(method=method, model="no-such-model"))
-
-
 def test_goal_conditioned_prompts_state_the_weights_that_score_them(
     letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,8 +175,7 @@ def test_every_method_takes_steps_on_the_maze(method: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("method", available_estimators())
 def test_every_method_moves_the_weights_where_rewards_differ(letters_config: MakeConfig, method: str) -> None:
-    env = toys.VALUED_LETTERS_ID if estimator(method).needs_potentials else toys.LETTERS_ID
-    trainer = Trainer(letters_config(method=method, env=env, steps=1))
+    trainer = Trainer(letters_config(method=method, steps=1))
     before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
     row = trainer.train_step()
     assert row["groups_without_signal"] < 4

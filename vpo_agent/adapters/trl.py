@@ -30,7 +30,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vpo_agent.estimators import estimator
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.measure.columns import free_name
 from vpo_agent.measure.metrics import diversity
@@ -99,8 +98,6 @@ class TRLAdapter:
     ) -> None:
         if rollouts_per_prompt < 2:
             raise ValueError(f"rollouts_per_prompt must be at least 2 inside TRL; got {rollouts_per_prompt}")
-        if estimator(method).needs_potentials:
-            raise ValueError(f"{method} values unfinished answers, which TRL does not: train with the built-in trainer")
         options = {**({"baseline": "others"} if method in ("max_at_k", "set_rl") else {}), **(method_options or {})}
         self.env = env
         self.tokenizer = tokenizer

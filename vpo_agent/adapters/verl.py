@@ -38,7 +38,6 @@ UNLIKE_GRPO = {
     ),
     **dict.fromkeys(("maxrl", "rs_grpo"), "divides by the mean of the group"),
     "vpo_credit": "gives credit to single answers",
-    **dict.fromkeys(("vpo_process", "grpo_process"), "gives credit to single tokens"),
 }
 """Methods that need more than verl's one score per rollout, with the reason."""
 

@@ -29,8 +29,7 @@ class Advantages(NamedTuple):
     scores: Tensor
     """Score of each rollout by itself, such as the set score or the scalar reward, (P, G)."""
     credit: Tensor | None = None
-    """Additional advantage of the tokens of each answer: (P, G, m), or (P, G, m, L) for one for each of its first L
-    tokens; ``None``: none."""
+    """Additional advantage of the tokens of each answer, (P, G, m); ``None``: none."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ class Estimator:
     """Whether `advantages` requires drawn weights."""
     in_prompt: bool
     """Whether the prompt states the weight that scores its rollouts, the first of the K."""
-    needs_potentials: bool
-    """Whether `advantages` requires the potentials of unfinished responses."""
     summary: str
     """First line of the function's docstring."""
 
@@ -60,12 +57,7 @@ _REGISTRY: dict[str, Estimator] = {}
 
 
 def register_estimator(
-    name: str,
-    *,
-    answers: Answers,
-    needs_weights: bool = False,
-    in_prompt: bool = False,
-    needs_potentials: bool = False,
+    name: str, *, answers: Answers, needs_weights: bool = False, in_prompt: bool = False
 ) -> Callable[[Callable[..., Advantages]], Callable[..., Advantages]]:
     """Return a decorator that registers a function and leaves it unchanged.
 
@@ -74,7 +66,6 @@ def register_estimator(
         answers: "single" if a rollout must have exactly one answer, "set" if it may have several.
         needs_weights: whether the function uses drawn weights.
         in_prompt: whether the prompt states the weight, the first of the K, in whole per cent.
-        needs_potentials: whether the function uses the potentials of unfinished responses.
 
     Raises:
         ValueError: the name is taken, or `answers` is neither of the two.
@@ -86,7 +77,7 @@ def register_estimator(
 
     def enter(function: Callable[..., Advantages]) -> Callable[..., Advantages]:
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
-        _REGISTRY[name] = Estimator(name, function, answers, needs_weights, in_prompt, needs_potentials, summary)
+        _REGISTRY[name] = Estimator(name, function, answers, needs_weights, in_prompt, summary)
         return function
 
     return enter
@@ -117,7 +108,6 @@ def advantages(
     scalar_weights: Tensor | Sequence[float] | None = None,
     active: Tensor | None = None,
     valid: Tensor | None = None,
-    potentials: Tensor | None = None,
     **options: object,
 ) -> Advantages:
     """Compute the advantage and the score of every rollout.
@@ -131,18 +121,15 @@ def advantages(
         scalar_weights: (d,) or (P, d) fixed weights of the scalar reward, on any scale; None: equal ones.
         active: (P, d) boolean, the objectives that count for a prompt; None: all.
         valid: (P, G) boolean, False where the scorer failed; such a rollout gets 0 and is left out of all statistics.
-        potentials: (P, G, m, L + 1), what could still become of a response before each token of each answer and after
-            the last; NaN beyond, see `RewardGroups`. Only some methods use them.
         **options: options of the method, such as `k` of max_at_k.
 
     Returns:
-        Advantages and scores, (P, G), and credit, (P, G, m) or (P, G, m, L), if the method gives it; float64 for
+        Advantages and scores, (P, G), and credit, (P, G, m), if the method gives it; float64 for
         float64 rewards, otherwise float32.
 
     Raises:
         ValueError: an unknown method or option, a shape that does not fit, several answers for a method of single
-            answers, weights or potentials missing, weights off the simplex, no active objective, rewards that are not
-            finite.
+            answers, weights missing or off the simplex, no active objective, rewards that are not finite.
     """
     chosen = estimator(method)
     _check_options(chosen, options)
@@ -155,38 +142,21 @@ def advantages(
         raise ValueError(
             f"{method} needs weights of shape (P, K, d); draw them with vpo_agent.estimators.weights.draw_weights"
         )
-    if chosen.needs_potentials and potentials is None:
-        raise ValueError(
-            f"{method} needs the potentials of unfinished responses, of shape (P, G, m, L + 1); compute them with "
-            "vpo_agent.rollouts.potentials.response_potentials"
-        )
-    groups = checked_groups(
-        rewards,
-        weights if chosen.needs_weights else None,
-        scalar_weights,
-        active,
-        valid,
-        potentials if chosen.needs_potentials else None,
-    )
+    groups = checked_groups(rewards, weights if chosen.needs_weights else None, scalar_weights, active, valid)
     result = chosen.function(groups, **options)
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
 
-    def checked(field: str, values: Tensor, valid_here: Tensor, shape: tuple[int, ...], each: str) -> Tensor:
+    def checked(field: str, values: Tensor, shape: torch.Size, each: str) -> Tensor:
         if values.shape != shape:
-            raise ValueError(f"{field} of {method} need shape {shape}, one per {each}; got {tuple(values.shape)}")
+            raise ValueError(f"{field} of {method} need shape {(*shape,)}, one per {each}; got {(*values.shape,)}")
+        valid_here = groups.valid.view(*groups.valid.shape, *[1] * (len(shape) - 2))
         return torch.where(valid_here, values, 0.0).to(dtype)
 
-    rollouts, answers = tuple(groups.rewards.shape[:2]), tuple(groups.rewards.shape[:3])
-    credit = result.credit
-    if credit is not None and groups.potentials is not None:
-        tokens = (*answers, groups.potentials.shape[3] - 1)
-        credit = checked("credit", credit, groups.valid[..., None, None], tokens, "token")
-    elif credit is not None:
-        credit = checked("credit", credit, groups.valid[..., None], answers, "answer")
+    rollouts, answers = groups.rewards.shape[:2], groups.rewards.shape[:3]
     return Advantages(
-        checked("advantages", result.advantages, groups.valid, rollouts, "rollout"),
-        checked("scores", result.scores, groups.valid, rollouts, "rollout"),
-        credit,
+        checked("advantages", result.advantages, rollouts, "rollout"),
+        checked("scores", result.scores, rollouts, "rollout"),
+        None if result.credit is None else checked("credit", result.credit, answers, "answer"),
     )
 
 

@@ -32,9 +32,6 @@ class RewardGroups:
     """(P, G) boolean: the rollouts whose scorer did not fail."""
     weights: Tensor | None
     """(P, K, d) drawn weights, shared by the rollouts of a prompt; never None for a method that needs them."""
-    potentials: Tensor | None = None
-    """(P, G, m, L + 1) for a method that needs them: entry j of an answer of n tokens is what could still become of the
-    response before its token j, entry n the score of the answers up to and with it; NaN beyond."""
 
     def scalar_scores(self) -> Tensor:
         """Return the scalar reward of each answer under the fixed weights, (P, G, m)."""
@@ -50,16 +47,6 @@ class RewardGroups:
             raise ValueError("no weights were given; register the estimator with needs_weights=True")
         return self.weights
 
-    def known_potentials(self) -> Tensor:
-        """Return the potentials, (P, G, m, L + 1).
-
-        Raises:
-            ValueError: none were given.
-        """
-        if self.potentials is None:
-            raise ValueError("no potentials were given; register the estimator with needs_potentials=True")
-        return self.potentials
-
 
 def checked_groups(
     rewards: Tensor,
@@ -67,7 +54,6 @@ def checked_groups(
     scalar_weights: Tensor | Sequence[float] | None,
     active: Tensor | None,
     valid: Tensor | None,
-    potentials: Tensor | None = None,
 ) -> RewardGroups:
     """Check the arguments of `advantages` and return them cleaned; they are not modified."""
     if rewards.dim() != 4 or 0 in rewards.shape:
@@ -95,24 +81,7 @@ def checked_groups(
     if drawn is not None and active is not None:
         drawn = _on_active_face("weights", drawn, on[:, None, :])
     fixed = _checked_scalar_weights(scalar_weights, on, work)
-    if potentials is None:
-        return RewardGroups(cleaned, fixed, on, kept, drawn)
-    shape = tuple(rewards.shape[:3])
-    if potentials.dim() != 4 or tuple(potentials.shape[:3]) != shape or potentials.shape[3] < 2:
-        raise ValueError(
-            f"potentials need shape {shape} and at least two numbers for each answer; got {tuple(potentials.shape)}"
-        )
-    known = potentials.detach().to(device, work)
-    missing = known.isnan()
-    gaps = missing[..., :-1] & ~missing[..., 1:]
-    wrong = (known.isinf().any(dim=-1) | gaps.any(dim=-1)) & kept[..., None]
-    if wrong.any():
-        prompt, rollout, answer = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"potentials must be finite, and NaN only after the end of an answer; those of prompt {prompt}, rollout "
-            f"{rollout}, answer {answer} are {known[prompt, rollout, answer].tolist()}"
-        )
-    return RewardGroups(cleaned, fixed, on, kept, drawn, known)
+    return RewardGroups(cleaned, fixed, on, kept, drawn)
 
 
 def _checked_scalar_weights(values: Tensor | Sequence[float] | None, active: Tensor, work: torch.dtype) -> Tensor:

@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 from vpo_agent.config import TrainConfig
 from vpo_agent.estimators import Advantages, advantages, estimator
 from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
-from vpo_agent.rollouts.collect import Rollouts
-from vpo_agent.rollouts.potentials import response_potentials
-from vpo_agent.rollouts.verifier import check_values
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 from vpo_envs.wording import counted
 
-SETTINGS = ("num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "value_noise", "seed")
+SETTINGS = ("num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")
 """Fields of a `BoundEstimator` that are settings of a run by the same name."""
 
 
@@ -37,12 +34,10 @@ class BoundEstimator:
         sigma: Spread of the weights of "dalex".
         weight_sampler: "sobol", "iid" or "dalex".
         scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
-        value_noise: Standard deviation of the noise on the values of unfinished answers.
-        seed: Keys the weights and the noise.
+        seed: Keys the weights.
 
     Raises:
-        ValueError: An unknown estimator, a number of fixed weights other than the number of objectives, or an
-            environment that cannot value unfinished answers for an estimator that needs their values.
+        ValueError: An unknown estimator, or a number of fixed weights other than the number of objectives.
     """
 
     env: VectorTextEnv[Any, Any, Any]
@@ -53,12 +48,10 @@ class BoundEstimator:
     sigma: float = 3.0
     weight_sampler: WeightSampler = "sobol"
     scalar_weights: Sequence[float] | None = None
-    value_noise: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if estimator(self.name).needs_potentials:
-            check_values(self.env, self.env.task(0), self.name, "vpo or grpo")
+        estimator(self.name)
         if self.scalar_weights is not None and len(self.scalar_weights) != self.env.reward_dim:
             env = self.env.spec.id if self.env.spec else type(self.env).__name__
             raise ValueError(
@@ -92,33 +85,17 @@ class BoundEstimator:
         weights = self.weights(tasks, step) if self.in_prompt else None
         return None if weights is None else weights[:, 0]
 
-    def potentials(
-        self, tokenizer: Any, rollouts: Rollouts, weights: NDArray[np.float32] | None
-    ) -> NDArray[np.float64] | None:
-        """Return the potentials of rollouts, (P, G, m, L + 1); ``None`` if the method needs none.
-
-        They are values under the drawn weights, or under the fixed ones for a method that draws none.
-        """
-        if not estimator(self.name).needs_potentials:
-            return None
-        if weights is None:
-            fixed = np.array(self.scalar_weights or self.env.scalar_weights or [1.0] * self.env.reward_dim)
-            on = np.stack([fixed * self.env.active(task) for task in rollouts.tasks])[:, None]
-            weights = (on / on.sum(axis=2, keepdims=True)).astype(np.float32)
-        return response_potentials(self.env, tokenizer, rollouts, weights, noise=self.value_noise, seed=self.seed)
-
     def estimate(
         self,
         rewards: NDArray[np.float32],
         valid: NDArray[np.bool_],
         tasks: Sequence[Task],
         weights: NDArray[np.float32] | None,
-        potentials: NDArray[np.float64] | None = None,
     ) -> Advantages:
         """Compute advantages and scores of reward matrices (P, G, m, d), on the CPU; ``valid`` is (P, G)."""
         active = np.stack([self.env.active(task) for task in tasks])
         masks = {"active": torch.from_numpy(active), "valid": torch.from_numpy(valid)}
-        return self._advantages(rewards, weights, potentials, **masks)
+        return self._advantages(rewards, weights, **masks)
 
     def try_out(self, rollouts: int) -> Advantages:
         """Return the advantages of random rewards, two groups of ``rollouts``.
@@ -129,14 +106,12 @@ class BoundEstimator:
         shape = (2, rollouts, self.env.num_answers, self.env.reward_dim)
         weights = self._draw([0, 1], 0, None) if estimator(self.name).needs_weights else None
         rng = np.random.default_rng(0)
-        potentials = rng.random((*shape[:3], 2)) if estimator(self.name).needs_potentials else None
-        return self._advantages(rng.random(shape, dtype=np.float32), weights, potentials)
+        return self._advantages(rng.random(shape, dtype=np.float32), weights)
 
     def _advantages(
         self,
         rewards: NDArray[np.float32],
         weights: NDArray[np.float32] | None,
-        potentials: NDArray[np.float64] | None,
         **masks: torch.Tensor,
     ) -> Advantages:
         return advantages(
@@ -144,7 +119,6 @@ class BoundEstimator:
             method=self.name,
             weights=None if weights is None else torch.from_numpy(weights),
             scalar_weights=self.scalar_weights or self.env.scalar_weights,
-            potentials=None if potentials is None else torch.from_numpy(potentials),
             **masks,
             **self.options,
         )

@@ -18,8 +18,8 @@ MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = (
     *("vpo", "grpo", "set_rl", "max_at_k", "vpo_alpha1000", "multi_rlvr"),
-    *("vpo_credit", "grpo_process", "pareto_rank", "darling", "specialists", "rs_grpo"),
-    *("vpo_process", "dr_grpo", "gdpo", "maxrl", "random_weights", "goal_conditioned"),
+    *("vpo_credit", "vpo_tchebycheff", "pareto_rank", "darling", "specialists", "rs_grpo"),
+    *("vpo_pool_subset", "dr_grpo", "gdpo", "maxrl", "random_weights", "goal_conditioned"),
     *("vpo_pool", "vpo_lexicase", "vpo_soft", "vpo_anytime", "vpo_hypervolume", "vpo_marginal"),
 )
 """Methods, and arms of studies, whose look is fixed; each takes the next colour of the palette."""

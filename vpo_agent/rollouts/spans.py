@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vpo_envs.text import answer_spans, answer_tags, open_answer
+from vpo_envs.text import answer_spans, answer_tags
 
 CHUNK = 32
 """Tokens between the places of a response whose text length is kept."""
@@ -22,65 +22,21 @@ def closing_token(tokenizer: Any, num_answers: int) -> int | None:
     return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
 
 
-class AnswerTokens(NamedTuple):
-    """Where an answer stands in a response."""
-
-    answer: int
-    """Its number, from 0."""
-    start: int
-    """First character of the text inside its tag."""
-    end: int
-    """The character after that text."""
-    places: range
-    """Its tokens: those with a character between the first of the opening tag and the last of the closing one."""
-
-
-def answer_tokens(
-    end_of: Callable[[int], int], length: int, text: str, num_answers: int, *, unfinished: bool = False
-) -> list[AnswerTokens]:
-    """Return the answers of a response with their tokens.
-
-    Args:
-        end_of: The function of :func:`token_ends`.
-        length: Tokens of the response.
-        text: The response.
-        num_answers: m.
-        unfinished: Whether an answer whose tag is open at the end counts, with all tokens from that tag on.
-    """
-    tags = answer_tags(num_answers)
-    found = []
-    for answer, span in enumerate(answer_spans(text, num_answers)):
-        if span is not None:
-            first = bisect_right(range(length), span[0], key=end_of)
-            last = bisect_left(range(length), span[1], key=end_of)
-            opening, closing = tags[answer]
-            places = range(first, min(last + 1, length))
-            found.append(AnswerTokens(answer, span[0] + len(opening), span[1] - len(closing), places))
-    if unfinished and (left := open_answer(text, num_answers)):
-        answer, start = left
-        places = range(bisect_right(range(length), start, key=end_of), length)
-        found.append(AnswerTokens(answer, start + len(tags[answer][0]), len(text), places))
-    return found
-
-
 def token_credit(tokenizer: Any, ids: Tensor, mask: Tensor, credit: Tensor) -> Tensor:
-    """Spread the credit of answers over their tokens, those of :func:`answer_tokens`.
+    """Spread the credit of answers, (B, m), over their tokens: those with a character of the answer or of its tags.
 
-    Other tokens, such as reasoning before the answers, get nothing. Credit for each token also reaches those of an
-    unfinished answer.
-
-    Responses and their mask are (B, T), padded on the right. The credit is (B, m), or (B, m, L) with one number for
-    each token of an answer; as spread it is (B, T).
+    Other tokens, such as reasoning before the answers, get nothing. Responses and their mask are (B, T), padded on the
+    right; the credit as spread is (B, T).
     """
     out = torch.zeros(mask.shape, dtype=credit.dtype)
-    each = credit.dim() == 3
     for row, (padded, length) in enumerate(zip(ids.tolist(), mask.sum(1).tolist(), strict=True)):
-        tokens = padded[:length]
-        text = tokenizer.decode(tokens, skip_special_tokens=True)
-        for found in answer_tokens(token_ends(tokenizer, tokens), length, text, credit.shape[1], unfinished=each):
-            places = slice(found.places.start, found.places.stop)
-            of_answer = credit[row, found.answer]
-            out[row, places] = of_answer[: len(found.places)] if each else of_answer
+        end_of = token_ends(tokenizer, padded[:length])
+        text = tokenizer.decode(padded[:length], skip_special_tokens=True)
+        for answer, span in enumerate(answer_spans(text, credit.shape[1])):
+            if span is not None:
+                first = bisect_right(range(length), span[0], key=end_of)
+                last = bisect_left(range(length), span[1], key=end_of)
+                out[row, first : last + 1] = credit[row, answer]
     return out
 
 

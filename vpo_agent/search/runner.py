@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.report.page import markdown_table
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.rollouts.verifier import check_values
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
@@ -20,6 +19,7 @@ from vpo_agent.search.instances import Env, check_budget, task_of
 from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
 from vpo_agent.search.responses import best_of_n
 from vpo_agent.search.tree import TreeMethod, check_tree, tree_search
+from vpo_agent.search.values import check_values
 from vpo_agent.search.variation import Variation
 from vpo_envs.wording import counted
 
@@ -88,7 +88,7 @@ class SearchJob:
         for index in self.indices:
             task = task_of(env, index)
             if self.method in get_args(TreeMethod):
-                check_values(env, task, self.method, "best-of-n or evolve")
+                check_values(env, task, self.method)
         return env
 
     @property

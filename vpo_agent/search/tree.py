@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.measure.pool import Floats
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.verifier import Verifier, check_values
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.goal import Goal, check_goal
 from vpo_agent.search.instances import Env, Instance, check_budget, log_answers
 from vpo_agent.search.records import SearchResult
+from vpo_agent.search.values import Verifier, check_values
 from vpo_agent.search.variation import Answer, decode, read_answers
 from vpo_envs.text import answer_tags
 
@@ -94,7 +94,7 @@ def tree_search(
     shape = Shape(env.num_answers, width or WIDTHS[method], branches, segment, max_new_tokens)
     trees = []
     for one in instances:
-        check_values(env, one.task, method, "best-of-n or evolve")
+        check_values(env, one.task, method)
         weights = subtree_weights(one.active, seed, one.index) if method == "dvts" else None
         if weights is not None and goal == "scalar":
             weights = one.weightings

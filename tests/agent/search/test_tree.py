@@ -15,12 +15,12 @@ from toys import LETTERS, LETTERS_ID, CornersEnv, LettersEnv, StringsEnv, bpe_to
 
 from vpo_agent.command import main
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.verifier import Verifier
 from vpo_agent.search import SearchJob, SearchResult, best_of_n, evolve, run_search, tree_search
 from vpo_agent.search.instances import Instance
 from vpo_agent.search.records import NOT_SAMPLED
 from vpo_agent.search.runner import SearchTarget, per_instance, summary
 from vpo_agent.search.tree import CORNER, subtree_weights
+from vpo_agent.search.values import Verifier
 from vpo_envs import Status
 
 

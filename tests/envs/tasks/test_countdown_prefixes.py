@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from maze_oracle import front_of
 
-from vpo_agent.rollouts.verifier import completion_front
+from vpo_agent.search.values import completion_front
 from vpo_envs import CountdownEnv
 from vpo_envs.pareto import spread_weights
 from vpo_envs.tasks.countdown import CountdownTask

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from maze_oracle import every_outcome_after, front_of, lanes_vector, linear_vector, walk_plainly
 from test_maze_front import RANDOM_MAZES, FrugalMaze, HalfTheGold, PartialCredit
 
-from vpo_agent.rollouts.verifier import completion_front
+from vpo_agent.search.values import completion_front
 from vpo_envs import MazeEnv, MazeTask, UnknownFront
 from vpo_envs.pareto import spread_weights
 from vpo_envs.text import format_answers

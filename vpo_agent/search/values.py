@@ -1,7 +1,4 @@
-"""The exact best that an unfinished answer can still become, and noise in place of a learned verifier's errors.
-
-Tree search and process credit both go by it.
-"""
+"""The exact best that an unfinished answer can still become, and noise in place of a learned verifier's errors."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ ROUNDING = 1e-5
 """A reward may be this much above the values before it without counting as higher."""
 
 
-def check_values(env: Env, task: Task, method: str, others: str) -> None:
-    """Raise a ValueError if an environment cannot value unfinished answers to ``task``, with ``others`` to choose."""
+def check_values(env: Env, task: Task, method: str) -> None:
+    """Raise a ValueError if an environment cannot value unfinished answers to ``task``."""
     if not isinstance(env, ValuesUnfinished):
         raise ValueError(
             f"method {method!r} needs the values of unfinished answers: {name_of(env)} has no "
-            f"completion_outcomes; choose {others}"
+            f"completion_outcomes; choose best-of-n or evolve"
         )
     completion_front(env, task, "")
 
@@ -88,26 +85,22 @@ class Verifier:
         Raises:
             ValueError: An outcome earns something else than a vector of rewards.
         """
-        return self.exact(text, weights, reached) + self.error_of(text)
-
-    def exact(self, text: str, weights: Floats, reached: Floats) -> float:
-        """Return the value of an unfinished answer without noise."""
-        return _value(self._front(text), weights, reached)
+        return _value(self._front(text), weights, reached) + self._error_of(text)
 
     def finished(self, text: str, reward: NDArray[np.float32], weights: Floats, reached: Floats) -> float:
-        """Value an answer with a reward vector (d,); the other arguments are as for an unfinished one."""
-        self.check_finished(text, reward)
-        return _value(reward[None], weights, reached) + self.error_of(f"{text}</answer>")
+        """Value an answer with a reward vector (d,); the other arguments are as for an unfinished one.
 
-    def check_finished(self, text: str, reward: NDArray[np.float32]) -> None:
-        """Raise a ValueError if an answer earns what its own text could not become, according to its value."""
+        Raises:
+            ValueError: The answer earns what its own text could not become, according to its value.
+        """
         if not (self._front(text) >= reward - ROUNDING).all(axis=1).any():
             raise ValueError(
-                f"completion_outcomes of {self.name} disagrees with the scores: the answer {text!r:.80} earns "
+                f"completion_outcomes of {name_of(self._env)} disagrees with the scores: the answer {text!r:.80} earns "
                 f"{np.round(reward, 4).tolist()}, which no outcome for its own text matches"
             )
+        return _value(reward[None], weights, reached) + self._error_of(f"{text}</answer>")
 
-    def error_of(self, content: str) -> float:
+    def _error_of(self, content: str) -> float:
         """Return the noise on the value of a text."""
         if not self._noise:
             return 0.0
@@ -115,19 +108,14 @@ class Verifier:
         rng = np.random.default_rng([*self._key, int.from_bytes(digest)])
         return self._noise * float(rng.standard_normal())
 
-    @property
-    def name(self) -> str:
-        """Name of the environment."""
-        return name_of(self._env)
-
     def _front(self, text: str) -> Floats:
         """Return the vectors of the best completions of a text, (n, d), after checking them."""
         if text not in self._fronts:
             vectors = completion_front(self._env, self._task, text)
             if not ((vectors >= -ROUNDING) & (vectors <= 1 + ROUNDING)).all():
                 raise ValueError(
-                    f"completion_outcomes of {self.name} must earn rewards in [0, 1]; for the beginning {text!r:.80} "
-                    f"they earn {vectors.min():.4g} to {vectors.max():.4g}"
+                    f"completion_outcomes of {name_of(self._env)} must earn rewards in [0, 1]; for the beginning "
+                    f"{text!r:.80} they earn {vectors.min():.4g} to {vectors.max():.4g}"
                 )
             self._fronts[text] = vectors
         return self._fronts[text]
