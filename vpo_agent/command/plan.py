@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the plan."""
     from vpo_agent.command.options import parse_job
     from vpo_agent.learning.plan import GIGA, plan_run
-    from vpo_agent.policy.memory import check_context, read_shape
+    from vpo_agent.policy.memory import read_shape
+    from vpo_agent.policy.rows import check_context
 
     chosen, options = own_options().parse_own(arguments.options)
     choices = {**presets.ALL, **presets.MAZE}

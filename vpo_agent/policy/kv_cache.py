@@ -91,11 +91,6 @@ def columns_for(width: int, more: int) -> int:
     return width + more + max(SPARE_COLUMNS, width // 4)
 
 
-def has_full_attention(config: Any) -> bool:
-    """Whether every layer of the model caches the keys and values of all tokens, which sliding windows do not."""
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
-
-
 def rows_cache(config: Any) -> DynamicCache:
     """Return an empty cache of :class:`RowsLayer` for a model with full attention."""
     cache = DynamicCache(config=config)

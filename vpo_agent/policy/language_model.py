@@ -18,10 +18,9 @@ from vpo_agent.policy.closing import ClosingTag
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, Decoder, Row
 from vpo_agent.policy.head import token_log_probs
 from vpo_agent.policy.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
-from vpo_agent.policy.memory import check_context
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.recomputing import recompute_layers
-from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, positions_of
+from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, check_context, positions_of
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs.text import answer_tags
 
@@ -38,7 +37,8 @@ class LMPolicy(Sampler):
         gradient_checkpointing: Trade time for memory in the update.
 
     Raises:
-        ValueError: The tokenizer has neither token, or the model does not support gradient checkpointing.
+        ValueError: The tokenizer has neither token, the model's cache cannot be used, or the model does not support
+            gradient checkpointing.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class LMPolicy(Sampler):
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
         self.cached_model = CachedModel(self.causal_lm, filler)
         """The model as decoding uses it."""
+        self._check_cache()
         self._closing_tags: dict[str, ClosingTag] = {}
         self._decoder = self._decoder_apart()
         self.packs = self._can_pack()
@@ -251,7 +252,7 @@ class LMPolicy(Sampler):
     def _can_pack(self) -> bool:
         """Whether packed batches give the same states as separate ones; tested, because model families differ."""
         before = self.causal_lm.config._attn_implementation
-        if before != "sdpa" or not self.cached_model.takes_positions:
+        if before != "sdpa" or not self.cached_model.joins_any_time:
             return False
         rows = self._trial_rows(4, 2, 5, 2, 1, 4)
         zeros = [[0.0] * len(row) for row in rows]
@@ -280,6 +281,31 @@ class LMPolicy(Sampler):
             return rows.append(tokens[:3])
 
         return _agree(lambda: (logits(SharingRows(self.cached_model)), logits(Rows(self.cached_model))))
+
+    @torch.no_grad()
+    def _check_cache(self) -> None:
+        """Raise ValueError if rows that move in the cache do not get the logits of whole sequences; tried out."""
+        if self.cached_model.is_known:
+            return
+        prompts, moved = self._trial_rows(4, 2), [0, 3, 2]
+        drawn = [torch.tensor(tokens, device=self.device) for tokens in self._trial_rows(4, 3)]
+
+        def logits() -> tuple[Tensor, Tensor]:
+            rows = Rows(self.cached_model)
+            rows.join(self.cached_model.read(*self.cached_model.pad(prompts)), [0, 0, 1, 1])
+            rows.append(drawn[0])
+            rows.keep(moved)
+            found = rows.append(drawn[1])
+            ends = torch.stack([drawn[0][moved], drawn[1]], dim=1)
+            whole = [torch.cat([ends.new_tensor(prompts[row // 2]), end]) for row, end in zip(moved, ends, strict=True)]
+            return found, torch.stack([self.causal_lm(input_ids=ids[None]).logits[0, -1] for ids in whole])
+
+        if not _agree(logits):
+            raise ValueError(
+                f"a model of the type {self.causal_lm.config.model_type!r} does not sample from its cache as from "
+                "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
+                "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
+            )
 
     def _trial_rows(self, *lengths: int) -> list[list[int]]:
         rng = np.random.default_rng(0)
@@ -324,7 +350,7 @@ def _agree(compute: Callable[[], tuple[Tensor, Tensor]]) -> bool:
     """
     try:
         found, expected = compute()
-    except (NotImplementedError, TypeError, RuntimeError, ValueError):
+    except (AttributeError, NotImplementedError, TypeError, RuntimeError, ValueError):
         return False
     error = float((found.double() - expected.double()).norm() / expected.double().norm())
     return error < (1e-4 if expected.dtype == torch.float32 else 0.1)

@@ -132,16 +132,6 @@ def _is_cached(name: str) -> bool:
         return False
 
 
-def check_context(positions: int | None, prompt: int, response: int) -> None:
-    """Raise ValueError unless a prompt and a response of so many tokens fit into a context of ``positions``."""
-    # The last token sampled is never read, so it needs no position.
-    if positions is not None and prompt + response - 1 > positions:
-        raise ValueError(
-            f"a prompt of {prompt} tokens and max_new_tokens={response} do not fit into the {positions} positions of "
-            "this model: lower max_new_tokens, or use another model"
-        )
-
-
 # --- state ----------------------------------------------------------------------------------------------------------
 
 

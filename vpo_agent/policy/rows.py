@@ -1,8 +1,8 @@
 """The rows of a model's cache: prompts are computed once; rows continue them, take tokens and leave.
 
 There are three layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.kv_cache.RowsLayer`). Models with
-layers other than full attention, such as sliding windows, use the cache of transformers, and rows join only when no
-others are left. On a CPU, rows that begin together share the keys and values of their prompts
+layers other than full attention, such as sliding windows or linear attention, use the cache of transformers, and rows
+join only when no others are left. On a CPU, rows that begin together share the keys and values of their prompts
 (`vpo_agent.policy.shared_prompts`).
 """
 
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from vpo_agent.policy.kv_cache import RowsLayer, has_full_attention, rows_cache
+from vpo_agent.policy.kv_cache import RowsLayer, rows_cache
 from vpo_agent.policy.shared_prompts import SharedPrompts
 
 
@@ -49,10 +50,13 @@ class CachedModel:
         self._causal_lm = causal_lm
         self._filler = filler
         self.config = causal_lm.config
-        self.most_positions: int | None = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        self.most_positions = most_positions(self.config)
         self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
-        self.joins_any_time = self.takes_positions and has_full_attention(self.config)
+        layers = {type(layer) for layer in DynamicCache(config=self.config).layers}
+        self.joins_any_time = self.takes_positions and layers == {DynamicLayer}
         """Whether rows can join while others run; a sliding window would count the padding between their columns."""
+        self.is_known = self.takes_positions and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
+        """Whether nothing but attention, of known kinds, remembers tokens."""
         self.takes_masks = False
         """Whether the model takes masks of four axes; it would look at the values of others, for which a GPU waits."""
 
@@ -149,7 +153,7 @@ class Rows:
                     layer.join(source.keys, source.values, rows)
         else:
             self._cache = copy.deepcopy(prompts.cache)
-            self._cache.batch_select_indices(rows)
+            self._cache.reorder_cache(rows)
         if len(self._positions):
             width = max(self._mask.shape[1], mask.shape[1])
             both = (self._mask, mask)
@@ -192,7 +196,7 @@ class Rows:
             if isinstance(layer, RowsLayer):
                 layer.keep(rows, moved)
             else:
-                layer.batch_select_indices(rows)
+                layer.reorder_cache(rows)
         self._mask = self._mask[rows]
         self._settle()
 
@@ -249,3 +253,27 @@ class SharingRows(Rows):
 def positions_of(mask: Tensor) -> Tensor:
     """Return the position of each token among those where ``mask`` is True, (rows, tokens)."""
     return (mask.long().cumsum(1) - 1).clamp_min(0)
+
+
+def most_positions(config: Any) -> int | None:
+    """Return the longest context of a model, in tokens; ``None`` if it has no limit.
+
+    LongRoPE turns all tokens of a row by other angles once it is longer than the original length, and those in the
+    cache would keep theirs, so that length is the limit.
+    """
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
+    limits = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
+    whole: int | None = getattr(text, "max_position_embeddings", None)
+    return min([*limits, *([] if whole is None else [whole])], default=None)
+
+
+def check_context(positions: int | None, prompt: int, response: int) -> None:
+    """Raise ValueError unless a prompt and a response of so many tokens fit into a context of ``positions``."""
+    # The last token sampled is never read, so it needs no position.
+    if positions is not None and prompt + response - 1 > positions:
+        raise ValueError(
+            f"a prompt of {prompt} tokens and max_new_tokens={response} do not fit into the {positions} positions of "
+            "this model: lower max_new_tokens, or use another model"
+        )

@@ -45,6 +45,9 @@ class SharedPrompts:
             if type(layer) is not DynamicLayer or not layer.is_initialized:
                 raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
         keys, values = ([getattr(layer, name) for layer in layers] for name in ("keys", "values"))
+        if any(key.shape != value.shape for key, value in zip(keys, values, strict=True)):
+            # The function that computes attention would end the process.
+            raise NotImplementedError("keys and values of the same width are needed")
         return cls(keys, values, mask, owner)
 
     def keep(self, rows: Tensor) -> None:
