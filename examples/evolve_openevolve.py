@@ -1,6 +1,6 @@
 """Evolve answers with OpenEvolve; its language model is a policy behind an OpenAI-compatible endpoint.
 
-    pip install -e '.[serve]' openevolve
+    pip install -e . openevolve
     vpo serve tiny-maze-easy --port 8000
     python examples/evolve_openevolve.py --num-answers 3 \\
         --env-kwargs '{"preset": "embedded-easy", "prompt_style": "compact"}'

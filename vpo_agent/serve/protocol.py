@@ -1,158 +1,117 @@
-"""The supported part of OpenAI's protocol: the bodies of requests and responses."""
+"""The part of OpenAI's protocol that is served: what a request asks for, and what it gets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from starlette.exceptions import HTTPException
+import numpy as np
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-Text = Annotated[str, Field(min_length=1)]
-# Each new token is compared with all stop strings.
-StopString = Annotated[str, Field(min_length=1, max_length=256)]
+from vpo_agent.policy.decoding import Row, uniform_numbers
+from vpo_agent.policy.language_model import LMPolicy
 
-
-UNSUPPORTED: Mapping[str, Any] = {
-    "best_of": 1,
-    "echo": False,
-    "frequency_penalty": 0,
-    "functions": [],
-    "logit_bias": {},
-    "logprobs": False,
-    "presence_penalty": 0,
-    "response_format": {"type": "text"},
-    "suffix": "",
-    "tools": [],
-    "top_logprobs": 0,
-}
-"""Unsupported fields that would change the answers, each with the default that is accepted."""
+HARMLESS: dict[str, Any] = {"best_of": 1, "echo": False, "suffix": "", "stream": False, "stream_options": {}}
+"""Unsupported fields, by the value that leaves them without effect."""
+HARMLESS |= {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "tools": [], "top_logprobs": 0}
+HARMLESS |= {"response_format": {"type": "text"}, "top_k": -1, "min_p": 0, "min_tokens": 0, "ignore_eos": False}
+CONTEXT = 8  # Tokens before a text that are enough to decode it.
+Stop = Annotated[str, Field(min_length=1, max_length=256)]
+Stops = Annotated[list[Stop], BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop)]
 
 
-class RequestError(HTTPException):
-    """A refused request: HTTP status, message, offending field and machine-readable code."""
-
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        # The unread rest of a body must not be parsed as the next request.
-        headers = {503: {"Retry-After": "1"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}}
-        super().__init__(status, message, headers.get(status))
-        self._fields = {"param": param, "code": code}
-
-    def body(self) -> dict[str, Any]:
-        """Return the error as JSON in OpenAI's form."""
-        kind = "server_error" if self.status_code >= 500 else "invalid_request_error"
-        return {"error": {"message": self.detail, "type": kind, **self._fields}}
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, values: Any) -> Any:
-        # Clients send null for fields that they leave out.
-        return {name: value for name, value in values.items() if value is not None} if type(values) is dict else values
-
-
-class StreamOptions(_Body):
-    """Options of a stream."""
-
-    include_usage: bool = False
-
-
-class SamplingRequest(_Body):
-    """The fields of both endpoints; unsupported fields that would change the answers are refused, others ignored."""
-
-    model: str = "default"
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: int = Field(1, ge=1)
-    temperature: float = Field(1.0, ge=0, le=100, allow_inf_nan=False)
-    top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=16)] = []
-    include_stop_str_in_output: bool = False
-    stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unsupported(cls, values: Any) -> Any:
-        for name, harmless in UNSUPPORTED.items() if isinstance(values, dict) else ():
-            if values.get(name) not in (None, harmless):
-                raise ValueError(f"{name} is not supported by this server: leave it out")
-        return values
-
-
-class CompletionRequest(SamplingRequest):
-    """The body of ``POST /v1/completions``."""
-
-    prompt: Text | list[Text] | list[int] | list[list[int]]
-
-
-class MessagePart(_Body):
-    """A part of a message; only text is supported."""
-
-    type: Literal["text"]
-    text: str
-
-
-class Message(_Body):
+class Message(BaseModel):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[MessagePart]
-
-    @property
-    def text(self) -> str:
-        """The text of all parts."""
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+    content: str
 
 
-class ChatRequest(SamplingRequest):
-    """The body of ``POST /v1/chat/completions``."""
+class Asked(BaseModel):
+    """The body of a request: a ``prompt`` for ``/v1/completions``, or ``messages`` for ``/v1/chat/completions``."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
-    # The newer name wins.
-    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
-    )
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    prompt: str = ""
+    messages: list[Message] = []
+    model: str = "default"
+    n: int = Field(1, ge=1, le=256)
+    max_tokens: int = Field(0, ge=1, validation_alias=AliasChoices("max_completion_tokens", "max_tokens"))
+    temperature: float = Field(1.0, ge=0, le=100, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: Stops = []
+    include_stop_str_in_output: bool = False
+    logprobs: Annotated[int, Field(ge=0, le=0)] | bool = False
     continue_final_message: bool = False
+    add_generation_prompt: bool = True
+    user: str = ""
 
 
-R = TypeVar("R", bound=SamplingRequest)
-
-
-def read_request(kind: type[R], body: bytes) -> R:
-    """Parse and check the body of a request.
-
-    Raises:
-        RequestError: It is not JSON, or a field is missing or wrong.
-    """
+def read(body: bytes) -> Asked:
+    """Read the body of a request; raise a ValueError that names the first field that is wrong."""
+    sent = json.loads(body)
+    if not isinstance(sent, dict):
+        raise ValueError("the body must be a JSON object")
+    # Clients send null for what they leave out.
+    kept = {k: v for k, v in sent.items() if v is not None and (k not in HARMLESS or v != HARMLESS[k])}
     try:
-        return kind.model_validate_json(body)
+        return Asked.model_validate(kept)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-    # Each branch of a union reports an error, and all start with the name of the field.
-    param = str(first["loc"][0]) if first["loc"] else None
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "json_invalid":
-        raise RequestError(400, f"the body is not valid JSON in UTF-8: {message.removeprefix('Invalid JSON: ')}")
-    raise RequestError(400, f"{param}: {message}" if param else message, param=param)
+    unknown = first["type"] == "extra_forbidden"
+    raise ValueError(f"{first['loc'][0]}: {'not supported by this server: leave it out' if unknown else first['msg']}")
 
 
-def event(data: Mapping[str, Any] | str) -> bytes:
-    """Encode a server-sent event."""
-    return f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
+def encode(asked: Asked, policy: LMPolicy) -> list[int]:
+    """Return the tokens of the prompt; a chat goes through the model's template with thinking off, as in training.
+
+    Without a template its texts are separated by empty lines, so that a single message is the prompt itself.
+    """
+    said = [message.model_dump() for message in asked.messages]
+    if asked.continue_final_message and [one["role"] for one in said[1:]][-1:] != ["assistant"]:
+        raise ValueError("continue_final_message: the last message must be the assistant's, after another one")
+    begun = said.pop()["content"] if asked.continue_final_message else ""
+    text = asked.prompt or "\n\n".join(one["content"] for one in said if one["content"])
+    templated = policy.tokenizer.chat_template is not None and bool(said)
+    if templated:
+        text = policy.apply_template([{**one, "role": one["role"].replace("developer", "system")} for one in said])
+    tokens: list[int] = policy.tokenizer(text + begun, add_special_tokens=not templated, verbose=False)["input_ids"]
+    if not tokens:
+        raise ValueError("the prompt has no tokens: give it some text")
+    return tokens
 
 
-def choice(chat: bool, index: int, text: str, finish: str | None, *, delta: bool = False, first: bool = False) -> Any:
-    """Return an answer or, with ``delta``, a piece of it in a stream; the first piece names the role."""
-    fields: dict[str, Any] = {"index": index}
-    if not chat:
-        fields["text"] = text
-    elif delta:
-        fields["delta"] = {**({"role": "assistant"} if first else {}), "content": text}
-    else:
-        fields["message"] = {"role": "assistant", "content": text}
-    return {**fields, "finish_reason": finish, "logprobs": None}
+def make_rows(asked: Asked, policy: LMPolicy, limit: int) -> list[Row]:
+    """Return the ``n`` rows that a request samples, of at most ``limit`` tokens."""
+    # Each character of a stop string may take four tokens.
+    window = 4 * max(map(len, asked.stop), default=0) + CONTEXT
+
+    def ends(tokens: list[int]) -> bool:
+        text = policy.tokenizer.decode(tokens[-window:], skip_special_tokens=True) if asked.stop else ""
+        return any(stop in text for stop in asked.stop)
+
+    keys = [None if asked.seed is None else [asked.seed % 2**64, i] for i in range(asked.n)]
+    seeds = map(np.random.SeedSequence, keys)
+    return [Row(limit, uniform_numbers(seed), asked.temperature, asked.top_p, ends) for seed in seeds]
+
+
+def make_choice(asked: Asked, policy: LMPolicy, prompt: Sequence[int], row: Row) -> dict[str, Any]:
+    """Return an answer in the form of its endpoint; its log-probabilities are those that it was sampled with."""
+    decode, chat = policy.tokenizer.decode, bool(asked.messages)
+    tokens = row.tokens[:-1] if row.tokens[-1] in policy.ending_ids else row.tokens
+    # What continues a text keeps its leading space.
+    before = [] if chat and not asked.continue_final_message else list(prompt[-CONTEXT:])
+    known, whole = (decode(ids, skip_special_tokens=True) for ids in (before, [*before, *tokens]))
+    text, finish, log_probs = whole[len(known) :], row.finish, None
+    if found := [(text.index(stop), stop) for stop in asked.stop if stop in text]:
+        place, stop = min(found)
+        text, finish = text[: place + len(stop) * asked.include_stop_str_in_output], "stop"
+    if asked.logprobs is not False:
+        pieces = [decode([token]) for token in row.tokens]
+        log_probs = {"tokens": pieces, "token_logprobs": row.log_probs}
+        if chat:
+            log_probs = {"content": [{"token": t, "logprob": p} for t, p in zip(pieces, row.log_probs, strict=True)]}
+    said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    return {**said, "finish_reason": finish, "logprobs": log_probs}

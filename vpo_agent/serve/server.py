@@ -1,139 +1,108 @@
-"""Starting and stopping the server."""
+"""The HTTP side, in front of the engine: a thread for each connection."""
 
 from __future__ import annotations
 
-import os
-import socket
+import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import wait
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from select import select
+from socket import MSG_PEEK
+from typing import Any
 
-import uvicorn
+from jinja2.exceptions import TemplateError
 
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.serve.app import Limits, make_app
-from vpo_agent.serve.engine import Engine
+from vpo_agent.serve.engine import Engine, Job
+from vpo_agent.serve.protocol import encode, make_choice, make_rows, read
 
-STOP_SECONDS = 5
-"""Time for connections to end when the server stops."""
+MOST_BYTES, PATHS = 2**20, ("/v1/completions", "/v1/chat/completions")
 
 
-@dataclass(frozen=True)
-class RunningServer:
-    """A server that takes connections."""
+class Server(ThreadingHTTPServer):
+    """Serves a policy as ``name``, and as ``default``; raises a ValueError if the address cannot be used."""
 
-    base_url: str
-    """The ``base_url`` for OpenAI's clients, such as ``http://127.0.0.1:8000/v1``."""
-    model: str
-    """Name of the model in requests."""
+    daemon_threads, block_on_close, request_queue_size = True, False, 128
     engine: Engine
 
-
-class _Server(uvicorn.Server):
-    """Stops the engine first when it shuts down, so open requests fail at once instead of being waited for."""
-
-    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
-        super().__init__(config)
-        self._engine = engine
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._engine.close(wait=False)
-        await super().shutdown(sockets)
-
-
-def serve(
-    policy: LMPolicy,
-    *,
-    name: str = "policy",
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    limits: Limits | None = None,
-    ready: Callable[[RunningServer], None] = lambda server: None,
-) -> None:
-    """Serve a policy until Ctrl-C or SIGTERM.
-
-    Args:
-        policy: Nothing else may use or change its model meanwhile.
-        name: Name of the model in requests.
-        host: Address to listen on. Any other than a loopback address is open to other machines, without a password.
-        port: 0: any free port.
-        limits: Limits of requests.
-        ready: Called when connections are taken.
-
-    Raises:
-        ValueError: The address cannot be used.
-        KeyboardInterrupt: Ctrl-C, after the server has stopped.
-    """
-    with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
-        ready(running)
-        server.run(sockets=[listener])
-
-
-@contextmanager
-def serve_in_background(
-    policy: LMPolicy, *, port: int = 0, name: str = "policy", host: str = "127.0.0.1", limits: Limits | None = None
-) -> Iterator[RunningServer]:
-    """Serve a policy from a thread while the block runs; arguments as for :func:`serve`.
-
-    Raises:
-        ValueError: The address cannot be used.
-        RuntimeError: The server did not start.
-    """
-    with listening(host, port) as listener, _server(policy, name, listener, limits or Limits()) as (server, running):
-        thread = threading.Thread(target=server.run, args=([listener],), name="vpo-serve-http", daemon=True)
-        thread.start()
-        while not server.started:
-            if not thread.is_alive():
-                raise RuntimeError("the server did not start")
-            time.sleep(0.005)
+    def __init__(self, host: str, port: int, name: str, *, rows: int = 64, most_tokens: int = 4096) -> None:
+        self.name, self.rows, self.most_tokens, self.encoding = name, rows, most_tokens, threading.Lock()
         try:
-            yield running
+            super().__init__((host, port), _Handler)
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"cannot listen on {host}:{port} ({error}): choose another --port or --host") from None
+        self.base_url = f"http://{host}:{self.server_port}/v1"
+
+    def handle_error(self, *_: Any) -> None:
+        """Print no traceback for a client that has left."""
+
+    def answer(self, policy: LMPolicy) -> None:
+        """Answer requests until :meth:`shutdown` or an exception such as Ctrl-C."""
+        self.engine = Engine(policy, self.rows)
+        try:
+            self.serve_forever(poll_interval=0.05)
         finally:
-            server.should_exit = True
-            thread.join()
+            self.engine.queue.put(None)
+            self.engine.thread.join()
+            self.server_close()
 
 
-@contextmanager
-def _server(
-    policy: LMPolicy, name: str, listener: socket.socket, limits: Limits
-) -> Iterator[tuple[_Server, RunningServer]]:
-    engine = Engine(policy, max_rows=limits.rows, max_waiting=limits.waiting)
-    config = uvicorn.Config(
-        make_app(engine, name, limits),
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        # Clients reuse their connections.
-        timeout_keep_alive=60,
-        timeout_graceful_shutdown=STOP_SECONDS,
-    )
-    host, port = listener.getsockname()[:2]
-    address = f"[{host}]" if ":" in host else host
-    try:
-        yield _Server(config, engine), RunningServer(f"http://{address}:{port}/v1", name, engine)
-    finally:
-        engine.close()
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version, timeout = "HTTP/1.1", 60
+    server: Server
 
+    def do_GET(self) -> None:
+        card = {"id": self.server.name, "object": "model", "created": 0, "owned_by": "vpo-gym"}
+        self._send(200 if self.path == "/v1/models" else 404, {"object": "list", "data": [card]})
 
-def listening(host: str, port: int) -> socket.socket:
-    """Open a socket that listens on the address, for the caller to close.
+    def do_POST(self) -> None:
+        try:
+            status, reply = 200, self._answers()
+        except Exception as error:
+            known = isinstance(error, ValueError | TemplateError)
+            message = str(error) if known else f"the model failed: {error}"
+            status, reply = 400 if known else 500, {"error": {"message": message, "type": "error", "code": None}}
+            self.close_connection = True  # The unread rest of a body is no next request.
+        self._send(status, reply)
 
-    Raises:
-        ValueError: The address cannot be used.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise ValueError(f"cannot listen on {host!r}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        # From now on connections wait for the server to start.
-        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(address, family=family, dualstack_ipv6=both)
-    except (OSError, OverflowError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise ValueError(f"cannot listen on {host}:{port}: {reason}; choose another --port or --host") from None
+    def _answers(self) -> dict[str, Any]:
+        # Read further than the limit, so that the sender gets to read the error.
+        body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 32 * MOST_BYTES))
+        if self.path not in PATHS or len(body) > MOST_BYTES:
+            raise ValueError(f"this server has {' and '.join(PATHS)}, for bodies of at most {MOST_BYTES:,} bytes")
+        policy, asked, chat = self.server.engine.policy, read(body), self.path == PATHS[1]
+        if asked.model not in ("default", self.server.name):
+            raise ValueError(f"unknown model {asked.model!r}: this server has {self.server.name!r}, or 'default'")
+        if bool(asked.messages) != chat or bool(asked.prompt) == chat:
+            raise ValueError(f"{self.path} takes {'messages' if chat else 'a prompt'}")
+        with self.server.encoding:
+            prompt = encode(asked, policy)
+        # The last token is never read, so it needs no position.
+        positions = policy.cached_model.most_positions or 2**31
+        most = min(self.server.most_tokens, positions - len(prompt) + 1)
+        # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
+        limit = asked.max_tokens or (most if chat else min(most, 16))
+        if not 0 < limit <= most:
+            raise ValueError(f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible")
+        job = Job(prompt, make_rows(asked, policy, limit))
+        self.server.engine.queue.put(job)
+        while not wait([job], timeout=0.5).done:
+            if select([self.connection], [], [], 0)[0] and not self.connection.recv(1, MSG_PEEK):
+                job.cancel()
+        job.result()
+        made = sum(len(row.tokens) for row in job.rows)
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": made, "total_tokens": len(prompt) + made}
+        head = {"id": f"{time.time_ns():x}", "created": int(time.time()), "model": self.server.name, "usage": usage}
+        choices = [{"index": i, **make_choice(asked, policy, prompt, row)} for i, row in enumerate(job.rows)]
+        return {**head, "object": "chat.completion" if chat else "text_completion", "choices": choices}
+
+    def _send(self, status: int, reply: dict[str, Any]) -> None:
+        data = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None: ...

@@ -14,7 +14,6 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.memory import Shape, read_shape
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.runs.targets import load_policy, target_name
-from vpo_agent.serve.vllm import vllm_command
 
 pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
 pytest.importorskip("accelerate", reason="needs the gguf extra, which the dev extra installs")
@@ -140,8 +139,6 @@ def test_a_missing_package_is_named_with_the_extra(llama: Path, monkeypatch: pyt
 
 
 def test_vllm_gets_no_gguf_file(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"the engine vllm takes no GGUF file .*: use --engine native"):
-        vllm_command(str(llama), name="x", host="localhost", port=1, rows=1)
     monkeypatch.setattr("vpo_agent.rollouts.backends.check_backend", lambda backend: None)
     with pytest.raises(ValueError, match=r"backend=vllm takes no GGUF file .*: use backend native"):
         open_sampler("vllm", LMPolicy.from_pretrained(llama, device="cpu"), model=str(llama))

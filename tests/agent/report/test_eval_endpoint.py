@@ -13,6 +13,7 @@ import pytest
 import toys
 from processes import PythonProcess
 from scripted_endpoint import Body, Reply, letters, scripted
+from served import served
 
 from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
@@ -31,14 +32,11 @@ def asked(url: str, *options: str) -> list[str]:
 
 
 def test_a_served_model_gives_the_pool_of_the_local_one(letters_model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn", reason="serving needs the serve extra, which the dev extra installs")
-    from vpo_agent.serve import serve_in_background
-
     size = ["--prompts", "40", "--k", "9", "--num-answers", "3"]
     local, remote = tmp_path / "local", tmp_path / "remote"
     assert main(["eval", str(letters_model), *SMALL, *size, "--device", "cpu", "--out", str(local)]) == 0
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
-    with serve_in_background(policy, name="letters") as server:
+    with served(policy, "letters") as server:
         assert main(asked(server.base_url, *size, "--out", str(remote))) == 0
     assert {file.name for file in remote.iterdir()} == {file.name for file in local.iterdir()}
     assert [file.name for file in tmp_path.glob("*.jsonl")] == []

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from paths import ROOT
 from scripted_endpoint import completion, scripted
+from served import served
 
 import vpo_envs
+from vpo_agent.runs.targets import load_policy
 from vpo_envs.tasks.code.env import CodeEnv
 
 pytest.importorskip("openevolve", reason="OpenEvolve is not installed; the dev extra has it")
@@ -97,12 +99,8 @@ def test_a_child_keeps_a_prefix_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_the_tiny_models_routes_are_evolved_through_vpo_serve(tmp_path: Path) -> None:
-    pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install -e '.[serve]'")
-    from vpo_agent.runs.targets import load_policy
-    from vpo_agent.serve import serve_in_background
-
     maze = {"preset": "embedded-easy", "prompt_style": "compact"}
-    with serve_in_background(load_policy("tiny-maze-easy", device="cpu")) as server:
+    with served(load_policy("tiny-maze-easy", device="cpu")) as server:
         done = evolve(server.base_url, tmp_path / "out", "--num-answers", "3", "--env-kwargs", json.dumps(maze))
     score, best = done.stdout.split("best scalar reward ")[1].split(", optimum", 1)
     env: Any = vpo_envs.MazeEnv(**maze, split="test")
