@@ -138,7 +138,7 @@ def check_speed(device: str) -> Iterator[Row]:
             speed.save_qwen_shape(Path(folder))
             model = folder
         chosen = argparse.Namespace(model=model, device=device, **sizes)
-        names = ["ours", "continuous", *(["vllm"] if find_spec("vllm") and device == "cuda" else []), "trl"]
+        names = ["ours", *(["vllm"] if find_spec("vllm") and device == "cuda" else []), "trl"]
         found = speed.compare("fixed", names, chosen)
     trl = found.get("trl")
     for name in (*speed.BACKENDS, "trl"):

@@ -43,11 +43,10 @@ from vpo_agent.estimators import Advantages, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.presets import BUNDLED
 
-BACKENDS = {"ours": "native", "continuous": "continuous", "vllm": "vllm"}
+BACKENDS = {"ours": "native", "vllm": "vllm"}
 """Backends of the built-in trainer."""
 NAMES = {
     "ours": "built in",
-    "continuous": "built in, continuous",
     "vllm": "built in, vLLM",
     "trl": "TRL",
     "trl_batched": "TRL, batched",

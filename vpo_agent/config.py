@@ -23,7 +23,7 @@ from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import ScorerPool
 from vpo_envs.wording import counted, did_you_mean
 
-Backend = Literal["native", "continuous", "vllm"]
+Backend = Literal["native", "vllm"]
 
 DEFAULT_SET_SIZE = 3
 DEFAULT_RUNS_DIR = Path("runs")
@@ -163,9 +163,7 @@ class Hardware(_Group):
     sample_batch: Incidental[int | Literal["auto"]] = _setting(
         "auto", "responses sampled at the same time, at most; auto: as many as fit on a GPU, 1,024 on a CPU"
     )
-    backend: Evaluated[Backend] = _setting(
-        "native", "sampling engine: native, continuous (of transformers) or vllm (install it first)"
-    )
+    backend: Evaluated[Backend] = _setting("native", "sampling engine: native or vllm (install it first)")
     gpu_memory_utilization: Incidental[float] = _setting(
         0.5, "share of the GPU's memory that vllm takes while it samples", gt=0, le=1
     )

@@ -33,7 +33,6 @@ def test_the_reduced_form_runs_on_a_cpu_and_names_what_needs_a_gpu(tmp_path: Pat
     for what in (
         "CUDA tests",
         "speed, built in",
-        "speed, built in, continuous",
         "speed, TRL",
         "learning, tiny-maze, in bfloat16",
     ):

@@ -17,7 +17,6 @@ from vpo_agent.policy.memory import (
     drawing_bytes,
     forward_bytes,
     optimizer_bytes,
-    paged_cache_bytes,
     sampling_cache_bytes,
     trained_parameters,
     update_bytes,
@@ -57,8 +56,6 @@ class Plan:
     """Activations while sampling."""
     activations: int
     """Activations of the update."""
-    kept: int = 0
-    """Cache that stays during the update: that of the backend ``continuous``, whose engine is kept."""
 
     @property
     def sampling(self) -> int:
@@ -68,7 +65,7 @@ class Plan:
     @property
     def update(self) -> int:
         """The most that an update takes, in bytes."""
-        return self.weights + self.optimizer + self.gradients + self.activations + self.kept
+        return self.weights + self.optimizer + self.gradients + self.activations
 
     def table(self) -> str:
         """Return a table of both phases, in GB."""
@@ -76,7 +73,7 @@ class Plan:
         common = (self.weights, self.optimizer)
         rows = {
             "sampling": (*common, 0, self.cache, self.drawing, self.memory - self.sampling),
-            "update": (*common, self.gradients, self.kept, self.activations, self.memory - self.update),
+            "update": (*common, self.gradients, 0, self.activations, self.memory - self.update),
         }
         lines = ["  ".join([f"{heads[0]:<8}", *(f"{head:>11}" for head in heads[1:])])]
         lines += [
@@ -168,16 +165,9 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
     optimizer = optimizer_bytes(shape, element, rank)
     gradients = GRADIENT * trained_parameters(shape, rank)
 
-    keeps = config.backend == "continuous"
-
     def cache(prompts: int) -> int:
         if config.backend == "vllm":
             return int(config.gpu_memory_utilization * memory)
-        if keeps:
-            # Not measured on a GPU.
-            return paged_cache_bytes(
-                shape, element, rows=rows(prompts), prompt=prompt, response=response, on_gpu=on_gpu
-            )
         return sampling_cache_bytes(
             shape, element, prompts=prompts, rows=rows(prompts), prompt=prompt, response=response, shared=not on_gpu
         )
@@ -215,7 +205,6 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
             cache=cache(sampled),
             drawing=drawing(sampled),
             activations=activations(updated),
-            kept=cache(sampled) if keeps else 0,
         )
 
     def most(setting: int | str, upto: int, taken: Callable[[int], int], what: Callable[[int], str]) -> int:
@@ -230,10 +219,6 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
             )
         return fit
 
-    def sampling(prompts: int) -> int:
-        plan = planned(prompts, 1)
-        return max(plan.sampling, plan.update) if keeps else plan.sampling
-
     def described(prompts: int) -> str:
         of_one = prompts * group < rows(prompts)
         whose = f" (those to a prompt of --eval-answers {config.eval_answers})" if of_one else ""
@@ -241,7 +226,7 @@ def _fitting(config: TrainConfig, shape: Shape, prompt: int, memory: int, on_gpu
 
     steps = min(config.prompts_per_step, max(1, MOST_RESPONSES // group))
     asked = config.sample_batch if config.sample_batch == "auto" else config.sample_batch // group
-    sampled = most(asked, steps, sampling, described)
+    sampled = most(asked, steps, lambda n: planned(n, 1).sampling, described)
     updated = most(
         config.microbatch_prompts,
         config.minibatch_prompts or config.prompts_per_step,

@@ -188,22 +188,6 @@ def sampling_cache_bytes(
     return once + grown if shared else max(grown, once + rows * token * joining)
 
 
-def page_tokens(*, on_gpu: bool) -> int:
-    """Return the tokens in a page of a paged cache: few on a CPU, which reads whole pages; fast kernels need 256."""
-    return 256 if on_gpu else 32
-
-
-def pages_of_row(prompt: int, response: int, page: int) -> int:
-    """Return the pages of a row in a paged cache, one to spare."""
-    return -(-(prompt + response) // page) + 1
-
-
-def paged_cache_bytes(shape: Shape, element: int, *, rows: int, prompt: int, response: int, on_gpu: bool) -> int:
-    """Return the cache of the backend ``continuous`` for ``rows`` responses, each with its prompt."""
-    page = page_tokens(on_gpu=on_gpu)
-    return rows * pages_of_row(prompt, response, page) * page * cache_bytes(shape, element)
-
-
 def forward_bytes(shape: Shape, element: int, tokens: int) -> int:
     """Return what a pass without gradients holds of ``tokens`` in a layer: the residual, its norm, and the MLP."""
     return element * tokens * (2 * shape.hidden + 3 * shape.intermediate)

@@ -65,7 +65,7 @@ def collect(
         seed: Numbers that key the random stream.
         sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
             permanently when they do not fit into the device's memory. Every response has its own random numbers, so
-            the split does not change it; only the backend ``continuous`` has one stream per call, which it does change.
+            the split does not change it.
         stated_weights: Weightings of the objectives to state in the prompts, (P, d), in whole per cent.
         scorer: Scores the responses; it must know ``env``. By default they are scored in this process.
 

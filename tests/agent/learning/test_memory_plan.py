@@ -113,16 +113,6 @@ def test_vllm_takes_its_share() -> None:
     assert plan(10, backend="vllm", gpu_memory_utilization=0.3).cache == 3 * GB
 
 
-def test_the_cache_of_the_continuous_engine_stays_during_the_update() -> None:
-    for memory in (4, 20):
-        kept = plan(memory, backend="continuous")
-        # Pages of 256 tokens for 200 + 512, one to spare, at 2 · 2 · 8 layers · 256 bytes a token.
-        assert kept.cache == kept.kept == kept.sample_batch * 4 * 256 * 8192
-        assert max(kept.sampling, kept.update) <= USABLE * memory * GB
-        assert kept.update == plan(memory, microbatch_prompts=kept.microbatch_prompts).update + kept.kept
-    assert plan(20, backend="native").kept == 0
-
-
 def test_a_table_shows_both_phases() -> None:
     heads, sampling, update, sizes = plan(80, QWEN_4B, lora_rank=16).table().splitlines()
     assert heads.split() == ["GB", "weights", "optimizer", "gradients", "cache", "activations", "free"]

@@ -1,4 +1,4 @@
-"""Generation backends: the native loop, transformers' continuous batching, or vLLM."""
+"""Generation backends: the native loop or vLLM."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
 
 def check_backend(backend: Backend) -> None:
     """Raise ValueError if a backend is not installed."""
-    if backend == "continuous":
-        from vpo_agent.rollouts.backends.continuous import has_continuous_batching
-
-        if not has_continuous_batching():
-            raise ValueError(
-                "backend=continuous needs transformers 5.17 or newer: pip install --upgrade transformers, "
-                "or use backend native"
-            )
     if backend == "vllm" and find_spec("vllm") is None:
         raise ValueError(
             "backend=vllm needs the package vllm, which brings its own torch: pip install 'vllm>=0.22' in a separate "
@@ -45,10 +37,6 @@ def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_u
     check_backend(backend)
     if backend == "vllm" and is_gguf(model):
         raise ValueError(f"backend=vllm takes no GGUF file such as {model!r}: use backend native")
-    if backend == "continuous":
-        from vpo_agent.rollouts.backends.continuous import ContinuousSampler
-
-        return ContinuousSampler(policy)
     if backend == "vllm":
         from vpo_agent.rollouts.backends.vllm_engine import VLLMSampler
 
