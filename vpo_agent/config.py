@@ -76,6 +76,7 @@ class Task(_Group):
 class Run(Task):
     """the task, the model, and where the run is stored"""
 
+    data_seed: Evaluated[int] = _setting(0, "stream of generated training tasks; held-out tasks stay the same", ge=0)
     name: Incidental[str | None] = _setting(
         None, "name of the run's folder; made from task, method, seed and time by default"
     )
@@ -219,6 +220,8 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
             if name in self.env_kwargs:
                 hint = "set num_answers" if name == "num_answers" else "leave it out"
                 raise ValueError(f"env_kwargs must not hold {name!r}, which the trainer sets: {hint}")
+        if self.data_seed and "data_seed" in self.env_kwargs:
+            raise ValueError("data_seed is given as a setting and in env_kwargs: leave one of them out")
         if self.minibatch_prompts is not None and self.minibatch_prompts > self.prompts_per_step:
             raise ValueError(
                 f"minibatch_prompts is {self.minibatch_prompts}, but a step has only "
@@ -227,6 +230,12 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name in (".", "..")):
             raise ValueError(f"name is the name of one folder inside runs_dir, got {self.name!r}")
         return self
+
+    @property
+    def train_kwargs(self) -> dict[str, Any]:
+        """Arguments of the environment in training."""
+        # An environment of one's own may take no data_seed.
+        return {**self.env_kwargs, **({"data_seed": self.data_seed} if self.data_seed else {})}
 
     @property
     def answers_per_rollout(self) -> int:

@@ -75,8 +75,12 @@ class Trainer(Training):
         check_backend(config.backend)
         self.config = config
         self.env, *evaluated = (
-            make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split=split)
-            for split in ("train", config.eval_split, "validation")
+            make_text_env(config.env, **kwargs, num_answers=config.answers_per_rollout, split=split)
+            for split, kwargs in (
+                ("train", config.train_kwargs),
+                (config.eval_split, config.env_kwargs),
+                ("validation", config.env_kwargs),
+            )
         )
         self.estimator = BoundEstimator.from_config(self.env, config)
         # A policy that reads weights can be told only those of the objectives that it was trained on.

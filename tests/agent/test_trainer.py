@@ -331,42 +331,46 @@ from vpo_agent.trainer import Trainer
 
 if {ignored}:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-former = signal.getsignal(signal.SIGINT)
+former = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 trainer = Trainer(TrainConfig.model_validate_json({config!r}))
 step = trainer.optimizer.step
 def interrupted(*arguments):
     for _ in range({times} if trainer.step == 2 else 0):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.{number})
     return step(*arguments)
 trainer.optimizer.step = interrupted
 try:
     trainer.train()
 except KeyboardInterrupt:
     print("stopped at", trainer.step)
-assert signal.getsignal(signal.SIGINT) is former
+assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == former
 """
 
 
 @pytest.mark.parametrize(
-    ("times", "ignored", "stopped", "saved"),
+    ("number", "times", "ignored", "stopped", "saved"),
     [
-        (1, False, "stopped at 3\n", ["step_000003"]),
-        (2, False, "stopped at 2\n", []),
-        (1, True, "", ["step_000006"]),
+        ("SIGINT", 1, False, "stopped at 3\n", ["step_000003"]),
+        ("SIGTERM", 1, False, "stopped at 3\n", ["step_000003"]),
+        ("SIGINT", 2, False, "stopped at 2\n", []),
+        ("SIGINT", 1, True, "", ["step_000006"]),
+        ("SIGTERM", 1, True, "stopped at 3\n", ["step_000003"]),
     ],
-    ids=["once", "twice", "ignored, as in the background of a shell"],
 )
-def test_ctrl_c_in_an_update_waits_for_the_whole_step(
-    letters_config: MakeConfig, times: int, ignored: bool, stopped: str, saved: list[str]
+def test_a_signal_in_an_update_waits_for_the_whole_step(
+    letters_config: MakeConfig, number: str, times: int, ignored: bool, stopped: str, saved: list[str]
 ) -> None:
+    """Ctrl-C is ignored in the background of a shell; SIGTERM is not."""
     settings = {"steps": 6, "eval_every": 3}
     config = letters_config(name="stopped", **settings)
-    done = run_python(["-c", INTERRUPT.format(config=config.model_dump_json(), times=times, ignored=ignored)])
+    done = run_python(
+        ["-c", INTERRUPT.format(config=config.model_dump_json(), number=number, times=times, ignored=ignored)]
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == stopped
-    assert ("stopping after this step; Ctrl-C again stops at once" in done.stderr) == (not ignored)
+    assert ("stopping after this step; Ctrl-C again stops at once" in done.stderr) == bool(stopped)
     assert [path.name for path in checkpoints(config.runs_dir / "stopped" / "checkpoints")] == saved
-    if stopped and saved:
+    if number == "SIGTERM" and not ignored:
         whole = Trainer(letters_config(name="whole", **settings))
         whole.train()
         again = Trainer(config, resume=True)
@@ -494,8 +498,10 @@ def test_weights_that_are_not_finite_end_the_run(letters_config: MakeConfig, bad
 
 
 @pytest.mark.usefixtures("own_registry")
-def test_a_checkpoint_that_fell_due_at_a_bad_step_is_made_up_for(letters_config: MakeConfig) -> None:
-    register_failing({2})
+def test_a_checkpoint_that_fell_due_at_a_bad_step_is_made_up_for_but_the_last_is_saved(
+    letters_config: MakeConfig,
+) -> None:
+    register_failing({2, 5})
     trainer = Trainer(letters_config(method="failing", steps=5, checkpoint_every=2, keep_checkpoints=9))
     trainer.train()
     assert [path.name for path in checkpoints(trainer.folder.checkpoints)] == [
@@ -503,6 +509,24 @@ def test_a_checkpoint_that_fell_due_at_a_bad_step_is_made_up_for(letters_config:
         "step_000004",
         "step_000005",
     ]
+    assert trainer.skipped_steps == 2
+
+
+def test_a_last_step_that_leaves_weights_that_are_not_finite_is_no_success(letters_config: MakeConfig) -> None:
+    trainer = Trainer(letters_config(steps=2, checkpoint_every=1))
+    update = trainer._update.step
+
+    def poisoned(*arguments: Any) -> Any:
+        if trainer.step == 1:
+            with torch.no_grad():
+                trainer.policy.model.get_input_embeddings().weight.fill_(math.nan)
+            return False, update(*arguments)[1]
+        return update(*arguments)
+
+    trainer._update.step = poisoned  # type: ignore[method-assign]
+    with pytest.raises(TrainingDiverged, match=r"1 step in a row .* up to step 2"):
+        trainer.train()
+    assert [path.name for path in checkpoints(trainer.folder.checkpoints)] == ["step_000001"]
 
 
 # --- rollouts without a score ---
@@ -631,10 +655,16 @@ def test_bad_settings_are_known_before_a_run_is_deleted_or_made(
     assert not (letters_config().runs_dir / "fresh").exists()
 
 
-def test_the_seed_keys_the_samples_and_not_the_tasks(letters_config: MakeConfig) -> None:
-    runs = [Trainer(letters_config(name=f"seed{seed}", seed=seed)) for seed in (0, 1)]
-    assert runs[0].env.task(3) == runs[1].env.task(3)
-    assert runs[0].train_step()["loss"] != runs[1].train_step()["loss"]
+def test_the_seed_keys_the_samples_and_the_data_seed_the_tasks_of_training_alone(letters_config: MakeConfig) -> None:
+    first, second, third = (
+        Trainer(letters_config(name=f"run{seed}{data_seed}", seed=seed, data_seed=data_seed))
+        for seed, data_seed in ((0, 0), (1, 0), (0, 1))
+    )
+    tasks = [[one.env.task(index) for index in range(4)] for one in (first, second, third)]
+    assert tasks[0] == tasks[1] != tasks[2]
+    for env, other in ((first._eval_env, third._eval_env), (first._validation_env, third._validation_env)):
+        assert [env.task(index) for index in range(4)] == [other.task(index) for index in range(4)]
+    assert first.train_step()["loss"] != second.train_step()["loss"]
 
 
 def test_the_scalar_weights_of_the_settings_are_those_of_the_report(letters_config: MakeConfig) -> None:

@@ -116,7 +116,7 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     from vpo_agent.learning.bound_estimator import SETTINGS
     from vpo_agent.rollouts.collect import make_text_env
 
-    env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split="train")
+    env = make_text_env(config.env, **config.train_kwargs, num_answers=config.answers_per_rollout, split="train")
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
     return TRLAdapter(env, tokenizer, **{name: getattr(config, name) for name in names})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from vpo_agent.runs.stopped import vpo_command
@@ -25,13 +24,8 @@ def add_parser(commands: Commands) -> None:
     add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
     add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
     add("--tasks", nargs="+", metavar="LABEL", help="tasks to run, instead of all")
-    add(
-        "--processes",
-        type=at_least(1),
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="runs at the same time, default one per core; they share the cores unless OMP_NUM_THREADS is set",
-    )
+    processes = "runs at the same time, default one per GPU, or else per core; they share the cores unless "
+    add("--processes", type=at_least(1), metavar="N", help=f"{processes}OMP_NUM_THREADS is set")
     add("--report-only", action="store_true", help="only report on the finished runs")
     add_import_option(parser)
     parser.place_of = _place_of

@@ -1,4 +1,8 @@
-"""A study: several methods over several seeds, from one file, each run in its own process."""
+"""A study: several methods over several seeds, from one file, each run in its own process.
+
+In any setting of the file ``{seed}`` stands for the seed of the run, as in ``data_seed = "{seed}"`` (seeds train on
+different tasks) and ``model = "bases/seed{seed}"`` (each seed starts from a base of its own).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,8 +24,10 @@ from pydantic import BaseModel, Field, ValidationError
 from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config, read_values
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import changed_settings
+from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
 
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
+SEED = "{seed}"
 
 
 class Arm(BaseModel, frozen=True, extra="forbid"):
@@ -138,12 +145,24 @@ def runs_of(
             for name in DECIDED_BY_THE_STUDY:
                 if name in settings:
                     raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
+            settings = _with_seed(settings, seed)
             label = arm.label if part is None else f"{arm.label}-part{part}"
             decided = {"seed": seed, "name": f"{label}-seed{seed}", "runs_dir": folder}
             decided["imports"] = [*settings.get("imports", []), *imports]
             config = make_config({**settings, **decided}, f"arm {arm.label!r}")
             found.append(StudyRun(arm.label, seed, config, part, task.label if task else None))
     return sorted(found, key=lambda run: run.seed)
+
+
+def _with_seed(value: Any, seed: int) -> Any:
+    """Return a setting with ``{seed}`` replaced: by the number where nothing else is in the text."""
+    if isinstance(value, dict):
+        return {name: _with_seed(one, seed) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_seed(one, seed) for one in value]
+    if isinstance(value, str):
+        return seed if value == SEED else value.replace(SEED, str(seed))
+    return value
 
 
 def to_compare(runs: Sequence[StudyRun]) -> tuple[list[list[Path]], list[str]]:
@@ -168,27 +187,34 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
                 raise ValueError(f"the run in {str(run.folder)!r} {differs}: {way_out}")
 
 
-def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
+def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list[StudyRun]:
     """Start or resume all unfinished runs, each in its own process.
 
-    Up to ``processes`` run at the same time and share the cores, unless ``OMP_NUM_THREADS`` is set. Returns the runs
-    that failed; the output of each is in ``<run>.log`` beside its folder.
+    Up to ``processes`` run at the same time: by default one per GPU, or per core where no run may use a GPU. They share
+    the GPUs, and the cores unless ``OMP_NUM_THREADS`` is set. Returns the runs that failed; the output of each is in
+    ``<run>.log`` beside its folder. However the study ends, its runs are stopped as by Ctrl-C, and save a checkpoint.
     """
     waiting = [run for run in runs if not run.finished]
-    threads = max(1, (os.cpu_count() or 1) // processes)
-    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-    active: list[tuple[StudyRun, subprocess.Popen[bytes]]] = []
+    gpus, cores = _gpus(waiting), os.cpu_count() or 1
+    processes = processes or len(gpus) or cores
+    environment = {"OMP_NUM_THREADS": str(max(1, cores // processes)), **os.environ}
+    places = [{"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} if gpus else {} for place in range(processes)]
+    active: list[tuple[StudyRun, dict[str, str], subprocess.Popen[bytes]]] = []
     failed: list[StudyRun] = []
     done = len(runs) - len(waiting)
     started = time.perf_counter()
     try:
         while waiting or active:
-            while waiting and len(active) < processes:
-                run = waiting.pop(0)
-                active.append((run, _start(run, environment)))
+            while waiting and places:
+                run, place = waiting.pop(0), places.pop(0)
+                # A run that names its GPU, such as cuda:1, counts them all.
+                chosen = place if run.config.device in ("auto", "cuda") else {}
+                active.append((run, place, _start(run, {**environment, **chosen})))
                 print(f"started {run.title}, seed {run.seed}", flush=True)
-            for run, process in [pair for pair in active if pair[1].poll() is not None]:
-                active.remove((run, process))
+            for one in [one for one in active if one[2].poll() is not None]:
+                run, place, process = one
+                active.remove(one)
+                places.append(place)
                 done += 1
                 minutes = (time.perf_counter() - started) / 60
                 if process.returncode == 0 and run.finished:
@@ -199,12 +225,23 @@ def run_study(runs: Sequence[StudyRun], *, processes: int) -> list[StudyRun]:
                     print(_last_line(_log(run)), flush=True)
             time.sleep(0.2)
     finally:
-        # On Ctrl-C each run saves a checkpoint, from which the next call continues.
-        for _, process in active:
-            process.send_signal(signal.SIGINT)
-        for _, process in active:
+        # Each run saves a checkpoint, from which the next call continues.
+        for _, _, process in active:
+            process.terminate()
+        for _, _, process in active:
             process.wait()
     return failed
+
+
+def _gpus(runs: Sequence[StudyRun]) -> list[str]:
+    """Return the GPUs that are here, as ``CUDA_VISIBLE_DEVICES`` names them; none if all runs are on the CPU."""
+    if all(run.config.device == "cpu" for run in runs):
+        return []
+    import torch  # slow to import
+
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
 def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -214,7 +251,16 @@ def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes
     resume = ["--resume"] if (run.folder / CONFIG_FILE).is_file() else []
     command = [sys.executable, "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
     with _log(run).open("ab") as log:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        # In a group of its own, so that Ctrl-C in a terminal reaches it once, through the study, or with its end.
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=partial(prctl, SET_PDEATHSIG, signal.SIGTERM),
+        )
 
 
 def _last_line(log: Path) -> str:

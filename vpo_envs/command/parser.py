@@ -6,7 +6,9 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -172,7 +174,7 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
     """Call a command, turn ``errors`` into one line on standard error, and return the exit status.
 
     It is 0, 2 for a bad request, 1 for another of ``errors``, such as a run that diverged, or a failed check, and 130
-    after Ctrl-C, with the message of the ``KeyboardInterrupt`` if it has one.
+    after Ctrl-C or SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one.
     """
     caught: tuple[type[Exception], ...] = (*errors, Failed)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
@@ -181,7 +183,11 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
             # A terminal that lacks a character shows a question mark. A redirected stream may refuse.
             with contextlib.suppress(OSError):
                 reconfigure(errors="replace")
+    former = signal.getsignal(signal.SIGTERM)
+    handled = former == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     try:
+        if handled:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         command()
         sys.stdout.flush()
     except caught as error:
@@ -193,4 +199,7 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
     except BrokenPipeError:
         # The reader, such as head, has seen enough; Python's own flush at the end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        if handled:
+            signal.signal(signal.SIGTERM, former)
     return 0

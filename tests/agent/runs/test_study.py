@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from paths import ROOT
-from processes import forked_python
+from processes import PATIENCE, PythonProcess, forked_python
 
 from vpo_agent.command import main
+from vpo_agent.runs.checkpoints import checkpoints, step_of
+from vpo_agent.runs.run_lock import RunLock
 from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
 
 TINY = """
@@ -126,24 +132,96 @@ def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys
     assert [path.stat().st_mtime_ns for path in results] == finished
 
 
-@pytest.mark.parametrize(("given", "threads"), [("7", "7"), (None, "2")])
-def test_a_number_of_threads_that_the_user_sets_wins(
-    given: str | None, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gpus", "visible", "device", "processes", "threads", "expected"),
+    [
+        (0, None, "auto", None, None, [("1", None)] * 3),
+        (0, None, "auto", 2, None, [("2", None)] * 3),
+        (0, None, "auto", 2, "7", [("7", None)] * 3),
+        (1, None, "auto", None, None, [("4", "0")] * 3),
+        (2, "4,6", "auto", None, None, [("2", "4"), ("2", "6"), ("2", "4")]),
+        (2, None, "cpu", None, None, [("1", None)] * 3),
+        (2, None, "cuda:1", None, None, [("2", None)] * 3),
+        (1, None, "cuda", 2, None, [("2", "0")] * 3),
+    ],
+)
+def test_runs_share_the_cores_and_have_a_gpu_each(
+    gpus: int,
+    visible: str | None,
+    device: str,
+    processes: int | None,
+    threads: str | None,
+    expected: list[tuple[str, str | None]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if given is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-    seen = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    for name, value in (("OMP_NUM_THREADS", threads), ("CUDA_VISIBLE_DEVICES", visible)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    seen, running, most = [], [], 0
 
-    def started(command: list[str], *, env: dict[str, str], **streams: object) -> subprocess.Popen[bytes]:
-        seen.append(env["OMP_NUM_THREADS"])
-        return popen([sys.executable, "-c", ""])
+    class Started:
+        returncode = 0
 
-    popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", started)
-    run_study(runs_of(read_study(write(tmp_path)), tmp_path, seeds=[0], labels=["grpo"]), processes=2)
-    assert seen == [threads]
+        def __init__(self, command: list[str], *, env: dict[str, str], **_: object) -> None:
+            nonlocal most
+            seen.append((env["OMP_NUM_THREADS"], env.get("CUDA_VISIBLE_DEVICES")))
+            running.append(self)
+            most = max(most, len(running))
+
+        def poll(self) -> int:
+            running.remove(self)
+            return 0
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    path = write(tmp_path, TINY.replace("steps = 1", f'steps = 1\ndevice = "{device}"'))
+    run_study(runs_of(read_study(path), tmp_path), processes=processes)
+    assert seen == expected
+    assert most == min(3, processes or (gpus if gpus and device != "cpu" else 4))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_study_that_ends_stops_its_runs_which_keep_what_they_have(tmp_path: Path, number: int) -> None:
+    path = write(tmp_path, TINY.replace("steps = 1", "steps = 100000"))
+    arguments = ["study", str(path), "--runs-dir", str(tmp_path), "--processes", "1"]
+    script = f"import sys; sys.executable = {sys.executable!r}; from vpo_agent.command import main; "
+    study = PythonProcess(["-c", f"{script}sys.exit(main({arguments!r}))"])
+    folder = tmp_path / "tiny" / "vpo-seed0"
+    within(lambda: (folder / "metrics.jsonl").is_file() and (folder / "metrics.jsonl").stat().st_size > 0)
+    study.send_signal(number)
+    assert study.wait() == (130 if number == signal.SIGTERM else -number)
+    within(lambda: unlocked(folder))
+    (saved,) = checkpoints(folder / "checkpoints")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == step_of(saved)
+    assert not (tmp_path / "tiny" / "grpo-seed0").exists()
+    study.stdout.close()
+    study.stderr.close()
+
+
+def within(happened: Callable[[], bool]) -> None:
+    """Wait until something has happened in another process."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def unlocked(folder: Path) -> bool:
+    try:
+        return bool(RunLock.take(folder))
+    except ValueError:
+        return False
+
+
+def test_the_seed_may_stand_in_any_setting(tmp_path: Path) -> None:
+    text = TINY.replace("steps = 1", 'data_seed = "{seed}"').replace("tiny-maze-easy", "bases/seed{seed}")
+    runs = runs_of(read_study(write(tmp_path, text)), tmp_path, seeds=[3, 4], labels=["vpo"])
+    assert [(run.config.data_seed, run.config.model) for run in runs] == [(3, "bases/seed3"), (4, "bases/seed4")]
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
