@@ -7,11 +7,16 @@ of one more matrix product.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
+
+Finish: TypeAlias = Callable[[Tensor], Tensor]
+"""Scales or caps logits, entry by entry."""
 
 TILE_TOKENS_CPU = 256
 """Tokens per tile on a CPU: a tile should fit into a core's cache."""
@@ -25,16 +30,18 @@ def token_log_probs(
     bias: Tensor | None,
     chosen: Tensor,
     *,
+    finish: Finish | None = None,
     temperature: float = 1.0,
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute the log-probabilities of the tokens ``chosen`` under softmax((states · weight + bias) / temperature).
+    """Compute the log-probabilities of ``chosen`` under softmax(finish(states · weight + bias) / temperature).
 
     Args:
         states: (n, width); without a weight the logits themselves, (n, vocabulary).
         weight: Weight of the head, (vocabulary, width); ``None`` if ``states`` are logits.
         bias: Bias of the head, (vocabulary,), or ``None``.
         chosen: (n,), int64.
+        finish: See :func:`finishes`; ``None`` leaves the logits as they are.
         temperature: > 0.
         entropy: Also compute the entropy of the distributions.
 
@@ -43,7 +50,7 @@ def token_log_probs(
         float32, without gradient.
     """
     apply: Any = _TokenLogProbs.apply
-    log_probs, entropies = apply(states, weight, bias, chosen, temperature, entropy)
+    log_probs, entropies = apply(states, weight, bias, chosen, finish, temperature, entropy)
     return log_probs, entropies if entropy else None
 
 
@@ -57,15 +64,18 @@ class _TokenLogProbs(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         chosen: Tensor,
+        finish: Finish | None,
         temperature: float,
         entropy: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(states, weight, bias, chosen)
-        ctx.temperature = temperature
+        ctx.finish, ctx.temperature = finish, temperature
         log_probs = states.new_empty(len(states), dtype=torch.float32)
         entropies = torch.empty_like(log_probs)
         for tile in _tiles(states):
-            all_log_probs = torch.log_softmax(_logits(states[tile], weight, bias, temperature), dim=-1)
+            logits = _product(states[tile], weight, bias)
+            logits = logits if finish is None else finish(logits)
+            all_log_probs = torch.log_softmax(_tempered(logits, temperature), dim=-1)
             log_probs[tile] = all_log_probs.gather(1, chosen[tile, None])[:, 0]
             if entropy:
                 entropies[tile] = -all_log_probs.exp().mul_(all_log_probs).sum(-1)
@@ -84,9 +94,14 @@ class _TokenLogProbs(torch.autograd.Function):
             )
         )
         for tile in _tiles(states):
-            by_logits = torch.softmax(_logits(states[tile], weight, bias, ctx.temperature), dim=-1)
+            product = _product(states[tile], weight, bias)
+            with torch.enable_grad():
+                logits = product if ctx.finish is None else ctx.finish(product.requires_grad_())
+            by_logits = torch.softmax(_tempered(logits.detach(), ctx.temperature), dim=-1)
             by_logits.mul_(-slope[tile]).scatter_add_(1, chosen[tile, None], slope[tile])
             by_logits = by_logits.to(states.dtype)
+            if ctx.finish is not None:
+                (by_logits,) = torch.autograd.grad(logits, product, by_logits)
             if by_states is not None:
                 by_states[tile] = by_logits if weight is None else by_logits @ weight
             if by_weight is not None:
@@ -97,7 +112,7 @@ class _TokenLogProbs(torch.autograd.Function):
             by_states,
             None if by_weight is None else by_weight.to(weight.dtype),
             None if by_bias is None else by_bias.to(bias.dtype),
-            *[None] * 3,
+            *[None] * 4,
         )
 
 
@@ -106,7 +121,21 @@ def _tiles(states: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, len(states), size)]
 
 
-def _logits(states: Tensor, weight: Tensor | None, bias: Tensor | None, temperature: float) -> Tensor:
+def _product(states: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    return states if weight is None else linear(states, weight, bias)
+
+
+def _tempered(logits: Tensor, temperature: float) -> Tensor:
     """Tempered logits in float32, whose time and memory were not measured on a GPU."""
-    logits = (states if weight is None else linear(states, weight, bias)).float()
-    return logits if temperature == 1.0 else logits / temperature
+    return logits.float() if temperature == 1.0 else logits.float() / temperature
+
+
+def finishes(config: Any) -> Iterator[Finish | None]:
+    """Yield what may follow the head of a model with these settings, in the arithmetic of transformers."""
+    yield None
+    for name in ("logit_scale", "logits_scaling", "lm_head_multiplier"):
+        if scale := getattr(config, name, None):
+            yield partial(torch.mul, other=scale)
+            yield partial(torch.div, other=scale)
+    if cap := getattr(config, "final_logit_softcapping", None):
+        yield lambda logits: torch.tanh(logits / cap) * cap

@@ -16,7 +16,7 @@ from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.closing import ClosingTag
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, Decoder, Row
-from vpo_agent.policy.head import token_log_probs
+from vpo_agent.policy.head import Finish, finishes, token_log_probs
 from vpo_agent.policy.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.recomputing import recompute_layers
@@ -65,7 +65,7 @@ class LMPolicy(Sampler):
         """The model as decoding uses it."""
         self._check_cache()
         self._closing_tags: dict[str, ClosingTag] = {}
-        self._decoder = self._decoder_apart()
+        self._decoder, self._finish = self._decoder_apart()
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
         # What packs takes masks of four axes as they are.
@@ -225,6 +225,7 @@ class LMPolicy(Sampler):
             None if head is None else head.weight,
             None if head is None else head.bias,
             samples.ids[samples.mask],
+            finish=self._finish,
             temperature=samples.temperature,
             entropy=entropy,
         )
@@ -232,7 +233,7 @@ class LMPolicy(Sampler):
         return out.masked_scatter(samples.mask, found), entropies
 
     def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
-        """Last hidden states, or logits if the head is not plain."""
+        """Last hidden states, or logits if the head is not known."""
         where = {"position_ids": positions} if self.cached_model.takes_positions else {}
         module = self.causal_lm if self._decoder is None else self._decoder
         out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where, **more)
@@ -318,29 +319,38 @@ class LMPolicy(Sampler):
         states = self._states(ids, mask, positions_of(mask))
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
-    def _decoder_apart(self) -> Any:
-        """The model without its head; ``None`` if it also scales or caps states or logits.
+    def _decoder_apart(self) -> tuple[Any, Finish | None]:
+        """The model without its head, and what it does to the logits; no model if that is not known.
 
-        Tried out, since these settings have different names in different model families.
+        Tried out, since these settings have different names and meanings in different model families.
         """
         decoder, head = self.causal_lm.get_decoder(), self.causal_lm.get_output_embeddings()
         # A head with adapters, for one, is more than its weight.
         if decoder is None or decoder is self.causal_lm or type(head) is not torch.nn.Linear:
-            return None
+            return None, None
         ids = torch.arange(2, device=self.device)[None]
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
         with torch.no_grad():
             whole = self.causal_lm(**arguments).logits.nan_to_num()
             apart = head(decoder(**arguments).last_hidden_state).nan_to_num()
-        # Exact, since a cap hardly changes the small logits of an untrained model.
-        return decoder if torch.equal(whole, apart.to(whole)) else None
+            for finish in finishes(self.causal_lm.config.get_text_config()):
+                # Exact, since a cap hardly changes the small logits of an untrained model.
+                if torch.equal(whole, (apart if finish is None else finish(apart)).to(whole)):
+                    return decoder, finish
+        return None, None
 
 
 def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> np.ndarray:
-    """Random numbers (P * rollouts, length) keyed by ``seed``; those of a row depend only on its place."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
-    stream = rng.random((max(places) + 1, rollouts, length), dtype=np.float32)
-    return stream[list(places)].reshape(-1, length)
+    """Random numbers (P * rollouts, length): those of each place in one stream keyed by ``seed``, and no others."""
+    key, size = np.random.SeedSequence(list(seed)), rollouts * length
+
+    def own(place: int) -> np.ndarray:
+        # The generator moves by counters of eight numbers.
+        counters, before = divmod(place * size, 8)
+        rng = np.random.Generator(np.random.Philox(key).advance(counters))
+        return rng.random(before + size, dtype=np.float32)[before:]
+
+    return np.concatenate([own(place) for place in places]).reshape(-1, length)
 
 
 def _agree(compute: Callable[[], tuple[Tensor, Tensor]]) -> bool:

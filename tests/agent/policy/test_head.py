@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.policy import head
-from vpo_agent.policy.head import token_log_probs
+from vpo_agent.policy.head import Finish, token_log_probs
 
 TOKENS, WIDTH, VOCABULARY = 23, 8, 31
 
@@ -30,14 +30,20 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("finish", [None, lambda logits: torch.tanh(logits / 2) * 2], ids=["as they are", "capped"])
 @pytest.mark.parametrize("has_bias", [False, True], ids=["no bias", "bias"])
-def test_values_and_gradients_are_those_of_whole_logits(has_bias: bool, temperature: float) -> None:
+def test_values_and_gradients_are_those_of_whole_logits(
+    has_bias: bool, finish: Finish | None, temperature: float
+) -> None:
     states, weight, bias, chosen, counts = batch()
     inputs = [states, weight, bias] if has_bias else [states, weight]
-    log_probs, _ = token_log_probs(states, weight, bias if has_bias else None, chosen, temperature=temperature)
+    log_probs, _ = token_log_probs(
+        states, weight, bias if has_bias else None, chosen, finish=finish, temperature=temperature
+    )
     found = torch.autograd.grad((log_probs * counts).sum(), inputs)
 
-    logits = (states @ weight.T + (bias if has_bias else 0)) / temperature
+    logits = states @ weight.T + (bias if has_bias else 0)
+    logits = (logits if finish is None else finish(logits)) / temperature
     plain = torch.log_softmax(logits, dim=-1)[torch.arange(TOKENS), chosen]
     torch.testing.assert_close(log_probs, plain, rtol=0, atol=1e-5)
     for one, other in zip(found, torch.autograd.grad((plain * counts).sum(), inputs), strict=True):

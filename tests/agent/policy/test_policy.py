@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toys
@@ -200,6 +201,20 @@ def test_a_row_depends_on_its_place_and_not_on_its_neighbours(family: str) -> No
         rows = slice(index * ROLLOUTS, (index + 1) * ROLLOUTS)
         assert alone.texts == together.texts[rows]
         assert torch.equal(alone.mask.sum(1), together.mask[rows].sum(1))
+
+
+def test_a_place_has_its_own_part_of_one_stream_and_no_other_is_drawn() -> None:
+    policy = make_policy("llama")
+    stream = np.random.Generator(np.random.Philox(np.random.SeedSequence([3, 1]))).random((8, 5, 3), dtype=np.float32)
+    for places in ([7, 2], [0, 5]):
+        samples = sample(policy, PROMPTS[:2], rollouts=5, max_new_tokens=3, places=places, temperature=1.0)
+        for row, number in enumerate(stream[places, :, 0].reshape(-1)):
+            prompt = samples.prompt_ids[row // 5][samples.prompt_mask[row // 5]]
+            shares = torch.softmax(policy.model(prompt[None]).logits[0, -1], dim=-1).cumsum(0)
+            first = int(samples.ids[row, 0])
+            assert (float(shares[first - 1]) if first else 0) - 1e-5 <= number <= float(shares[first]) + 1e-5
+    # All numbers up to this place would take 60 TB.
+    assert sample(policy, ["a"], rollouts=5, max_new_tokens=3, places=[10**12]).mask.any()
 
 
 def test_tokens_are_drawn_from_the_tempered_softmax() -> None:
