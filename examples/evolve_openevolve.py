@@ -28,7 +28,7 @@ import gymnasium as gym
 import numpy as np
 
 import vpo_envs  # noqa: F401 - registers the environments
-from vpo_envs.command.parser import exit_status
+from vpo_agent.command.parser import exit_status
 from vpo_envs.text import answer_tags, format_answers, split_answers
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import torch
 from gymnasium.wrappers import FlattenObservation
 
 import vpo_envs  # noqa: F401  # registers the environments
-from vpo_envs.command.parser import exit_status
+from vpo_agent.command.parser import exit_status
 from vpo_envs.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from vpo_agent.command import main as vpo
 from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.parser import Parser, at_least
 from vpo_agent.config import Job, TrainConfig, make_config
-from vpo_envs.command.parser import Parser, at_least
 from vpo_envs.libraries import check_libraries
 from vpo_envs.wording import counted
 

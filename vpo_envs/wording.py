@@ -1,9 +1,16 @@
-"""Parts of messages: a number with its noun, and the name that was probably meant."""
+"""Parts of messages: a number with its noun, the name that was probably meant, a long text cut."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+PROMPT_CHARS = 1600
+"""Longer texts are printed without their middle."""
+TAIL_SHARE = 0.45
+"""Share of the kept characters that comes from the end, where the question and the rules are."""
+TAG = re.compile(r"</?\w+>")
 
 
 def counted(count: int, noun: str) -> str:
@@ -21,3 +28,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"did you mean NAME? "`` for the :func:`nearest` known name; empty if there is none."""
     near = nearest(name, known)
     return "" if near is None else f"did you mean {near}? "
+
+
+def cut(text: str, limit: int = PROMPT_CHARS, *, keep_tags: bool = True) -> str:
+    """Return ``text`` without whole lines of its middle if it is longer than ``limit`` characters.
+
+    A single line that is longer than its share of the limit is broken. With ``keep_tags``, for prompts, a text with a
+    tag in its middle is not cut, since the tag may belong to the answer format.
+    """
+    if len(text) <= limit:
+        return text
+    tail_chars = int(limit * TAIL_SHARE)
+    head, tail = text[: limit - tail_chars], text[-tail_chars:]
+    head = head[: head.rfind("\n")] if "\n" in head else head
+    tail = tail[tail.find("\n") + 1 :] if "\n" in tail.rstrip("\n") else tail
+    middle = text[len(head) : len(text) - len(tail)]
+    return text if keep_tags and TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"

@@ -23,7 +23,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from vpo_envs.command.show import good_example
+from vpo_agent.command.show import good_example
 from vpo_envs.core import UnknownFront, VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vpo_envs.command.parser import Commands, at_least
+from vpo_agent.command.parser import Commands, at_least
 from vpo_envs.wording import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vpo_envs.command.parser import at_least
+from vpo_agent.command.parser import at_least
 
 if TYPE_CHECKING:
     from vpo_agent.rollouts.endpoint.policy import EndpointPolicy

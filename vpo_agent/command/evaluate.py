@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.endpoint import OF_AN_ENDPOINT, add_endpoint_options, open_endpoint, unfinished
-from vpo_envs.command.parser import Commands, add_env_options, at_least
+from vpo_agent.command.parser import Commands, add_env_options, at_least
 
 if TYPE_CHECKING:
     from vpo_agent.measure.pool import Pool

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from vpo_envs.command.parser import Commands, add_import_option, at_least
+from vpo_agent.command.parser import Commands, add_import_option, at_least
 
 
 def add_parser(commands: Commands) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
-from vpo_envs.command.parser import Commands, add_env_options, add_method_option, at_least, json_list
+from vpo_agent.command.parser import Commands, add_env_options, add_method_option, at_least, json_list
 from vpo_envs.wording import counted
 
 OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")

@@ -10,9 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
-from vpo_agent.errors import RunStopped
-from vpo_envs.command.parser import (
+from vpo_agent.command.parser import (
     USER_ERRORS,
     Parser,
     add_import_option,
@@ -21,6 +19,8 @@ from vpo_envs.command.parser import (
     json_list,
     json_object,
 )
+from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
+from vpo_agent.errors import RunStopped
 from vpo_envs.registration import import_modules
 from vpo_envs.wording import did_you_mean
 

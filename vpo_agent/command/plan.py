@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vpo_agent import presets
-from vpo_envs.command.parser import Commands, Parser, at_least
+from vpo_agent.command.parser import Commands, Parser, at_least
 
 if TYPE_CHECKING:
     from vpo_agent.config import TrainConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from vpo_envs.command.parser import Commands, add_import_option
+from vpo_agent.command.parser import Commands, add_import_option
 
 
 def add_parser(commands: Commands) -> None:

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vpo_agent.command.parser import Commands, add_env_options, at_least
 from vpo_agent.presets import BUNDLED
-from vpo_agent.runs.stopped import vpo_command
-from vpo_envs.command.parser import Commands, add_env_options, at_least, when_stopped
+from vpo_agent.runs.stopped import vpo_command, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from vpo_envs.command.parser import Commands, at_least
+from vpo_agent.command.parser import Commands, at_least
 
 
 def add_parser(commands: Commands) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from vpo_agent.runs.stopped import vpo_command
-from vpo_envs.command.parser import Commands, add_import_option, at_least, when_stopped
+from vpo_agent.command.parser import Commands, add_import_option, at_least
+from vpo_agent.runs.stopped import vpo_command, when_stopped
 from vpo_envs.wording import counted
 
 

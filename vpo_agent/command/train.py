@@ -6,8 +6,9 @@ import argparse
 from functools import partial
 
 from vpo_agent import presets
+from vpo_agent.command.parser import USER_ERRORS, Commands, exit_status
 from vpo_agent.errors import RunStopped
-from vpo_envs.command.parser import USER_ERRORS, Commands, exit_status, when_stopped
+from vpo_agent.runs.stopped import when_stopped
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vpo_agent.command.parser import Commands, Parser, add_env_options
 from vpo_agent.runs.stopped import vpo_command
-from vpo_envs.command.parser import Commands, Parser, add_env_options
 
 if TYPE_CHECKING:
     from vpo_agent.config import Recipe

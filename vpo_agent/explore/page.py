@@ -23,9 +23,8 @@ from vpo_agent.report.origin import AnyEnv, environment_of, same_instances
 from vpo_agent.report.page import STYLE
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
 from vpo_envs import Status, UnknownFront
-from vpo_envs.command.show import cut
 from vpo_envs.text import split_answers
-from vpo_envs.wording import counted
+from vpo_envs.wording import counted, cut
 
 MAX_BYTES = 3_000_000
 """Size of the largest page."""

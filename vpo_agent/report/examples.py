@@ -15,8 +15,8 @@ from vpo_agent.report.figure_style import INK, new_figure, save
 from vpo_agent.report.origin import AnyEnv
 from vpo_agent.report.page import Page
 from vpo_envs import Status
-from vpo_envs.command.show import cut
 from vpo_envs.text import format_answers, split_answers
+from vpo_envs.wording import cut
 
 SHOWN = 3
 """Rollouts shown if each holds a single answer."""

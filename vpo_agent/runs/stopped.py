@@ -1,11 +1,13 @@
-"""The command that goes on after Ctrl-C, as it can be pasted."""
+"""What is said after Ctrl-C: the command that goes on, as it can be pasted."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -20,3 +22,12 @@ def vpo_command(*words: str) -> str:
     else:
         program = [sys.executable, "-m", "vpo_agent.command"]
     return shlex.join([*program, *words])
+
+
+@contextlib.contextmanager
+def when_stopped(advice: str) -> Iterator[None]:
+    """Give a ``KeyboardInterrupt`` of the block this message, unless it has one."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*stop.args or (advice,)) from None

@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 import pytest
 
 from vpo_agent import job
-from vpo_agent.command import main
+from vpo_agent.command import main, parser
 from vpo_agent.command.train import train_script
 from vpo_agent.presets import MAZE
 from vpo_agent.runs import study, targets
 from vpo_agent.runs.stopped import vpo_command
 from vpo_envs import libraries
-from vpo_envs.command import parser
 
 
 def stop(*_: Any, **__: Any) -> NoReturn:

@@ -10,12 +10,12 @@ import gymnasium as gym
 import pytest
 from test_checker import SUITE, Leaking, OutOfBounds, Random, TwoOfOneKind, WordEnv, WordTask
 
+from vpo_agent.command import main
 from vpo_envs import Objective
 from vpo_envs.checking.audit import Audit, Finding
 from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.checks import Subject
 from vpo_envs.checking.rewards import EnvRewards
-from vpo_envs.command import main
 from vpo_envs.registration import env_ids, make_text_env
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from vpo_agent.command import main
 from vpo_envs.checking.audit import AUDITS, Audit
 from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
-from vpo_envs.command import main
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": f"What is {a} + {b}? Show your work.", "answer": f"the sum of {a} and {b} is {a + b}", "sum": str(a + b)}

@@ -8,8 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from vpo_envs.checking.conflict import objective_conflict
-from vpo_envs.command.show import (
+from vpo_agent.command.show import (
     Example,
     good_example,
     poor_example,
@@ -17,6 +16,7 @@ from vpo_envs.command.show import (
     show_vector,
     unparsable_reason,
 )
+from vpo_envs.checking.conflict import objective_conflict
 from vpo_envs.core import Status, UnknownFront, VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env
 from vpo_envs.scoring.scorers import AnyEnv

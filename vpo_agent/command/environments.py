@@ -1,27 +1,14 @@
-"""The commands of the environments; ``vpo`` itself is `vpo_agent.command`, which adds its own to these.
-
-What a command needs is imported when it runs, so that ``vpo --help`` answers at once.
-"""
+"""``vpo envs``, ``vpo play`` and ``vpo check``, whose code is imported when they run."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from vpo_envs.command.parser import Commands, Parser, add_env_options, at_least, json_list, run_command
-
-__all__ = ["add_commands", "main"]
+from vpo_agent.command.parser import Commands, add_env_options, at_least, json_list
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command of the environments, by default from the arguments of the process; return the exit status."""
-    parser = Parser(prog="vpo", description="Text environments with vector rewards.")
-    add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
-    return run_command(parser, argv)
-
-
-def add_commands(commands: Commands) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the commands of the environments."""
     env_help = "such as vpo/Maze-v0; MODULE:ID imports the module or .py file that registers your own"
 
@@ -52,7 +39,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _envs(chosen: argparse.Namespace) -> None:
-    from vpo_envs.command.envs import list_envs, show_env
+    from vpo_agent.command.envs import list_envs, show_env
 
     if chosen.id is not None:
         show_env(chosen.id, chosen.index, chosen.env_kwargs)
@@ -63,14 +50,14 @@ def _envs(chosen: argparse.Namespace) -> None:
 
 
 def _play(chosen: argparse.Namespace) -> None:
-    from vpo_envs.command.play import play
+    from vpo_agent.command.play import play
 
     answers = {} if chosen.num_answers is None else {"num_answers": chosen.num_answers}
     play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers})
 
 
 def _check(chosen: argparse.Namespace) -> None:
-    from vpo_envs.command.check import check_env, check_functions
+    from vpo_agent.command.check import check_env, check_functions
 
     if chosen.prompts is None:
         if chosen.range is not None:

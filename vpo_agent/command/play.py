@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.utils.colorize import colorize
 from numpy.typing import NDArray
 
-from vpo_envs.command.show import good_example, show_objectives, show_vector
+from vpo_agent.command.show import good_example, show_objectives, show_vector
 from vpo_envs.core import UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.preferences import read_weights

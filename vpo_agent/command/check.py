@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from vpo_agent.command.parser import Failed
 from vpo_envs.checking.audit import Audit, Finding, Row
 from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
-from vpo_envs.command.parser import Failed
 from vpo_envs.registration import make_text_env
 from vpo_envs.wording import counted
 

@@ -1,13 +1,14 @@
-"""Writes the page of every environment, with examples: ``python -m vpo_envs.command.gallery > docs/gallery.md``."""
+"""Writes the page of every environment, with examples: ``python -m vpo_agent.command.gallery > docs/gallery.md``."""
 
 from __future__ import annotations
 
 import inspect
 import re
 
-from vpo_envs.command.show import cut, good_example, show_vector
+from vpo_agent.command.show import good_example, show_vector
 from vpo_envs.core import VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
+from vpo_envs.wording import cut
 
 EXAMPLES = 3
 HEADING = """\
@@ -15,7 +16,7 @@ HEADING = """\
 
 Each environment as its class describes it, and the first three tasks of each text environment as a model sees them,
 with default arguments and one answer wanted, and the best answer by the task's scalar weights. Long prompts are cut
-where no tag is lost. Made by `python -m vpo_envs.command.gallery > docs/gallery.md`; a test compares.
+where no tag is lost. Made by `python -m vpo_agent.command.gallery > docs/gallery.md`; a test compares.
 """
 
 

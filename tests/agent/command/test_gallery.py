@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from paths import ROOT
 
-from vpo_envs.command import gallery
-from vpo_envs.command.show import cut
+from vpo_agent.command import gallery
 from vpo_envs.core import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import env_ids, make_text_env, text_env_ids
 from vpo_envs.tasks.tools.text import FORMAT
+from vpo_envs.wording import cut
 
 PAGE = ROOT / "docs" / "gallery.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_the_examples_of_an_environment_are_those_that_it_gives(env_id: str) -> 
         made = gallery.section(env_id, env_id in text_env_ids())
     except (ScorerFailure, AnswerTimeout) as error:
         pytest.skip(f"this machine cannot score {env_id}: {error}")
-    assert made in TEXT, "run python -m vpo_envs.command.gallery > docs/gallery.md"
+    assert made in TEXT, "run python -m vpo_agent.command.gallery > docs/gallery.md"
 
 
 def test_the_gallery_begins_with_what_is_shared_and_names_every_environment_once() -> None:

@@ -11,11 +11,6 @@ import numpy as np
 from vpo_envs.core import Status, UnknownFront, Unparsable
 from vpo_envs.scoring.scorers import AnyEnv
 
-PROMPT_CHARS = 1600
-"""Longer texts are printed without their middle."""
-TAIL_SHARE = 0.45
-"""Share of the kept characters that comes from the end, where the question and the rules are."""
-TAG = re.compile(r"</?\w+>")
 OTHER_TASKS = 8
 """Number of other tasks whose good answers are tried as a poor one."""
 
@@ -89,22 +84,6 @@ def unparsable_reason(env: AnyEnv, text: str) -> str:
     except Unparsable as error:
         return str(error)
     return ""
-
-
-def cut(text: str, limit: int = PROMPT_CHARS, *, keep_tags: bool = True) -> str:
-    """Return ``text`` without whole lines of its middle if it is longer than ``limit`` characters.
-
-    A single line that is longer than its share of the limit is broken. With ``keep_tags``, for prompts, a text with a
-    tag in its middle is not cut, since the tag may belong to the answer format.
-    """
-    if len(text) <= limit:
-        return text
-    tail_chars = int(limit * TAIL_SHARE)
-    head, tail = text[: limit - tail_chars], text[-tail_chars:]
-    head = head[: head.rfind("\n")] if "\n" in head else head
-    tail = tail[tail.find("\n") + 1 :] if "\n" in tail.rstrip("\n") else tail
-    middle = text[len(head) : len(text) - len(tail)]
-    return text if keep_tags and TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
 
 
 def _next_name(name: str) -> str | None:

@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+from vpo_agent.runs.stopped import when_stopped
 from vpo_envs.errors import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import import_modules
 from vpo_envs.wording import did_you_mean
@@ -159,15 +160,6 @@ def run_command(
         chosen.run(chosen)
 
     return exit_status(command, errors)
-
-
-@contextlib.contextmanager
-def when_stopped(advice: str) -> Iterator[None]:
-    """Give a ``KeyboardInterrupt`` of the block this message, unless it has one."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(*stop.args or (advice,)) from None
 
 
 def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...] = USER_ERRORS) -> int:

@@ -20,11 +20,12 @@ import toys
 from paths import ROOT
 
 import vpo_envs
-from vpo_envs.command import main
-from vpo_envs.command.play import read_block
-from vpo_envs.command.show import cut, show_objectives, show_vector
+from vpo_agent.command import main
+from vpo_agent.command.play import read_block
+from vpo_agent.command.show import show_objectives, show_vector
 from vpo_envs.registration import make_text_env, text_env_ids
 from vpo_envs.text import answer_tags
+from vpo_envs.wording import cut
 
 VECTOR = re.compile(r"^(ok|unparsable \(.+\)): (.+)$", flags=re.MULTILINE)
 PROCESSES = 60
@@ -39,10 +40,17 @@ def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ty
 
 
 def test_the_command_runs_in_a_process_of_its_own_with_piped_input() -> None:
-    command = [sys.executable, "-m", "vpo_envs.command", "play", "vpo/Maze-v0", "--seed", "3"]
+    command = [sys.executable, "-m", "vpo_agent.command", "play", "vpo/Maze-v0", "--seed", "3"]
     done = subprocess.run(command, cwd=ROOT, input="DOWN\n", capture_output=True, encoding="utf-8", timeout=PROCESSES)
     assert done.returncode == 0, done.stderr
     assert "answer 1: ok (not reached_exit, not bonus): completion 0" in done.stdout
+
+
+def test_the_name_alone_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: vpo ")
+    assert "list the environments" in out
 
 
 def test_the_command_leaves_torch_alone() -> None:
@@ -374,7 +382,7 @@ def test_a_row_of_gsm8k_by_path_is_played(
 
 def in_a_terminal(typed: str, **variables: str) -> str:
     """What ``vpo play`` shows in a terminal of its own."""
-    command = [sys.executable, "-m", "vpo_envs.command", "play", "vpo/Maze-v0", "--seed", "3"]
+    command = [sys.executable, "-m", "vpo_agent.command", "play", "vpo/Maze-v0", "--seed", "3"]
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -435,8 +443,8 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
             "unknown maze preset 'embeded': did you mean embedded? choose one of",
         ),
         (["envs", "vpo/Tools-v0", "--env-kwargs", '{"mode": "conflikt"}'], "did you mean conflict? choose one of"),
-        (["evns"], "COMMAND: invalid choice: 'evns': did you mean envs? choose one of envs, play, check; see --help"),
-        (["help"], "COMMAND: invalid choice: 'help': choose one of envs, play, check; see --help"),
+        (["evns"], "COMMAND: invalid choice: 'evns': did you mean envs? choose one of envs, play, check, "),
+        (["help"], "COMMAND: invalid choice: 'help': choose one of envs, play, check, "),
         (["play", "vpo/Maze-v0", "--sed", "1"], "unknown argument '--sed': did you mean --seed?"),
         (["play", "vpo/Maze-v0", "--frobnicate=1"], "unknown argument '--frobnicate=1': see --help"),
         (["check", "no_such_module:x/Y-v0"], "cannot import 'no_such_module': ModuleNotFoundError"),
