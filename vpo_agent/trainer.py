@@ -19,7 +19,7 @@ from vpo_agent.config import TrainConfig, import_saved
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
-from vpo_agent.learning.plan import MOST_RESPONSES, Plan, device_memory, plan_run
+from vpo_agent.learning.fits import MOST_RESPONSES, Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.measure.columns import PREFIX, free_name, short_names
 from vpo_agent.measure.measures import measures
@@ -28,7 +28,6 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.measure.unread import unread_notice
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.memory import Shape
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts

@@ -34,12 +34,12 @@ def test_the_reduced_form_runs_on_a_cpu_and_names_what_needs_a_gpu(tmp_path: Pat
         "CUDA tests",
         "speed, built in",
         "speed, TRL",
+        "memory, sampling",
         "learning, tiny-maze, in bfloat16",
     ):
         assert verdicts[what] == NEEDS_GPU, what
     for what in (
         "bf16 gap of log-probabilities, native",
-        "memory plan, sampling, full",
         "learning, tiny-maze, 1 steps",
     ):
         assert verdicts[what] == PASSED, what

@@ -34,8 +34,7 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the plan."""
     from vpo_agent.command.options import parse_job
-    from vpo_agent.learning.plan import GIGA, plan_run
-    from vpo_agent.policy.memory import read_shape
+    from vpo_agent.learning.fits import GIGA, plan_run, read_shape
     from vpo_agent.policy.rows import check_context
 
     chosen, options = own_options().parse_own(arguments.options)
@@ -46,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     shape = read_shape(config.model)
     prompt = chosen.prompt_tokens or longest_prompt(config)
     check_context(shape.positions, prompt, config.max_new_tokens)
-    plan = plan_run(config, shape, prompt=prompt, memory=chosen.memory, on_gpu=config.device != "cpu")
+    plan = plan_run(config, shape, prompt=prompt, memory=chosen.memory)
     print(
         f"{shape.name} ({shape.parameters / GIGA:.2f} billion parameters) on a GPU of {chosen.memory / GIGA:.3g} GB, "
         f"prompts of {prompt:,} tokens, responses of at most {config.max_new_tokens:,}\n\n{plan.table()}"

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
-from vpo_agent.learning.plan import MOST_RESPONSES
+from vpo_agent.learning.fits import MOST_RESPONSES
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy

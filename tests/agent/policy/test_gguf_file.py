@@ -10,8 +10,8 @@ import torch
 import toys
 from gguf_files import write_gguf
 
+from vpo_agent.learning.fits import Shape, read_shape
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.memory import Shape, read_shape
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.runs.targets import load_policy, target_name
 
