@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         check_folder(arguments.out, "eval.json")
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    endpoint = None
+    endpoint, sampled = None, True
     if arguments.endpoint is not None:
         from vpo_agent.report.sampling import DEFAULTS, sample_endpoint
 
@@ -93,19 +93,28 @@ def run(arguments: argparse.Namespace) -> None:
 
             others = [one for one in given if one not in OF_A_POOL]
             _refuse(given, others, f"cannot change {str(target)!r}, which is a saved pool")
+            sampled = False
             pool, usual_out = Pool.load(target), target.with_name(f"{target.stem}_eval")
         else:
             pool, usual_out = _sample(arguments, target, _of_sampling(given))
     out = arguments.out or usual_out
-    report = evaluate_pool(
-        pool,
-        out,
-        k=arguments.k,
-        threshold=arguments.threshold,
-        pairs=None if arguments.pairs is None else read_pairs(arguments.pairs, pool.objectives),
-        examples=arguments.examples,
-        name=name,
-    )
+    pairs = None if arguments.pairs is None else read_pairs(arguments.pairs, pool.objectives)
+    # The figures may fill the disk, and whatever ends the report would take the pool along.
+    kept = out.with_name(f"{out.name}.sampled.npz")
+    try:
+        if sampled:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            pool.save(kept)
+        report = evaluate_pool(
+            pool, out, k=arguments.k, threshold=arguments.threshold, pairs=pairs, examples=arguments.examples, name=name
+        )
+    except OSError as error:
+        way_out = (
+            f": what was sampled is kept, so give vpo eval {kept} --out {out}" if sampled and kept.is_file() else ""
+        )
+        raise ValueError(f"cannot write the folder {str(out)!r}, {error.strerror or error}{way_out}") from error
+    if sampled:
+        kept.unlink()
     if endpoint is not None:
         endpoint.forget()
     print(f"{report}\n{out}/ holds pool.npz, eval.json, eval.md and the figures")

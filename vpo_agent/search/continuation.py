@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
 
+from vpo_agent.errors import OutOfMemory, memory_for
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_envs.wording import counted
 
 
 class Continuer:
     """Samples the rest of responses to fixed prompts, which are computed once: a search uses them hundreds of times.
 
-    A response has up to ``max_new_tokens`` tokens, its beginning included; ``most_rows`` are sampled at the same time.
+    A response has up to ``max_new_tokens`` tokens, its beginning included; ``most_rows`` are sampled at the same time,
+    and fewer once memory has run out.
 
     Raises:
         ValueError: Prompt and response do not fit into the model's context.
+        OutOfMemory: The prompts do not fit into the device's memory.
     """
 
     def __init__(
@@ -37,7 +42,7 @@ class Continuer:
         self.most_rows = most_rows
         ids, mask = policy.encode_prompts(prompts)
         policy.check_length(ids.shape[1], max_new_tokens)
-        with torch.no_grad():
+        with torch.no_grad(), memory_for(counted(len(prompts), "prompt"), "search fewer --prompts"):
             self._prompts = policy.cached_model.read(ids, mask)
 
     @torch.no_grad()
@@ -56,28 +61,51 @@ class Continuer:
 
         Raises:
             ValueError: A beginning leaves no token to sample.
+            OutOfMemory: One response does not fit into the device's memory.
         """
-        rows = []
-        for i, (beginning, closing, key) in enumerate(zip(beginnings, closings, keys, strict=True)):
+        limits = []
+        for i, beginning in enumerate(beginnings):
             limit = self.max_new_tokens - len(beginning)
             if limit < 1:
                 raise ValueError(
                     f"row {i} begins with {len(beginning)} tokens, which leaves none of max_new_tokens="
                     f"{self.max_new_tokens} to sample"
                 )
-            uniforms = uniform_numbers(np.random.SeedSequence(list(key)))
-            limit = limit if most is None else min(limit, most[i])
-            rows.append(Row(limit, uniforms, self.temperature, stop=self.policy.closing_tag(closing)))
-        for first in range(0, len(rows), self.most_rows):
-            part = slice(first, first + self.most_rows)
-            which, source = prompts[part], self._prompts
-            begun = any(beginnings[part])
-            decoder = self.policy.decoder(share_prompts=not begun)
-            if begun:
-                places = [(i, tuple(start)) for i, start in zip(which, beginnings[part], strict=True)]
-                distinct = {place: number for number, place in enumerate(dict.fromkeys(places))}
-                source = self.policy.cached_model.extend(source, *zip(*distinct, strict=True))
-                which = [distinct[place] for place in places]
-            decoder.join(source, which, rows[part])
-            decoder.run()
+            limits.append(limit if most is None else min(limit, most[i]))
+        found: list[list[int]] = []
+        while len(found) < len(limits):
+            part = slice(len(found), len(found) + self.most_rows)
+            with suppress(torch.OutOfMemoryError):
+                found += self._finish(prompts[part], beginnings[part], closings[part], keys[part], limits[part])
+                continue
+            # What the failed attempt held is free only here, where its error is gone.
+            if len(limits[part]) == 1:
+                raise OutOfMemory("out of memory for sampling one response at a time: lower --max-new-tokens")
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            self.most_rows = len(limits[part]) // 2
+        return found
+
+    def _finish(
+        self,
+        which: Sequence[int],
+        beginnings: Sequence[Sequence[int]],
+        closings: Sequence[str],
+        keys: Sequence[Sequence[int]],
+        limits: Sequence[int],
+    ) -> list[list[int]]:
+        """See :meth:`finish`; all rows at the same time, row i with up to ``limits[i]`` new tokens."""
+        source, begun = self._prompts, any(beginnings)
+        rows = [
+            Row(limit, uniform_numbers(np.random.SeedSequence(list(key))), self.temperature, stop=stop)
+            for limit, key, stop in zip(limits, keys, map(self.policy.closing_tag, closings), strict=True)
+        ]
+        decoder = self.policy.decoder(share_prompts=not begun)
+        if begun:
+            places = [(i, tuple(start)) for i, start in zip(which, beginnings, strict=True)]
+            distinct = {place: number for number, place in enumerate(dict.fromkeys(places))}
+            source = self.policy.cached_model.extend(source, *zip(*distinct, strict=True))
+            which = [distinct[place] for place in places]
+        decoder.join(source, which, rows)
+        decoder.run()
         return [row.tokens for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,22 @@ def run(letters_config: Callable[..., TrainConfig]) -> Path:
     trainer.train()
     trainer.evaluate("after")
     return trainer.folder.path
+
+
+def test_a_full_disk_leaves_the_pool_that_was_sampled(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("matplotlib.figure.Figure.savefig", full)
+        assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "new" / "report")]) == 2
+    kept = tmp_path / "new" / "report.sampled.npz"
+    assert f"No space left on device: what was sampled is kept, so give vpo eval {kept}" in capsys.readouterr().err
+    assert Pool.load(kept).responses == Pool.load(run / "pool_after.npz").responses
+    assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "new" / "report")]) == 0
+    assert not kept.exists()
 
 
 def test_the_newest_checkpoint_gives_the_runs_own_pool_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,9 @@ from toys import (
 )
 
 from vpo_agent.command import main
+from vpo_agent.errors import OutOfMemory
 from vpo_agent.measure.pool import Pool
+from vpo_agent.policy.decoding import Decoder
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.search import (
@@ -109,6 +111,30 @@ def test_a_row_is_the_same_whichever_others_are_in_flight(letters: LMPolicy) -> 
     assert whole == parted
     assert alone == [whole[4]]
     assert len({tuple(row) for row in whole}) > 1
+
+
+def test_where_memory_runs_out_fewer_rows_are_finished_at_a_time(
+    letters: LMPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [letters_env(3).prompt(letters_env(3).task(index), 3) for index in range(4)]
+    arguments = ([0, 1, 2, 3, 1, 1], [[]] * 6, ["</answer_3>"] * 6, [(5, number) for number in range(6)])
+    expected = Continuer(letters, prompts, max_new_tokens=14).finish(*arguments)
+    join, sizes = Decoder.join, []
+
+    def limited(self: Decoder, source: object, which: list[int], rows: list[object]) -> None:
+        sizes.append(len(rows))
+        if len(rows) > most:
+            raise torch.OutOfMemoryError
+        join(self, source, which, rows)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr(Decoder, "join", limited)
+    most, continuer = 2, Continuer(letters, prompts, max_new_tokens=14)
+    assert continuer.finish(*arguments) == expected
+    assert continuer.finish(*arguments) == expected
+    assert sizes == [6, 3, *[1] * 6, *[1] * 6]
+    most = 0
+    with pytest.raises(OutOfMemory, match="one response at a time: lower --max-new-tokens"):
+        continuer.finish(*arguments)
 
 
 def test_a_row_ends_at_its_own_tag(letters: LMPolicy) -> None:
