@@ -99,6 +99,14 @@ class Task(Frozen):
         content = f"{type(self).__name__}:{self.model_dump_json()}"
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
+    @property
+    def canonical(self) -> str:
+        """What is equal in two tasks that are the same but for an order or for names that no answer holds.
+
+        No two splits share it, and a sample of tasks is as large as its number of different ones.
+        """
+        return self.model_dump_json()
+
 
 TaskT = TypeVar("TaskT", bound=Task)
 AnswerT = TypeVar("AnswerT", bound=Hashable)

@@ -155,7 +155,7 @@ def test_a_conflict_maze_needs_three_routes() -> None:
     ("preset", "split", "data_seed", "index", "content_hash"),
     [
         ("paper", "train", 0, 0, "2c6ef341446a67e9b4afa6c4411e3298"),
-        ("paper", "validation", 0, 7, "bdec283663650ce472c52a56777f2b49"),
+        ("paper", "validation", 0, 7, "095411a02ab32e6ee5068a130ce22b4b"),
         ("paper", "test", 1, 123456, "ab1d3fd6d3f630084f6b3e080d7b2ca7"),
         ("conflict", "train", 0, 0, "2386d8e6d95cc43257c9287241690f04"),
         ("conflict", "test", 5, 3, "fc932587f26a5fb221573556b5c24ab6"),
@@ -172,31 +172,12 @@ def test_an_instance_is_a_function_of_split_seed_and_index(
     assert env.task(index).content_hash() == content_hash
 
 
-def test_the_splits_share_no_maze() -> None:
-    hashes = {
-        split: {task.content_hash() for seed in (0, 1) for task in mazes("paper", 1000, split, seed)}
-        for split in SPLITS
-    }
-    for one, other in combinations(SPLITS, 2):
-        assert hashes[one].isdisjoint(hashes[other])
-    assert all(len(found) == 2000 for found in hashes.values())
-
-
-def test_the_splits_share_no_maze_even_where_mazes_repeat() -> None:
-    found = {}
-    for split in SPLITS:
-        env = MazeEnv(difficulty=SMALL, split=split)
-        found[split] = [env.task(index).rows for index in range(1500)]
-    # So few mazes exist that each split meets the same ones again.
-    assert all(len(set(rows)) < 1500 for rows in found.values())
-    for one, other in combinations(SPLITS, 2):
-        assert set(found[one]).isdisjoint(found[other])
-
-
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_walls_alone_say_which_split_a_maze_belongs_to(split: Split) -> None:
-    for task in mazes("paper", 200, split):
+@pytest.mark.parametrize("preset", ["paper", "embedded"])
+def test_the_walls_alone_say_which_split_a_maze_belongs_to(preset: str, split: Split) -> None:
+    for task in mazes(preset, 200, split):
         assert split_of_layout(task.board.passable) == split
+        assert "#" in "".join(task.rows)
 
 
 def test_no_configuration_that_cannot_be_drawn_runs_for_ever() -> None:

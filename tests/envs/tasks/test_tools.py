@@ -421,16 +421,6 @@ def test_tasks_are_functions_of_split_seed_and_index(mode: Any) -> None:
     assert len({text for stream in streams for text in stream}) == 4 * 8
 
 
-@pytest.mark.parametrize(("mode", "count"), [("paper", 400), ("conflict", 40)])
-def test_no_request_is_in_two_splits(mode: Any, count: int) -> None:
-    seen: list[set[str]] = []
-    for split in ("train", "validation", "test"):
-        env = ToolsEnv(mode=mode, split=split, difficulty={"requests": (1, 1)})
-        seen.append({env.task(i).dialogue for i in range(count)})
-    assert all(len(dialogues) > 0.9 * count for dialogues in seen)
-    assert not any(first & second for first, second in combinations(seen, 2))
-
-
 @pytest.mark.parametrize("mode", ["paper", "conflict"])
 def test_tasks_survive_json(mode: Any) -> None:
     env = ToolsEnv(mode=mode)

@@ -58,6 +58,10 @@ MAX_COMMON = 3
 MAX_INPUT = 6
 NUMBERS = range(-9, 10)
 TRIES = 120
+PROBES: tuple[List, ...] = tuple(
+    tuple(random.Random(seed).choices(NUMBERS, k=2 * MAX_INPUT)) for seed in range(2 * MAX_INPUT)
+)
+"""Lists by which programs are told apart."""
 
 
 class CompactConfig(Frozen):
@@ -91,6 +95,11 @@ class SuiteTask(Task):
     inputs: tuple[tuple[List, ...], ...]
     """The inputs of each customer's tests; the expected output is that of the common steps and the own one."""
 
+    @property
+    def canonical(self) -> str:
+        """What the programs do, whatever the order of the customers."""
+        return behaviour(self.common, self.own)
+
     @cached_property
     def tests(self) -> tuple[tuple[int, List, List], ...]:
         """Customer, input and expected output of each test, customer by customer."""
@@ -115,6 +124,12 @@ def run(program: Sequence[str], values: List) -> List:
     for step in program:
         values = STEPS[step](values)
     return values
+
+
+def behaviour(common: Sequence[str], own: Sequence[str]) -> str:
+    """Return what the common steps, and then each customer's program in any order, make of the probes."""
+    shared = [run(common, probe) for probe in PROBES]
+    return f"{shared} {sorted([STEPS[step](one) for one in shared] for step in own)}"
 
 
 class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
@@ -176,10 +191,9 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         """Draw a specification, and the tests."""
         config = self.config
         low, high = config.common
-        # A fixed number draws nothing, so that the default instances stay those of the results.
-        common = tuple(source.sample(ALWAYS, low if low == high else source.randint(low, high)))
+        common = tuple(source.sample(ALWAYS, source.randint(low, high)))
         own = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
-        if not self.in_split(f"{common} {own}"):
+        if not self.in_split(behaviour(common, own)):
             return None
         inputs = [_draw_inputs(source, config, common, own, customer) for customer in range(len(CUSTOMERS))]
         return SuiteTask(common=common, own=own, inputs=tuple(inputs)) if all(inputs) else None

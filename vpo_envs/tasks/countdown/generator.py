@@ -107,9 +107,9 @@ def _candidates(source: random.Random, config: CountdownConfig, split: Split) ->
         if not below or not above:
             continue
         targets = source.choice(below), middle, source.choice(above)
-        if split_of_content(f"{numbers} {targets}") != split:
-            continue
-        yield CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
+        task = CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
+        if split_of_content(task.canonical) == split:
+            yield task
 
 
 # Small configurations draw the same numbers and targets again and again.

@@ -24,6 +24,11 @@ class CountdownTask(Task):
     integers: bool = False
     """Whether every intermediate result must be a whole number."""
 
+    @property
+    def canonical(self) -> str:
+        """The numbers and the targets, each in ascending order."""
+        return f"{tuple(sorted(self.numbers))} {tuple(sorted(self.targets))}"
+
     @field_validator("numbers")
     @classmethod
     def _are_small(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:

@@ -42,6 +42,11 @@ class ChainTask(Task):
     chains: tuple[tuple[str, ...], ...]
     """The people of every whole chain, the leaf left out: one for each witness, then the compromise."""
 
+    @property
+    def canonical(self) -> str:
+        """The leaf, and the links in alphabetical order."""
+        return f"{self.leaf} {sorted(self.links)}"
+
 
 class ChainOutcome(NamedTuple):
     """The facts about one chain."""

@@ -34,6 +34,11 @@ class EUREQATask(Task):
     worlds: tuple[Names, ...] = Field(min_length=1, max_length=MAX_WORLDS)
     """Every assignment of names to A to E that fits the clues, ordered by the name of A."""
 
+    @property
+    def canonical(self) -> str:
+        """The clues in alphabetical order, and the leaf."""
+        return f"{self.leaf} {sorted(self.clues)}"
+
     @field_validator("leaf")
     @classmethod
     def _leaf_is_named(cls, leaf: str) -> str:

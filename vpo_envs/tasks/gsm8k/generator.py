@@ -30,7 +30,7 @@ def draw_task(rng: np.random.Generator, config: GSM8KConfig, split: Split) -> GS
         question, answer = _draw_row(source, config)
         task = read_gsm8k_row({"question": question, "answer": answer})
         # With a value that occurs twice, the front would depend on which of the two is meant.
-        if split_of_content(question) == split and len(task.steps) == len(task.calculations) - 1:
+        if split_of_content(task.canonical) == split and len(task.steps) == len(task.calculations) - 1:
             return task
 
 

@@ -23,6 +23,11 @@ class GSM8KTask(Task):
     final: str
     """The final answer, a number."""
 
+    @property
+    def canonical(self) -> str:
+        """The numbers of each calculation, whoever the story is about and whatever else it tells."""
+        return str([([*map(str, one.operands)], str(one.result)) for one in self.equations])
+
     @field_validator("calculations")
     @classmethod
     def _are_right(cls, calculations: tuple[str, ...]) -> tuple[str, ...]:

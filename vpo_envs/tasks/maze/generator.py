@@ -113,7 +113,8 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     centre = (size // 2) * width + size // 2
     if config.bonus:
         passable |= 1 << centre
-    if split_of_layout(passable) != split:
+    # One layout falls into one split, so the one without walls would be a fifth of it.
+    if passable.bit_count() == size * size or split_of_layout(passable) != split:
         return None
 
     diagonal = [0, 3] if source.random() < 0.5 else [1, 2]

@@ -40,6 +40,11 @@ class ReadingsTask(Task):
     broad: float
     """Worth of the broad answer in every reading."""
 
+    @property
+    def canonical(self) -> str:
+        """The name asked about, and the paragraphs in alphabetical order."""
+        return f"{self.about} {sorted(self.paragraphs)}"
+
 
 class ReadingsOutcome(NamedTuple):
     """The facts about one answer."""

@@ -43,6 +43,11 @@ class MuSiQueTask(Task):
     max_citations: int = Field(MAX_CITATIONS, ge=1, le=MAX_CITATIONS)
     """How many distinct citations count; further ones do not."""
 
+    @property
+    def canonical(self) -> str:
+        """The question, and the paragraphs in alphabetical order."""
+        return f"{self.question} {sorted(paragraph.text for paragraph in self.paragraphs)}"
+
     @field_validator("answers")
     @classmethod
     def _can_be_given(cls, answers: tuple[str, ...]) -> tuple[str, ...]:

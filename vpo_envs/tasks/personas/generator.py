@@ -13,7 +13,7 @@ from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.personas.checks import Check, Family, compiled, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import contradictions, maximal_sets, shares
-from vpo_envs.tasks.personas.task import PersonasTask
+from vpo_envs.tasks.personas.task import PersonasTask, content
 from vpo_envs.tasks.personas.text import request
 from vpo_envs.tasks.personas.vocabulary import WORDS
 from vpo_envs.tasks.personas.witness import witness
@@ -89,7 +89,7 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
     least, most = max(config.checks[0], exclusive + 1), config.checks[1]
     sizes = [source.randint(least, most) - exclusive for _ in range(config.personas)]
     agreeing = _draw_limits(source, topic, sizes) if exclusive else _draw_agreeing(source, topic, sizes)
-    if split_of_content(f"{topic} {agreeing}") != split:
+    if split_of_content(content(topic, agreeing)) != split:
         return None
     personas = _with_contradictions(source, agreeing, exclusive) if exclusive else agreeing
     if personas is None:

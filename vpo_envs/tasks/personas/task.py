@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Annotated
 
@@ -24,6 +24,11 @@ class PersonasTask(Task):
     """The word that the text must use; empty for a row of a data set, where any text of one's own will do."""
     personas: tuple[Annotated[tuple[Check, ...], Field(min_length=1)], ...] = Field(min_length=1)
     """The checks of each persona, at least one, in the order of the objectives."""
+
+    @property
+    def canonical(self) -> str:
+        """The topic and the checks."""
+        return content(self.topic, self.personas)
 
     @cached_property
     def compiled(self) -> tuple[list[Counted], list[tuple[int, int, int]], list[slice]]:
@@ -52,6 +57,11 @@ class PersonasTask(Task):
     def passages(self) -> frozenset[tuple[str, ...]]:
         """Runs of words of the request."""
         return frozenset(runs(self.request_words))
+
+
+def content(topic: str, personas: Iterable[Iterable[Check]]) -> str:
+    """Return the topic and the checks, whatever the order of the personas and of their checks."""
+    return f"{topic} {sorted(sorted(map(str, own)) for own in personas)}"
 
 
 def runs(words: list[str]) -> Iterator[tuple[str, ...]]:

@@ -19,6 +19,11 @@ class RewardTask(Task):
     references: tuple[str, ...] = Field(min_length=2)
     """Answers from poor to good, in any order; a score's place among theirs is the reward."""
 
+    @property
+    def canonical(self) -> str:
+        """The prompt."""
+        return self.request
+
 
 def read_prompt_row(raw: Mapping[str, Any]) -> RewardTask:
     """Return the task of a row with ``prompt`` and ``references``, a list of at least two answers.

@@ -38,6 +38,11 @@ class RequestTask(Task):
     rough: float
     """Accuracy of the tool that takes the first parameter of every need."""
 
+    @property
+    def canonical(self) -> str:
+        """The needs, and the tools in alphabetical order."""
+        return f"{sorted(self.needs)} {sorted(self.tools)}"
+
 
 class CallOutcome(NamedTuple):
     """The facts about one call."""

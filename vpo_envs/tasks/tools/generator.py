@@ -11,7 +11,7 @@ from pydantic import Field
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.tasks.tools.services import JSON_TYPES, SERVICES, Service, draw_value, say
-from vpo_envs.tasks.tools.task import ToolCall, ToolsTask
+from vpo_envs.tasks.tools.task import ToolCall, ToolsTask, stated
 from vpo_envs.tasks.tools.text import PAPER_RULES, ShownTool, instructions
 
 
@@ -57,7 +57,7 @@ def draw_task(rng: np.random.Generator, config: ToolsConfig, split: Split) -> To
     while True:
         wants = draw_wants(source, source.randint(*config.requests), config.repeats)
         dialogue = user_turn(source, wants)
-        if split_of_content(dialogue) == split:
+        if split_of_content(stated(want.values for want in wants)) == split:
             break
     tools: dict[str, ShownTool] = {}
     calls = []

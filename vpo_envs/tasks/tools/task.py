@@ -20,6 +20,11 @@ MAX_DEPTH = 32
 """Maximum nesting depth of a call's arguments."""
 
 
+def stated(requests: Iterable[Iterable[Any]]) -> str:
+    """Return the values of sub-requests, whatever their order."""
+    return str(sorted(str(list(values)) for values in requests))
+
+
 def _plain_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
     freeze(arguments)
     json.dumps(arguments, allow_nan=False)
@@ -133,6 +138,13 @@ class ToolsTask(Task):
         if self.reply is not None and not self.reply.strip():
             raise ValueError("the reply is empty")
         return self
+
+    @property
+    def canonical(self) -> str:
+        """The values that a generated request states: the names of its tools and their parameters are arbitrary."""
+        wanted = [call.parameters for call in self.calls] if self.exact else []
+        wanted += [part.arguments for part in self.market.requests] if self.market else []
+        return stated(part.values() for part in wanted) if wanted else super().canonical
 
     @cached_property
     def gold(self) -> dict[str, list[dict[str, JsonValue]]]:
