@@ -13,8 +13,10 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from vpo_agent.measure.decomposed import mapped_pool
-from vpo_agent.measure.intervals import over_seeds
+from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.report.page import markdown_table
@@ -34,8 +36,9 @@ def judged(pools: Iterable[Pool], customers: Path) -> list[str]:
         utilities.append([float(one.at_k("utility", k).mean()) for one in both for k in KS])
     cells = []
     for values in zip(*utilities, strict=True):
-        band = over_seeds(values)
-        half = "" if band is None else f" ± {(float(band.high) - float(band.low)) / 2:.3f}"
+        # Each value is a mean over prompts, so the interval is that of the seeds.
+        band = interval(np.array(values)[:, None])
+        half = "" if len(values) == 1 else f" ± {(float(band.high) - float(band.low)) / 2:.3f}"
         cells.append(f"{sum(values) / len(values):.3f}{half}")
     return cells
 

@@ -7,9 +7,9 @@ import time
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
+from vpo_agent.measure.notices import notices
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
-from vpo_agent.measure.unread import unread_in_pool
 from vpo_agent.presets import BUNDLED
 from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import plot_learning_curves
@@ -71,10 +71,10 @@ def _run(trainer: Trainer, started: float) -> str:
     highest = summaries["after"].ceilings()
     best = best_on_fronts(highest)
     ceiling = f"\n{best}\n" if best else ""
-    if notice := unread_in_pool(after):
+    for notice in notices(after):
         ceiling += f"\nAfter training, {notice}\n"
     sampled = f"{counted(config.eval_rollouts, 'rollout')} x {answers} each"
-    heading = f"{config.eval_prompts} {config.eval_split} prompts, {sampled}"
+    heading = f"{after.prompts_in_words(config.eval_split)}, {sampled}"
     results = {**highest, "measures": rows}
     trained = f"after {counted(trainer.step, 'step')}"
     curves = [Method("before", (summaries["before"],)), Method(trained, (summaries["after"],))]

@@ -24,9 +24,9 @@ from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.measure.columns import PREFIX, free_name, short_names
 from vpo_agent.measure.measures import measures
 from vpo_agent.measure.metrics import diversity
+from vpo_agent.measure.notices import unread_notice
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import sample_pool
-from vpo_agent.measure.unread import unread_notice
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env

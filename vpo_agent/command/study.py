@@ -64,24 +64,19 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     if not any(folders for folders, _ in finished.values()):
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
     from vpo_agent.report.compare import compare_runs
-    from vpo_agent.report.suite import write_suite
-    from vpo_agent.report.suite_runs import read_task
+    from vpo_agent.report.study import write_study
 
     place = arguments.runs_dir / study.name
+    compared = {}
     for task, (folders, labels) in finished.items():
         if folders:
             report = place / (task or "") / "report"
             baseline = study.baseline if study.baseline in labels else labels[0]
-            compare_runs(folders, labels=labels, out=report, baseline=baseline)
+            compared[task or ""] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
             of_task = [run for run in runs if run.task == task]
             print(f"{sum(map(len, folders))} of {counted(len(of_task), 'run')} compared: {report / 'report.html'}")
     if study.tasks:
-        found = [
-            read_task(one.label, *finished[one.label], family=one.family, level=one.level)
-            for one in study.tasks
-            if one.label in finished and finished[one.label][0]
-        ]
-        print(write_suite(found, study.baseline, place))
+        print(write_study(compared, place))
     if failed:
         names = ", ".join(f"{one.title}, seed {one.seed}" for one in failed)
         raise ValueError(f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files")

@@ -152,4 +152,5 @@ def mapped_pool(pool: Pool, decomposition: Decomposition) -> Pool:
         fronts=tuple(decomposition.apply(front) for front in pool.fronts)
         if pool.fronts is not None and decomposition.monotone
         else None,
+        tasks=pool.tasks,
     )

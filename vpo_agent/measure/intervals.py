@@ -1,17 +1,24 @@
-"""Confidence intervals: over prompts by a bootstrap, over training seeds by Student's t.
+"""The one confidence interval of every output: paired over prompts, with training seeds as the second level.
 
-An interval over prompts says how a trained model would do on other prompts; one over seeds says how the method would
-do if it were trained again. Neither contains the other. In a table with c columns each column is treated alike.
+*Prompts.* A bootstrap resamples tasks, each with its values under both methods; prompts of equal tasks go together.
+*Seeds.* Where a method was trained with several seeds, the spread of their means adds to the interval, by Student's t,
+and by Welch's for a difference, since runs of two methods share no more than their tasks. The distances from the mean
+to the bounds of both levels add in squares (MOVER, Zou and Donner 2008). A method with one seed has no second level:
+its interval says nothing of other training runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from vpo_agent.measure.pool import Floats
+
+SAID = "95 % interval over prompts and training seeds"
+"""What outputs call the interval where a method has several seeds."""
 
 
 class Band(NamedTuple):
@@ -26,65 +33,89 @@ class Band(NamedTuple):
         return {name: np.asarray(value).tolist() for name, value in self._asdict().items()}
 
 
-def over_prompts(values: ArrayLike, *, confidence: float = 0.95, resamples: int = 4000, seed: int = 0) -> Band:
+def over_prompts(
+    values: ArrayLike,
+    tasks: Sequence[Hashable] | None = None,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 4000,
+    seed: int = 0,
+) -> Band:
     """Return means over prompts, (N,) or (N, c), with percentile bootstrap intervals (Efron 1979).
 
-    Every column is resampled with the same prompts. For a paired difference between two methods, pass the difference
-    per prompt: a prompt is then resampled with both its values, and how hard it is cancels out.
+    Every column is resampled with the same tasks. For a paired difference between two methods, pass the difference per
+    prompt: how hard a prompt is cancels out.
+
+    Args:
+        values: One row per prompt.
+        tasks: What the task of each prompt is, (N,); equal ones are resampled together. All differ by default.
+        confidence: How often the interval covers the mean.
+        resamples: Number of bootstrap samples.
+        seed: Of the bootstrap.
 
     Raises:
         ValueError: Another shape, no prompts, or a value that is not finite.
     """
     rows = _rows(values, "prompt")
-    count = len(rows)
-    # How often each prompt is drawn decides the mean of a resample.
+    sums, sizes = rows, np.ones(len(rows), dtype=np.int64)
+    if tasks is not None:
+        places: dict[Hashable, int] = {}
+        group = [places.setdefault(task, len(places)) for task in tasks]
+        sums, sizes = np.zeros((len(places), *rows.shape[1:])), np.bincount(group)
+        np.add.at(sums, group, rows)
+    count = len(sums)
+    # How often each task is drawn decides the mean of a resample.
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    means = ((drawn @ sums).T / (drawn @ sizes)).T
     tail = (1 - confidence) / 2
     mean = rows.mean(axis=0)
-    low, high = np.quantile(drawn @ rows / count, [tail, 1 - tail], axis=0)
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     # Sums of equal values, in another order, may round to the other side of their mean.
     return Band(mean, np.minimum(low, mean), np.maximum(high, mean))
 
 
-def over_seeds(values: ArrayLike, *, confidence: float = 0.95) -> Band | None:
-    """Return means over training seeds, (S,) or (S, c), with Student's t intervals of S − 1 degrees of freedom.
+def interval(
+    values: ArrayLike,
+    tasks: Sequence[Hashable] | None = None,
+    *,
+    baseline: ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Band:
+    """Return means over the S training seeds of a method and N prompts, with intervals of both levels.
 
-    A row is already a mean over prompts. A bootstrap over the handful of seeds that a study has would be far too
-    narrow: over three seeds it covers the true mean in about three cases of four.
-
-    Returns:
-        ``None`` for a single seed, whose spread is unknown.
-
-    Raises:
-        ValueError: Another shape, no seeds, or a value that is not finite.
-    """
-    rows = _rows(values, "seed")
-    if len(rows) < 2:
-        return None
-    return _t_band(rows.mean(axis=0), rows.var(axis=0, ddof=1) / len(rows), len(rows) - 1.0, confidence)
-
-
-def difference_over_seeds(baseline: ArrayLike, other: ArrayLike, *, confidence: float = 0.95) -> Band | None:
-    """Return differences of means between two methods, with Welch's t interval over training seeds.
-
-    Welch's t allows the two methods different spreads and does not pair seeds, which share nothing but a number.
-    Methods have a row per seed, (S,) or (S, c) and (T,) or (T, c).
-
-    Returns:
-        Other minus baseline; ``None`` if either has a single seed.
+    Args:
+        values: Shape (S, N) or (S, N, c).
+        tasks: What the task of each prompt is, as for :func:`over_prompts`.
+        baseline: Values of another method on the same prompts, (T, N) or (T, N, c): the result is the difference.
+        confidence: How often the interval covers the mean.
 
     Raises:
-        ValueError: Another shape, no seeds, or a value that is not finite.
+        ValueError: Another shape, or a value that is not finite.
     """
-    first, second = _rows(baseline, "seed"), _rows(other, "seed")
-    if min(len(first), len(second)) < 2:
-        return None
-    parts = [rows.var(axis=0, ddof=1) / len(rows) for rows in (first, second)]
-    total = parts[0] + parts[1]
-    shares = parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1)
+    sides = [np.asarray(side, dtype=np.float64) for side in ([values] if baseline is None else [values, baseline])]
+    prompts = sides[0].mean(axis=0) - (0 if baseline is None else sides[1].mean(axis=0))
+    band = over_prompts(prompts, tasks, confidence=confidence)
+    # A side with a single seed has no known spread.
+    runs = [_rows(side.mean(axis=1), "seed") for side in sides if len(side) > 1]
+    if not runs:
+        return band
+    half = _spread_of_seeds(runs, confidence)
+    return Band(
+        band.mean, band.mean - np.hypot(band.mean - band.low, half), band.mean + np.hypot(band.high - band.mean, half)
+    )
+
+
+def _spread_of_seeds(runs: Sequence[Floats], confidence: float) -> Floats:
+    """Return the half width of Student's interval for the mean of one method's runs (S, c), or Welch's for two."""
+    # Not scipy.stats, which takes a second to import.
+    from scipy.special import stdtrit
+
+    parts = [rows.var(axis=0, ddof=1) / len(rows) for rows in runs]
+    total = np.sum(parts, axis=0)
+    shares = np.sum([part**2 / (len(rows) - 1) for part, rows in zip(parts, runs, strict=True)], axis=0)
     # Without any spread the interval is a point, whatever the degrees of freedom.
     freedom = np.divide(total**2, shares, out=np.ones_like(total), where=shares > 0)
-    return _t_band(second.mean(axis=0) - first.mean(axis=0), total, freedom, confidence)
+    return np.asarray(np.sqrt(total) * stdtrit(freedom, (1 + confidence) / 2))
 
 
 def _rows(values: ArrayLike, unit: str) -> Floats:
@@ -92,11 +123,3 @@ def _rows(values: ArrayLike, unit: str) -> Floats:
     if rows.ndim not in (1, 2) or len(rows) == 0 or not np.isfinite(rows).all():
         raise ValueError(f"values must be finite, with one row per {unit}, shape (n,) or (n, c); got {rows.shape}")
     return rows
-
-
-def _t_band(mean: Floats, variance: Floats, freedom: Floats | float, confidence: float) -> Band:
-    # Not scipy.stats, which takes a second to import.
-    from scipy.special import stdtrit
-
-    half = np.sqrt(variance) * stdtrit(freedom, (1 + confidence) / 2)
-    return Band(mean, mean - half, mean + half)

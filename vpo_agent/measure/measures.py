@@ -16,6 +16,7 @@ from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.measure.columns import free_name
 from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus
 from vpo_agent.measure.metrics import best_at_k, diversity, mean_ranked
+from vpo_agent.measure.notices import ROUNDING, outside_notice
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Status
 from vpo_envs.pareto import non_dominated, set_utility
@@ -29,8 +30,6 @@ weight vectors three corners are off by 7e-4."""
 SHOWN_K = (1, 3, 10, 30, 100)
 SOLVED_WITHIN = 0.02
 """An answer solves a prompt if its scalar reward comes this near to the optimum of the exact front."""
-ROUNDING = 1e-6
-"""Rewards are stored in 32 bits, thresholds are not."""
 NEAR = 0.1
 """By how much an answer may fall short in every objective and still be near a point of the front."""
 
@@ -113,13 +112,16 @@ def measures(
     vectors = [one[:, counts] for one, counts in zip(answers, active, strict=True)]
     reached = [one[non_dominated(one)] for one in vectors]
     sizes = np.array([float(len(one)) for one in reached])
-    add("hypervolume", "pool", "higher", _volumes(reached), "share of the box from −0.1 to 1 that the answers dominate")
+    bounded = outside_notice(pool) is None
+    volumes = _volumes(reached) if bounded else None
+    add("hypervolume", "pool", "higher", volumes, "share of the box from −0.1 to 1 that the answers dominate")
     if pool.fronts is not None:
         fronts = [front[:, counts] for front, counts in zip(pool.fronts, active, strict=True)]
         pairs = list(zip(fronts, reached, strict=True))
         covered, near = ([coverage(*both, tolerance) for both in pairs] for tolerance in (ROUNDING, NEAR + ROUNDING))
         missed, epsilon = ([measure(*both) for both in pairs] for measure in (igd_plus, additive_epsilon))
-        add("front hypervolume", "pool", "", _volumes(fronts), "that of the exact front, the highest possible", False)
+        highest = _volumes(fronts) if bounded else None
+        add("front hypervolume", "pool", "", highest, "that of the exact front, the highest possible", False)
         add("coverage", "pool", "higher", np.array(covered), "share of the exact front's points that answers attain")
         meaning = f"the same, if an answer may fall short by {NEAR} in every objective"
         add(f"coverage within {NEAR}", "pool", "higher", np.array(near), meaning, False)

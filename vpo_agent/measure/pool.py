@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.wording import counted
+
 _STORED = ("rewards", "status", "active", "scalar_weights", "indices")
 
 Floats = NDArray[np.float64]
@@ -42,6 +44,8 @@ class Pool:
     """The text of the R responses to each of the N prompts; ``None`` if they were not saved."""
     tokens: NDArray[np.int32] | None = None
     """Number of generated tokens of each response, (N, R); ``None`` if unknown, as in pools of earlier versions."""
+    tasks: tuple[str, ...] | None = None
+    """A hash of each prompt's task, (N,), equal where a task is repeated; ``None`` in pools of earlier versions."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
@@ -74,6 +78,16 @@ class Pool:
         if self.tokens is not None and self.tokens.shape != (n, rollouts):
             raise ValueError(f"{n} prompts with {rollouts} rollouts need tokens of that shape; got {self.tokens.shape}")
 
+        if self.tasks is not None and len(self.tasks) != n:
+            raise ValueError(f"{n} prompts need as many hashes of tasks; got {len(self.tasks)}")
+
+    def prompts_in_words(self, split: str = "") -> str:
+        """Return such as ``"200 test prompts"``, or ``"200 prompts, 15 distinct tasks"`` where some are repeated."""
+        n = len(self.indices)
+        distinct = n if self.tasks is None else len(set(self.tasks))
+        words = counted(n, f"{split} prompt".strip())
+        return f"{words}, {counted(distinct, 'distinct task')}" if distinct < n else words
+
     def active_rewards(self) -> Floats:
         """Return the rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
         return self.rewards.astype(np.float64) * self.active[:, None, None, :]
@@ -98,6 +112,8 @@ class Pool:
             stored["responses"] = _as_bytes(self.responses)
         if self.tokens is not None:
             stored["tokens"] = self.tokens
+        if self.tasks is not None:
+            stored["tasks"] = np.array(self.tasks)
         aside = path.with_name(f".{path.name}.writing")
         try:
             with aside.open("wb") as file:
@@ -124,6 +140,7 @@ class Pool:
                     "fronts": tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
                     "responses": _read_responses(data["responses"]) if "responses" in data else None,
                     "tokens": data.get("tokens"),
+                    "tasks": tuple(map(str, data["tasks"])) if "tasks" in data else None,
                     "source": _read_source(data["source"]) if "source" in data else {},
                 }
         # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.

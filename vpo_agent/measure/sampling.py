@@ -50,6 +50,7 @@ def sample_pool(
     from vpo_agent.rollouts.prompts import make_prompts
 
     tasks = [env.task(index) for index in indices]
+    hashes = tuple(task.content_hash() for task in tasks)
     asked = [task for task in tasks for _ in range(rollouts)] if state_weights else tasks
     each = 1 if state_weights else rollouts
     prompts = make_prompts(env, asked, _goals(env, tasks, rollouts) if state_weights else None)
@@ -78,9 +79,10 @@ def sample_pool(
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
         tokens=None if found.tokens is None else found.tokens.reshape(len(tasks), rollouts),
+        tasks=hashes,
         source={
             **_source(env),
-            "tasks": blake2b("".join(task.content_hash() for task in tasks).encode(), digest_size=16).hexdigest(),
+            "tasks": blake2b("".join(hashes).encode(), digest_size=16).hexdigest(),
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
             **(source or {}),

@@ -8,8 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.measure.intervals import Band, difference_over_seeds, over_prompts, over_seeds
-from vpo_agent.measure.unread import unread_in_pool
+from vpo_agent.measure.intervals import SAID
+from vpo_agent.measure.notices import notices
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
 from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
@@ -76,7 +76,9 @@ def compare_runs(
     differing = differing_settings(runs) if labels is None else []
     if differing:
         notes.append(f"Settings other than the method in which the runs differ: {', '.join(differing)}.")
-    notes += [f"{run.name}: {notice}" for run in runs if (notice := unread_in_pool(run.pool))]
+    notes += [f"{run.name}: {notice}" for run in runs for notice in notices(run.pool)]
+    if single := [method.label for method in methods if len(method.summaries) == 1]:
+        notes.append(f"One seed of {', '.join(single)}: these intervals do not say how training runs differ.")
     chosen = _baseline(methods, baseline)
     if isinstance(pairs, str):
         pairs = read_pairs(pairs, runs[0].pool.objectives)
@@ -113,16 +115,15 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
         against = baseline.values(name)
         for method in methods:
             values = method.values(name)
-            row = {**about, "meaning": one.meaning, "method": method.label}
-            row |= _row(over_prompts(values.mean(axis=0)), over_seeds(values.mean(axis=1)))
+            row = {**about, "meaning": one.meaning, "method": method.label, **method.band(values).as_json()}
             measures.append({**row, "each_seed": values.mean(axis=1).tolist()})
             if method is not baseline:
-                paired = over_prompts(values.mean(axis=0) - against.mean(axis=0))
-                seeds = difference_over_seeds(against.mean(axis=1), values.mean(axis=1))
-                differences.append({**about, "method": method.label, **_row(paired, seeds)})
+                band = method.band(values, against)
+                differences.append({**about, "method": method.label, **band.as_json()})
     return {
         "baseline": baseline.label,
-        "prompts": len(summary.pool.indices),
+        "prompts": summary.pool.prompts_in_words(),
+        "interval": SAID if any(len(one.summaries) > 1 for one in methods) else "95 % interval over prompts",
         "k": summary.k,
         "objectives": list(summary.pool.objectives),
         **summary.ceilings(),
@@ -155,18 +156,9 @@ def _baseline(methods: Sequence[Method], label: str) -> Method:
     raise ValueError(f"unknown baseline {label!r}: choose one of {known}")
 
 
-def _row(prompts: Band, seeds: Band | None) -> dict[str, Any]:
-    return {
-        "mean": float(prompts.mean),
-        "over_prompts": [float(prompts.low), float(prompts.high)],
-        "over_seeds": None if seeds is None else [float(seeds.low), float(seeds.high)],
-    }
-
-
 def _curve(method: Method, name: str) -> dict[str, Any]:
     ks, values = method.curve(name)
-    band = over_prompts(values.mean(axis=0)).as_json()
-    return {"k": ks.tolist(), **band, "each_seed": values.mean(axis=1).tolist()}
+    return {"k": ks.tolist(), **method.band(values).as_json(), "each_seed": values.mean(axis=1).tolist()}
 
 
 def _examples(methods: Sequence[Method]) -> list[tuple[str, list[ExampleSet]]]:

@@ -19,27 +19,26 @@ HOW_TO_READ = (
     "of three answers stands against three answers of a method that writes one.",
     "A row at a number of tokens gives each method as many whole rollouts as generate that many tokens per prompt on "
     "average. The numbers run from the longest rollout of any method to the smallest pool.",
-    "An interval over prompts says what these trained models would do on other prompts: prompts are resampled (4,000 "
-    "bootstrap samples), and in a difference each prompt is resampled with the answers of both methods to it.",
-    "An interval over seeds says what other training runs would do on these prompts: Student's t over the means of the "
-    "seeds, and Welch's t for a difference. A single seed has none, and that of two is very wide.",
-    "Neither contains the other. A claim about a method, rather than one trained model, needs the interval over seeds.",
+    "There is one interval. Over prompts, tasks are resampled (4,000 bootstrap samples), each with the answers of both "
+    "methods to it; prompts that repeat one task go together. Where a method has several training seeds, the spread of "
+    "their means is added (Student's t, for a difference Welch's), so that the interval holds for other prompts and "
+    "other training runs. A method with one seed has no second level: its interval speaks of that trained model alone.",
 )
 FIGURES = {
     "curves": (
         "Search curves",
         "utility@k: expected best w·r of k answers drawn from the pool, for an unknown weighting w. best@k: expected "
         "best scalar reward. pass@k: chance that one of k passes. Against tokens, rollouts are drawn whole. "
-        "Bands are 95 % intervals over prompts; thin lines are single training seeds.",
+        "Bands are 95 % intervals; thin lines are single training seeds.",
     ),
     "differences": (
         "Differences along k",
-        "utility@k and best@k of each method minus those of the baseline: above zero the method is better. Left, the "
-        "paired 95 % interval over prompts; right, Welch's 95 % interval over training seeds.",
+        "utility@k and best@k of each method minus those of the baseline, paired by prompt, with 95 % intervals: above "
+        "zero the method is better.",
     ),
     "measures": (
         "Key measures",
-        "Thick bars are 95 % intervals over prompts, thin ones over training seeds; open circles are single seeds.",
+        "Bars are 95 % intervals; open circles are single training seeds.",
     ),
     "learning": (
         "Learning curves",
@@ -69,7 +68,7 @@ def make_page(
     _add_figures(page, figures, ("curves", "differences", "measures"))
     page.heading("Means")
     page.table(*means_table(tables))
-    page.paragraph("In brackets, the 95 % interval over prompts, then the one over training seeds.")
+    page.paragraph(f"In brackets, the {tables['interval']}.")
     if tables["differences"]:
         page.heading(f"Differences from {tables['baseline']}")
         page.table(*differences_table(tables))
@@ -90,7 +89,7 @@ def facts(tables: Mapping[str, Any]) -> list[str]:
     """Describe in sentences what is compared."""
     methods = [f"{row['method']} ({counted(row['runs'], 'seed')})" for row in tables["methods"]]
     answers = counted(tables["k"], "answer")
-    found = [f"{', '.join(methods)}; {counted(tables['prompts'], 'prompt')}, up to {answers} to each."]
+    found = [f"{', '.join(methods)}; {tables['prompts']}, up to {answers} to each."]
     if best := best_on_fronts(tables):
         found.append(best)
     if tables["passes"]:
@@ -103,9 +102,8 @@ def means_table(tables: Mapping[str, Any]) -> tuple[list[str], list[list[str]], 
     labels = [row["method"] for row in tables["methods"]]
     rows: dict[str, list[str]] = {}
     for row in tables["measures"]:
-        seeds = f" {_bounds(row, 'over_seeds')}" if row["over_seeds"] else ""
         cells = rows.setdefault(row["measure"], [named(row), row["unit"]])
-        cells.append(f"{number(row['mean'])} {_bounds(row, 'over_prompts')}{seeds}")
+        cells.append(f"{number(row['mean'])} {interval(row['low'], row['high'])}")
     return ["measure", "unit", *labels], list(rows.values()), "ll" + "r" * len(labels)
 
 
@@ -113,14 +111,9 @@ def differences_table(tables: Mapping[str, Any]) -> tuple[list[str], list[list[s
     """Head, body and alignment: a row for each measure and method."""
     body = []
     for row in tables["differences"]:
-        bounds = [_bounds(row, name, signed=True) for name in ("over_prompts", "over_seeds")]
-        body.append([named(row), row["unit"], row["method"], number(row["mean"], signed=True), *bounds])
-    head = ["measure", "unit", "method", "difference", "95 % interval over prompts", "95 % interval over seeds"]
-    return head, body, "lllrrr"
-
-
-def _bounds(row: Mapping[str, Any], name: str, signed: bool = False) -> str:
-    return "one seed" if row[name] is None else interval(row[name][0], row[name][1], signed)
+        cells = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
+        body.append([named(row), row["unit"], row["method"], *cells])
+    return ["measure", "unit", "method", "difference", tables["interval"]], body, "lllrr"
 
 
 def _add_figures(page: Page, figures: Mapping[str, Path], names: Sequence[str]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.notices import notices
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import Summary, summarise
-from vpo_agent.measure.unread import unread_in_pool
 from vpo_agent.measure.worth import worth_of_answers, worth_of_fronts
 from vpo_agent.report.examples import add_examples, draw_examples, example_sets
 from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts
@@ -61,8 +61,7 @@ def evaluate_pool(
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
     worths = _worths(pool)
-    notice = unread_in_pool(pool)
-    about = f"{describe(pool)}\n\n**{notice}**" if notice else describe(pool)
+    about = "\n\n".join([describe(pool), *(f"**{notice}**" for notice in notices(pool))])
     text = f"{about}\n\n{measure_table(rows)}\n\n{_notes(summary, worths)}\n"
     with whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")
@@ -90,10 +89,9 @@ def evaluate_pool(
 
 def describe(pool: Pool) -> str:
     """Describe the content and origin of a pool in one sentence."""
-    n, rollouts, m, _ = pool.rewards.shape
+    _, rollouts, m, _ = pool.rewards.shape
     source = pool.source
-    split = f"{source['split']} " if "split" in source else ""
-    parts = [f"{n} {split}prompts" + (f" of {source['env']}" if "env" in source else "")]
+    parts = [pool.prompts_in_words(source.get("split", "")) + (f" of {source['env']}" if "env" in source else "")]
     parts.append(f"{counted(rollouts, 'rollout')} of {counted(m, 'answer')} to each")
     if "model" in source:
         step = source.get("step")
@@ -131,6 +129,7 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mappin
     return {
         "source": dict(pool.source),
         "prompts": n,
+        "distinct_tasks": None if pool.tasks is None else len(set(pool.tasks)),
         "rollouts": rollouts,
         "answers_per_rollout": m,
         "objectives": list(pool.objectives),
@@ -140,7 +139,8 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mappin
         "worths": {where: {"set": one.set_worth, "vector": one.vector_worth} for where, one in worths.items()},
         "measures": list(rows),
         "curves": {
-            name: {"k": ks.tolist(), **over_prompts(values).as_json()} for name, (ks, values) in summary.curves.items()
+            name: {"k": curve.ks.tolist(), **over_prompts(curve.values, pool.tasks).as_json()}
+            for name, curve in summary.curves.items()
         },
     }
 

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.intervals import SAID
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.summary import BY_TOKENS, Curve
+from vpo_agent.measure.summary import BY_TOKENS
 from vpo_agent.report import figure_style as style
 from vpo_agent.report.looks import Look, looks_of
 from vpo_agent.report.methods import Method, common_curves, title
@@ -67,10 +67,10 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
         style.dress(axes, "", x=x, y=PANELS[name])
         for method, look in zip(methods, looks_of(methods), strict=True):
             label = method.label if len(methods) > 1 else "single answers as the unit"
-            legend.setdefault(label, _curve(axes, method.curve(name), look))
+            legend.setdefault(label, _curve(axes, method, name, look))
         if len(methods) == 1 and f"{name} by rollouts" in known:
             whole = looks_of(methods)[0]._replace(marker="D", line="--")
-            legend["whole rollouts as the unit"] = _curve(axes, methods[0].curve(f"{name} by rollouts"), whole)
+            legend["whole rollouts as the unit"] = _curve(axes, methods[0], f"{name} by rollouts", whole)
         ceiling = {"best@k": first.optimum, "pass@k": None}.get(name, first.front_utility)
         if ceiling is not None:
             line = axes.axhline(float(ceiling.mean()), color=style.INK, lw=1.3, ls=(0, (5, 3)))
@@ -79,19 +79,20 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
             style.log_axis(axes, methods[0].curve(name).ks)
         style.from_zero(axes)
         axes.yaxis.set_major_locator(style.round_ticks(7))
-    legend["band: 95 % interval over prompts"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
-    if any(len(method.summaries) > 1 for method in methods):
+    seeds = any(len(method.summaries) > 1 for method in methods)
+    band = f"band: {SAID if seeds else '95 % interval over prompts'}"
+    legend[band] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
+    if seeds:
         legend["thin line: one training seed"] = Line2D([], [], color=style.FAINT_INK, lw=0.8)
     return style.save(figure, path, legend, title=title(methods))
 
 
-def _curve(axes: Axes, curve: Curve, look: Look) -> Artist:
-    """Draw a method's curve, values (S, N, c)."""
-    ks, values = curve
+def _curve(axes: Axes, method: Method, name: str, look: Look) -> Artist:
+    ks, values = method.curve(name)
     if len(values) > 1:
         for seed in values.mean(axis=1):
             axes.plot(ks, seed, color=look.colour, lw=0.8, alpha=0.75)
-    return style.band_line(axes, ks, over_prompts(values.mean(axis=0)), look, lw=2.2, ms=6.5, mew=1.0, zorder=3)
+    return style.band_line(axes, ks, method.band(values), look, lw=2.2, ms=6.5, mew=1.0, zorder=3)
 
 
 # ------------------------------------------------------------------------------------------ fronts
@@ -174,13 +175,13 @@ def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
 
 
 def draw_answers(methods: Sequence[Method], path: Path) -> Path:
-    """Draw the shares of answer statuses, and the mean of each objective with its 95 % interval over prompts."""
+    """Draw the shares of answer statuses, and the mean of each objective with its 95 % interval."""
     objectives = methods[0].summaries[0].pool.objectives
     rows = len(methods)
     figure = style.new_figure(height=max(3.0, 1.5 + 0.34 * rows, 1.5 + 0.26 * len(objectives)), width=11.0)
     left, right = figure.subplots(1, 2)
     style.dress(left, "Outcomes of the answers", x="share of all answers")
-    style.dress(right, "Mean reward of an answer ↑", x="mean, bar: 95 % interval over prompts")
+    style.dress(right, "Mean reward of an answer ↑", x="mean, bar: 95 % interval")
     legend: dict[str, Artist] = {}
     shares = np.array([np.mean([outcome_shares(one.pool) for one in method.summaries], axis=0) for method in methods])
     start = np.zeros(rows)
@@ -195,7 +196,7 @@ def draw_answers(methods: Sequence[Method], path: Path) -> Path:
     left.grid(visible=False, axis="y")
     offsets = (np.arange(rows) - (rows - 1) / 2) * min(0.16, 0.7 / rows)
     for number, (method, look) in enumerate(zip(methods, looks_of(methods), strict=True)):
-        band = over_prompts(np.stack([method.values(name).mean(axis=0) for name in objectives], axis=1))
+        band = method.band(np.stack([method.values(name) for name in objectives], axis=2))
         rows_of = np.arange(len(objectives)) + offsets[number]
         reach = [band.mean - band.low, band.high - band.mean]
         drawn: dict[str, Any] = {"fmt": look.marker, "color": look.colour, "mec": style.PAPER}

@@ -17,12 +17,12 @@ MARKERS_OF_UNTRAINED = ("X", "P", "*")
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = (
-    *("vpo", "grpo", "set_rl", "max_at_k", "vpo_alpha1000", "multi_rlvr"),
-    *("vpo_credit", "vpo_tchebycheff", "pareto_rank", "darling", "specialists", "rs_grpo"),
-    *("vpo_pool_subset", "dr_grpo", "gdpo", "maxrl", "random_weights", "goal_conditioned"),
-    *("vpo_pool", "vpo_lexicase", "vpo_soft", "vpo_anytime", "vpo_hypervolume", "vpo_marginal"),
+    *("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr"),
+    *("vpo_credit", "dr_grpo", "pareto_rank", "darling", "gdpo", "rs_grpo"),
+    *("maxrl", "random_weights", "goal_conditioned", "vpo_lexicase", "vpo_soft", "vpo_anytime"),
+    "vpo_hypervolume",
 )
-"""Methods, and arms of studies, whose look is fixed; each takes the next colour of the palette."""
+"""The registered methods, whose look is fixed; each takes the next colour of the palette."""
 UNTRAINED = re.compile(r"(before|base|start|untrained)\b")
 
 

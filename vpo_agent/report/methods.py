@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats
 from vpo_agent.measure.summary import Curve, Summary
 
@@ -30,6 +31,10 @@ class Method:
     def values(self, name: str) -> Floats:
         """One measure, per seed and prompt, (S, N)."""
         return np.stack([summary.measures[name].values for summary in self.summaries])
+
+    def band(self, values: Floats, baseline: Floats | None = None) -> Band:
+        """Return the mean and interval of values (S, N) or (S, N, c), less those of another method."""
+        return interval(values, self.summaries[0].pool.tasks, baseline=baseline)
 
     def curve(self, name: str) -> Curve:
         """A curve with the values of every seed, (S, N, c). Runs differ in the tokens of a rollout, but not in k."""

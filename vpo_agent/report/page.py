@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
+Table = tuple[list[str], list[list[str]], str]
+"""Head, body and alignment: an l or r for each column."""
 MAX_PIXELS = 1800
 """Widest image in HTML; wider ones are shrunk."""
 COLOURS = 128

@@ -16,8 +16,10 @@ ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
 def measure_rows(summary: Summary) -> list[dict[str, Any]]:
     """Return each measure with its mean and its 95 % interval over prompts."""
-    found = summary.measures.values()
-    return [{**_about(one), **over_prompts(one.values).as_json(), "meaning": one.meaning} for one in found]
+    return [
+        {**_about(one), **over_prompts(one.values, summary.pool.tasks).as_json(), "meaning": one.meaning}
+        for one in summary.measures.values()
+    ]
 
 
 def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -39,7 +41,7 @@ def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
             **_about(one),
             "before": float(before.measures[name].values.mean()),
             "after": float(one.values.mean()),
-            **over_prompts(one.values - before.measures[name].values).as_json(),
+            **over_prompts(one.values - before.measures[name].values, after.pool.tasks).as_json(),
             "headline": one.headline,
         }
         for name, one in after.measures.items()

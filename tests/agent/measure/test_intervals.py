@@ -1,4 +1,4 @@
-"""Intervals over prompts and over seeds, against scipy and by how often they cover the truth."""
+"""The interval over prompts and seeds, against scipy and by how often it covers the truth."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vpo_agent.measure.intervals import difference_over_seeds, over_prompts, over_seeds
+from vpo_agent.measure.intervals import interval, over_prompts
 
 
 def test_prompts_are_resampled_as_in_scipys_bootstrap() -> None:
@@ -15,18 +15,35 @@ def test_prompts_are_resampled_as_in_scipys_bootstrap() -> None:
     for column in range(3):
         sample = (values[:, column],)
         theirs = stats.bootstrap(sample, np.mean, confidence_level=0.9, n_resamples=20_000, method="percentile", rng=1)
-        interval = theirs.confidence_interval
+        bounds = theirs.confidence_interval
         assert band.mean[column] == pytest.approx(values[:, column].mean())
-        assert [band.low[column], band.high[column]] == pytest.approx([interval.low, interval.high], abs=0.01)
+        assert [band.low[column], band.high[column]] == pytest.approx([bounds.low, bounds.high], abs=0.01)
+
+
+def test_a_repeated_task_counts_once() -> None:
+    """15 tasks, 200 prompts: the interval is as wide as that of the 15, not as that of 200."""
+    rng = np.random.default_rng(0)
+    tasks = [*range(15), *rng.integers(15, size=185)]
+    of_task = rng.random(15)
+    repeated = over_prompts(of_task[tasks], [f"task {one}" for one in tasks])
+    assert repeated.mean == pytest.approx(of_task[tasks].mean())
+    distinct, naive = over_prompts(of_task), over_prompts(of_task[tasks])
+    assert repeated.high - repeated.low == pytest.approx(distinct.high - distinct.low, rel=0.15)
+    assert naive.high - naive.low < 0.4 * (repeated.high - repeated.low)
+    # Where every task occurs equally often, the mean is that of the tasks, and so is the interval.
+    assert over_prompts(np.tile(of_task, 4), [*range(15)] * 4) == pytest.approx(distinct)
+
+
+def test_tasks_that_all_differ_change_nothing() -> None:
+    values = np.random.default_rng(0).random((30, 2))
+    for mine, theirs in zip(over_prompts(values, range(30)), over_prompts(values), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_a_single_column_may_be_flat() -> None:
-    values = np.random.default_rng(0).random((4, 1))
-    for function in (over_prompts, over_seeds):
-        flat, table = function(values[:, 0]), function(values)
-        assert flat is not None
-        assert table is not None
-        assert list(flat) == [array[0] for array in table]
+    values = np.random.default_rng(0).random((4, 5, 1))
+    assert list(interval(values[..., 0])) == [array[0] for array in interval(values)]
+    assert list(over_prompts(values[0, :, 0])) == [array[0] for array in over_prompts(values[0])]
 
 
 def test_the_interval_of_equal_values_holds_their_mean() -> None:
@@ -42,55 +59,50 @@ def test_the_bootstrap_is_deterministic_in_its_seed() -> None:
 
 
 def test_pairing_cancels_how_hard_the_prompts_are() -> None:
-    before = np.random.default_rng(0).random(100)
-    assert list(over_prompts(before + 0.05 - before)) == pytest.approx([0.05] * 3)
+    before = np.random.default_rng(0).random((1, 100))
+    assert list(interval(before + 0.05, baseline=before)) == pytest.approx([0.05] * 3)
 
 
 def test_one_prompt_has_an_interval_of_no_width() -> None:
     assert list(over_prompts([0.3])) == pytest.approx([0.3] * 3)
 
 
-def test_columns_share_their_resamples() -> None:
-    column = np.random.default_rng(0).random((20, 1))
-    band = over_prompts(np.hstack([column, column]))
-    assert band.low[0] == band.low[1]
-
-
-def test_seeds_have_students_interval() -> None:
-    values = np.random.default_rng(1).normal(size=(4, 2))
-    band = over_seeds(values)
-    assert band is not None
-    for column in range(2):
-        theirs = stats.ttest_1samp(values[:, column], 0).confidence_interval(0.95)
-        assert [band.low[column], band.high[column]] == pytest.approx([theirs.low, theirs.high])
-
-
-def test_a_difference_over_seeds_is_welchs() -> None:
+def test_seeds_alone_have_students_interval_and_their_difference_welchs() -> None:
+    """Where all prompts are equal, the second level is all there is."""
     rng = np.random.default_rng(2)
     first, second = rng.normal(size=(3, 2)), rng.normal(1, 5, size=(5, 2))
-    band = difference_over_seeds(first, second)
-    assert band is not None
+    ours, theirs = (np.repeat(means[:, None], 4, axis=1) for means in (second, first))
+    mine, difference = interval(ours), interval(ours, baseline=theirs)
     for column in range(2):
-        theirs = stats.ttest_ind(second[:, column], first[:, column], equal_var=False).confidence_interval(0.95)
-        assert [band.low[column], band.high[column]] == pytest.approx([theirs.low, theirs.high])
+        student = stats.ttest_1samp(second[:, column], 0).confidence_interval(0.95)
+        welch = stats.ttest_ind(second[:, column], first[:, column], equal_var=False).confidence_interval(0.95)
+        assert [mine.low[column], mine.high[column]] == pytest.approx([student.low, student.high])
+        assert [difference.low[column], difference.high[column]] == pytest.approx([welch.low, welch.high])
 
 
-def test_intervals_over_three_seeds_cover_the_truth_as_often_as_they_say() -> None:
-    values = np.random.default_rng(3).normal(2.0, 1.0, size=(3, 4000))
-    band = over_seeds(values)
-    assert band is not None
-    assert np.mean((band.low <= 2) & (band.high >= 2)) == pytest.approx(0.95, abs=0.015)
+@pytest.mark.parametrize(("of_prompts", "of_seeds"), [(1.0, 0.0), (0.0, 1.0), (1.0, 0.1), (1.0, 0.3)])
+def test_intervals_cover_the_truth_at_least_as_often_as_they_say(of_prompts: float, of_seeds: float) -> None:
+    """Three seeds and 60 prompts of a population in which both vary, and the answers too."""
+    rng = np.random.default_rng(3)
+    covered = []
+    for _ in range(400):
+        prompts, seeds = rng.normal(0, of_prompts, (1, 60)), rng.normal(0, of_seeds, (3, 1))
+        band = interval(2 + prompts + seeds + rng.normal(0, 0.3, (3, 60)))
+        covered.append(band.low <= 2 <= band.high)
+    assert np.mean(covered) > 0.92
 
 
-def test_one_seed_has_no_interval() -> None:
-    assert over_seeds(np.ones((1, 2))) is None
-    assert difference_over_seeds(np.ones((1, 2)), np.ones((3, 2))) is None
+def test_one_seed_has_the_interval_over_prompts() -> None:
+    values = np.random.default_rng(0).random((1, 20))
+    assert interval(values) == over_prompts(values[0])
+    assert interval(values, baseline=values[:, ::-1]) == over_prompts(values[0] - values[0, ::-1])
+    several = interval(np.vstack([values, values + 0.2]), baseline=values)
+    assert several.high - several.low > 1, "the spread of two seeds is nearly unknown"
 
 
 def test_equal_seeds_differ_by_a_point() -> None:
-    band = difference_over_seeds(np.ones((2, 1)), np.full((3, 1), 1.5))
-    assert band is not None
-    assert (band.mean[0], band.low[0], band.high[0]) == (0.5, 0.5, 0.5)
+    band = interval(np.full((3, 4), 1.5), baseline=np.ones((2, 4)))
+    assert (band.mean, band.low, band.high) == (0.5, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("values", [np.zeros((0, 2)), np.zeros((1, 1, 1)), np.full((2, 1), np.nan)])

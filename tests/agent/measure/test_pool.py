@@ -28,7 +28,7 @@ SOURCE = {
 def full_pool() -> Pool:
     """A pool that says where it comes from, with the texts of its responses."""
     tokens = np.arange(N * R, dtype=np.int32).reshape(N, R)
-    return replace(random_pool(), responses=(TEXTS,) * N, tokens=tokens, source=SOURCE)
+    return replace(random_pool(), responses=(TEXTS,) * N, tokens=tokens, tasks=("a", "b", "a"), source=SOURCE)
 
 
 @pytest.mark.parametrize("fronts", [True, False])
@@ -43,6 +43,7 @@ def test_a_pool_survives_its_file(tmp_path: Path, fronts: bool) -> None:
         assert getattr(again, name).dtype == getattr(pool, name).dtype
     assert again.objectives == pool.objectives
     assert again.responses == pool.responses
+    assert again.tasks == pool.tasks
     assert again.source == pool.source
     np.testing.assert_array_equal(again.tokens, pool.tokens)
     if pool.fronts is None:
@@ -66,10 +67,10 @@ def test_a_file_from_before_texts_were_kept_still_opens(tmp_path: Path) -> None:
     path = tmp_path / "pool.npz"
     full_pool().save(path)
     with np.load(path) as data:
-        kept = {name: data[name] for name in data.files if name not in ("responses", "tokens", "source")}
+        kept = {name: data[name] for name in data.files if name not in ("responses", "tokens", "tasks", "source")}
     np.savez_compressed(path, **kept)
     old = Pool.load(path)
-    assert old.responses is old.tokens is None
+    assert old.responses is old.tokens is old.tasks is None
     assert old.source == {}
     np.testing.assert_array_equal(old.rewards, full_pool().rewards)
 
@@ -142,6 +143,7 @@ def test_a_lone_array_is_no_pool(tmp_path: Path) -> None:
         ({"objectives": ("a", "b")}, "have 3 objectives, but 2 are named"),
         ({"fronts": (np.ones((1, D)),)}, "need as many fronts"),
         ({"fronts": (np.ones((1, D + 1)),) * N}, r"a front must have shape \(f, 3\)"),
+        ({"tasks": ("a",)}, "need as many hashes of tasks"),
         ({"tokens": np.ones((N, R + 1), np.int32)}, "need tokens of that shape"),
         ({"responses": (("a",) * R,) * (N - 1)}, "need as many responses"),
         ({"responses": (("a",) * (R + 1),) * N}, "need as many responses"),

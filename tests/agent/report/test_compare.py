@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pools import MAZE, maze_pool, random_pool, save_run
+from scipy import stats
 
 from vpo_agent.command import main
 from vpo_agent.config import GROUPS
@@ -19,7 +20,7 @@ from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import measures, rank
 from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.summary import summarise
-from vpo_agent.report import compare_runs
+from vpo_agent.report import compare_runs, evaluate_pool
 from vpo_agent.report.runs import differing_settings, make_labels, read_run
 from vpo_envs import Status
 
@@ -132,28 +133,44 @@ def test_tables_say_that_rollouts_hold_different_numbers_of_answers(tmp_path: Pa
         assert units["expected utility"] in (tmp_path / "report" / name).read_text(encoding="utf-8")
 
 
-def test_differences_are_paired_over_prompts_and_welchs_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
-    from scipy import stats
-
+def test_differences_are_paired_over_prompts_with_seeds_as_the_second_level(tmp_path: Path, runs: list[Path]) -> None:
     tables = compare_runs(runs, out=tmp_path / "report")
     values = {path.name: summarise(read_run(path).pool).measures["diversity"].values for path in runs}
+    vpo, grpo = (np.stack([values[f"{method}-seed{seed}"] for seed in (0, 1)]) for method in ("vpo", "grpo"))
     (row,) = [row for row in tables["differences"] if row["measure"] == "diversity"]
-    vpo = np.mean([values["vpo-seed0"], values["vpo-seed1"]], axis=0)
-    grpo = np.mean([values["grpo-seed0"], values["grpo-seed1"]], axis=0)
-    paired = over_prompts(grpo - vpo)
+    paired = over_prompts(grpo.mean(axis=0) - vpo.mean(axis=0))
+    welch = stats.ttest_ind(grpo.mean(axis=1), vpo.mean(axis=1), equal_var=False).confidence_interval(0.95)
+    half = (welch.high - welch.low) / 2
     assert row["mean"] == pytest.approx(paired.mean)
-    assert row["over_prompts"] == pytest.approx([paired.low, paired.high])
-    first = [values[f"grpo-seed{seed}"].mean() for seed in (0, 1)]
-    second = [values[f"vpo-seed{seed}"].mean() for seed in (0, 1)]
-    welch = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    assert row["over_seeds"] == pytest.approx([welch.low, welch.high])
+    assert row["high"] == pytest.approx(paired.mean + np.hypot(half, paired.high - paired.mean))
+    assert row["low"] == pytest.approx(paired.mean - np.hypot(half, paired.mean - paired.low))
+    said = (tmp_path / "report" / "compare.md").read_text(encoding="utf-8")
+    assert "In brackets, the 95 % interval over prompts and training seeds." in said
 
 
-def test_a_single_seed_has_no_interval_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
+def test_a_single_seed_has_an_interval_over_prompts_and_a_note(tmp_path: Path, runs: list[Path]) -> None:
     tables = compare_runs([runs[0], runs[2]], out=tmp_path / "report", baseline="grpo")
     assert tables["baseline"] == "grpo"
-    assert {row["over_seeds"] for row in tables["differences"]} == {None}
-    assert "one seed" in (tmp_path / "report" / "compare.md").read_text(encoding="utf-8")
+    assert tables["interval"] == "95 % interval over prompts"
+    assert "One seed of vpo, grpo: these intervals do not say how training runs differ." in tables["notes"]
+
+
+def test_repeated_tasks_are_counted_and_resampled_together(tmp_path: Path) -> None:
+    """Two tasks in five prompts: the bounds are the means of one task alone."""
+    places = [0, 1, 0, 0, 1]
+    paths = [tmp_path / "vpo.npz", tmp_path / "grpo.npz"]
+    for path, answers in zip(paths, (3, 1), strict=True):
+        pool = _seeded(path.stem, 0, answers)
+        rewards, status = pool.rewards[places], pool.status[places]
+        replace(pool, rewards=rewards, status=status, tasks=tuple(map("ab".__getitem__, places))).save(path)
+    tables = compare_runs(paths, out=tmp_path / "report")
+    said = (tmp_path / "report" / "compare.md").read_text(encoding="utf-8")
+    assert "5 prompts, 2 distinct tasks, up to 12 answers to each." in said
+    values = [summarise(read_run(path).pool).measures["best@1"].values for path in paths]
+    (row,) = [row for row in tables["differences"] if row["measure"] == "best@1"]
+    assert [row["low"], row["high"]] == pytest.approx(sorted((values[1] - values[0])[:2]))
+    said = evaluate_pool(read_run(paths[0]).pool, tmp_path / "evaluated")
+    assert "5 test prompts, 2 distinct tasks of vpo/Maze-v0" in said
 
 
 def test_labels_group_runs_and_name_them(tmp_path: Path, runs: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""What to say where most answers of a model cannot be read, so that a run does not earn nothing in silence."""
+"""What a reader must know of a pool: that its answers cannot be read, or that its rewards leave [0, 1]."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from vpo_envs import Status
 
 MOSTLY = 0.5
 SHOWN_CHARACTERS = 300
+ROUNDING = 1e-6
+"""Rewards are stored in 32 bits."""
 
 
 def unread_notice(
@@ -38,7 +40,21 @@ def unread_notice(
     return f"{text}. The first response: {response[:SHOWN_CHARACTERS]!r}{'…' * (len(response) > SHOWN_CHARACTERS)}"
 
 
-def unread_in_pool(pool: Pool) -> str | None:
-    """Return the warning about a pool, or ``None``."""
+def notices(pool: Pool) -> list[str]:
+    """Return the warnings about a pool."""
     response = pool.responses[0][0] if pool.responses else None
-    return unread_notice(pool.status, pool.tokens, pool.source.get("max_new_tokens"), response)
+    unread = unread_notice(pool.status, pool.tokens, pool.source.get("max_new_tokens"), response)
+    return [one for one in (unread, outside_notice(pool)) if one is not None]
+
+
+def outside_notice(pool: Pool) -> str | None:
+    """Return a warning that names the objectives whose rewards leave [0, 1]; ``None`` if none does."""
+    flat = pool.active_rewards().reshape(-1, len(pool.objectives))
+    bounds = zip(pool.objectives, flat.min(axis=0), flat.max(axis=0), strict=True)
+    outside = [f"{name} ({low:g} to {high:g})" for name, low, high in bounds if low < -ROUNDING or high > 1 + ROUNDING]
+    if not outside:
+        return None
+    return (
+        f"rewards leave [0, 1]: {', '.join(outside)}. Utilities and best@k are on that scale, and there is no "
+        "hypervolume; scale the objective, and see vpo check"
+    )

@@ -1,0 +1,95 @@
+"""A study of several tasks on one page: tasks × arms, from the comparison of each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.lines import Line2D
+
+from vpo_agent.report import figure_style as style
+from vpo_agent.report.looks import looks
+from vpo_agent.report.page import Page, Table, markdown_table
+from vpo_agent.report.tables import interval, number
+from vpo_agent.runs.checkpoints import write_text_atomically
+
+FEW = 3
+"""Answers for a user, beside all answers of a pool for a search."""
+
+
+def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
+    """Write ``study.md`` and ``study.png`` into the folder of a study, and return its first table in Markdown.
+
+    ``tasks`` are the results of :func:`vpo_agent.report.compare_runs` by the task's name. An arm that was not run on a
+    task, and a task whose pools hold fewer answers, leave their cells empty.
+    """
+    largest = min(tables["k"] for tables in tasks.values())
+    names = list(dict.fromkeys(f"{kind}@{k}" for kind in ("utility", "best") for k in (min(FEW, largest), largest)))
+    page = Page("The arms on every task")
+    page.listing([f"{task}: {_about(tables)}" for task, tables in tasks.items()])
+    first = ""
+    for name in names:
+        page.heading(f"{name} ↑")
+        table = study_table(tasks, name)
+        page.table(*table)
+        first = first or f"{name} ↑\n\n{markdown_table(*table)}"
+    page.figure(draw_study(tasks, names[0], folder / "study.png"), f"{names[0]} on every task")
+    write_text_atomically(folder / "study.md", page.markdown())
+    return first
+
+
+def study_table(tasks: Mapping[str, Mapping[str, Any]], name: str) -> Table:
+    """A row for each arm, a column for each task: means with intervals; then the differences from the baseline."""
+    arms = _arms(tasks)
+    body = [[arm, *(_cell(tables["measures"], name, arm) for tables in tasks.values())] for arm in arms]
+    less = []
+    for arm in arms:
+        less.append([f"{arm} − baseline", *(_cell(one["differences"], name, arm, True) for one in tasks.values())])
+    return ["arm", *tasks], [*body, *(row for row in less if any(row[1:]))], "l" + "r" * len(tasks)
+
+
+def draw_study(tasks: Mapping[str, Mapping[str, Any]], name: str, path: Path) -> Path:
+    """Draw a panel for each task with a row for each arm: the mean of a measure, its interval, and every seed."""
+    arms = _arms(tasks)
+    columns = min(3, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = style.new_figure(height=rows * (0.9 + 0.3 * len(arms)) + 0.4, width=4.0 * columns + 1)
+    for place, (task, tables) in enumerate(tasks.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        style.dress(axes, task, x=f"{name} →")
+        for number_of, (arm, look) in enumerate(zip(arms, looks(arms), strict=True)):
+            if (row := _find(tables["measures"], name, arm)) is not None:
+                axes.plot([row["low"], row["high"]], [number_of] * 2, color=look.colour, lw=7, alpha=0.35)
+                axes.plot(row["each_seed"], [number_of] * len(row["each_seed"]), "|", color=look.colour, ms=9)
+                axes.plot(row["mean"], number_of, look.marker, color=look.colour, ms=6.5, mec=style.PAPER)
+        style.name_rows(axes, arms if place % columns == 0 else [""] * len(arms))
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.set_major_locator(style.round_ticks(5))
+    legend: dict[str, Artist] = {
+        "mean": Line2D([], [], color=style.FAINT_INK, marker="o", ls="none"),
+        "bar: 95 % interval": Line2D([], [], color=style.FAINT_INK, lw=7, alpha=0.35),
+        "one training seed": Line2D([], [], color=style.FAINT_INK, marker="|", ms=9, ls="none"),
+    }
+    return style.save(figure, path, legend)
+
+
+def _arms(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for tables in tasks.values() for row in tables["methods"]))
+
+
+def _about(tables: Mapping[str, Any]) -> str:
+    seeds = sorted({row["runs"] for row in tables["methods"]})
+    most = "" if tables["front_utility"] is None else f"; utility of the exact fronts {number(tables['front_utility'])}"
+    about = f"{tables['prompts']}, seeds {' or '.join(map(str, seeds))}, baseline {tables['baseline']}"
+    return f"{about}, {tables['interval']}{most}."
+
+
+def _find(rows: Sequence[Mapping[str, Any]], name: str, arm: str) -> Mapping[str, Any] | None:
+    return next((row for row in rows if row["measure"] == name and row["method"] == arm), None)
+
+
+def _cell(rows: Sequence[Mapping[str, Any]], name: str, arm: str, signed: bool = False) -> str:
+    row = _find(rows, name, arm)
+    return "" if row is None else f"{number(row['mean'], signed)} {interval(row['low'], row['high'], signed)}"
