@@ -60,7 +60,7 @@ def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolic
             raise ValueError(f"--api-key-env {variable}: this environment variable is not set")
     given = {name: value for name in ("timeout", "retries") if (value := getattr(arguments, name)) is not None}
     whole = arguments.reply_timeout or max(REPLY_S, arguments.timeout or 0)
-    client = Client(arguments.endpoint, key=key, key_name=str(variable), whole=whole, **given)
+    client = Client(arguments.endpoint, key=key, key_name=variable or "--api-key-env", whole=whole, **given)
     if arguments.model is None:
         names = ", ".join(str(card.get("id")) for card in client.models()[:10])
         raise ValueError(f"--endpoint needs --model, a name{f' such as {names}' if names else ' of a model there'}")

@@ -73,7 +73,7 @@ def test_what_was_sampled_is_kept_and_used_by_the_same_command(
     options = ["--out", str(out), "--concurrency", "1", "--retries", "1"]
 
     def script(body: Body, number: int) -> Reply | Body:
-        return Reply(503, "gone", {"Retry-After": "0.01"}) if number in (2, 3) else letters(body)
+        return Reply(503, "gone", {"Retry-After-Ms": "1"}) if number in (2, 3) else letters(body)
 
     with scripted(script) as endpoint:
         assert main(asked(endpoint.url, *options)) == 2
@@ -195,7 +195,7 @@ def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path)
         (["--reply-timeout", "-1"], "--reply-timeout must be a number of seconds above 0, got '-1'"),
         (["--concurrency", "0"], "--concurrency must be from 1 to 1024, got 0"),
         (["--api", "soap"], "--api"),
-        (["--endpoint", "here"], "--endpoint must be the base of an API"),
+        (["--endpoint", "here"], "an endpoint must be the base of an API"),
         (["--env", "vpo/Nowhere-v0"], "vpo/Nowhere-v0"),
         (["--temperature", "-1"], "--temperature must be above 0"),
         (["--out", "."], "'.' is not the name of a folder that can be replaced: choose another --out"),

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from scripted_endpoint import Reply, scripted
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from vpo_envs import endpoint
 from vpo_envs.core import ScorerFailure, Status, UnknownFront
 from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, override_rate
 from vpo_envs.tasks.reward_models.attacks import ATTACKS
@@ -211,13 +210,14 @@ def test_copies_in_a_vector_environment_share_the_model(saved: Callable[..., str
 
 # --- judges ---
 
+SOON = {"Retry-After-Ms": "1"}
+"""Asks for the next try at once."""
 Answer = Callable[[dict[str, Any]], "tuple[int, Any] | Reply"]
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], dict[str, Any]]]:
+def serve() -> Iterator[Callable[[Answer], dict[str, Any]]]:
     """Return a function that starts a local endpoint, whose replies are computed, and gives a judge's settings."""
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.0)
     with ExitStack() as open_servers:
 
         def start(answer: Answer) -> dict[str, Any]:
@@ -268,23 +268,16 @@ def test_a_judge_scores_by_its_question(serve: Callable[[Answer], dict[str, Any]
     [
         (said("I think this is a solid 8, because it is friendly."), "replied 'I think this is a solid 8"),
         (said("SCORE: 11"), "replied 'SCORE: 11'"),
-        ((200, b"[" * 100_000), r"sent invalid JSON .*3 times in a row$"),
         (said(None), "replied None"),
         ((200, {"choices": []}), r"sent no chat completion \(IndexError"),
-        ((200, b"[1]"), r"sent no chat completion \(TypeError"),
-        ((200, {"error": "no"}), r"reported an error \(no\), 3 times in a row$"),
-        (
-            (401, {}),
-            r"failed: the endpoint .* status 401 .*: name the environment variable .* key_variable$",
-        ),
-        ((404, {}), r"for /chat/completions: check url and model$"),
-        ((503, {}), r"status 503 .*, 3 times in a row$"),
-        (Reply(429, {}, {"Retry-After": "7200"}), r"status 429 .* asks for a pause of 7200 s$"),
-        (Reply(forever=b"[" * 2**16), r"sent more than 1 MiB$"),
-        (Reply(forever=b"[", pace=0.01), r"did not finish its reply within 0.3 s, 3 times in a row$"),
-        (Reply(forever=b"X-", pace=0.01), r"did not finish its reply within 0.3 s, 3 times in a row$"),
-        (Reply(500, forever=b"[", pace=0.01), r"3 times in a row$"),
-        (Reply(after=NEVER), r"(did not finish its reply within|sent nothing for) 0.3 s, 3 times in a row$"),
+        ((200, b"[" * 100_000), r"sent '\[*' instead of JSON: .*, 3 times in a row$"),
+        ((200, {"error": "no"}), r"sent an error \(no\), 3 times in a row$"),
+        ((401, {}), r"failed: the endpoint .* status 401 .*: check the key, which OPENAI_API_KEY sets$"),
+        ((404, {}), r": check the address and the model$"),
+        (Reply(503, {}, SOON), r"status 503 .*, 3 times in a row$"),
+        (Reply(forever=b"[" * 2**16), r"did not finish its reply within 0.9 s$"),
+        (Reply(forever=b"X-", pace=0.01), r"did not finish its reply within 0.9 s$"),
+        (Reply(after=NEVER), r"did not finish its reply within 0.9 s$"),
     ],
 )
 def test_a_judge_that_fails_or_answers_prose_is_invalid(
@@ -299,18 +292,17 @@ def test_a_judge_that_fails_or_answers_prose_is_invalid(
 
 
 def test_a_judge_that_is_busy_once_is_asked_again(serve: Callable[[Answer], dict[str, Any]]) -> None:
-    turns = iter([(429, {}), (503, {})])
+    turns = iter([Reply(429, {}, SOON), Reply(503, {}, SOON)])
     env = made(judges={"length": {**serve(lambda body: next(turns, None) or by_length(body)), "parallel": 1}})
     assert scores(env, ["Hi"])[1] == [Status.OK]
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_endpoint_that_is_not_there_is_invalid(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.0)
-    nowhere = {"url": f"{scheme}://127.0.0.1:9/v1", "model": "tiny", "question": "Kind?"}
+def test_an_endpoint_that_is_not_there_is_invalid(scheme: str) -> None:
+    nowhere = {"url": f"{scheme}://127.0.0.1:9/v1", "model": "tiny", "question": "Kind?", "retries": 0}
     env = made(judges={"kind": nowhere})
     assert scores(env, ["Hi"])[1] == [Status.INVALID]
-    with pytest.raises(ScorerFailure, match=r"cannot be reached \(Connection refused\), 3 times in a row$"):
+    with pytest.raises(ScorerFailure, match=r"cannot be reached \(Connection refused\)$"):
         env.evaluate(TASK, "Hi")
 
 

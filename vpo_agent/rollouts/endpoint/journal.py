@@ -8,11 +8,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.rollouts.endpoint.protocol import Answer
+from vpo_agent.rollouts.endpoint.replies import Answer
 
 
 class Journal:
-    """A file with one answer a line, each under the key of what it answers.
+    """A file with one answer a line, each under the key of what it answers; raises ValueError if it cannot be used.
 
     A line that is damaged, such as the last one of a process that was killed, counts as missing.
     """
@@ -21,11 +21,7 @@ class Journal:
         self.path = path
 
     def read(self) -> dict[str, Answer]:
-        """Return the answers by key; none if there is no file.
-
-        Raises:
-            ValueError: The file cannot be read.
-        """
+        """Return the answers by key; none if there is no file."""
         found = {}
         try:
             lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
@@ -40,11 +36,7 @@ class Journal:
         return found
 
     def add(self, answers: Mapping[str, Answer]) -> None:
-        """Append answers.
-
-        Raises:
-            ValueError: The file cannot be written.
-        """
+        """Append answers."""
         # The line break in front ends a line that was cut off.
         lines = "".join("\n" + json.dumps([key, *answer]) for key, answer in answers.items())
         try:
@@ -54,23 +46,15 @@ class Journal:
         except OSError as error:
             raise ValueError(f"cannot save answers in {str(self.path)!r}: {error.strerror}") from None
 
-    def check(self) -> None:
-        """Raise a ValueError unless answers can be saved; a file that was not there is not left."""
-        new = not self.path.exists()
-        self.add({})
-        if new:
-            self.path.unlink()
-
     def remove(self, keys: Collection[str]) -> int:
         """Remove the answers under these keys, and the file if it holds no others; return how many are left."""
         left = {key: answer for key, answer in self.read().items() if key not in keys}
-        if left:
-            aside = Journal(self.path.with_name(f".{self.path.name}.part"))
-            aside.path.unlink(missing_ok=True)
-            aside.add(left)
-            aside.path.replace(self.path)
-        else:
-            self.path.unlink(missing_ok=True)
+        aside = Journal(self.path.with_name(f".{self.path.name}.part"))
+        aside.path.unlink(missing_ok=True)
+        aside.add(left)
+        aside.path.replace(self.path)
+        if not left:
+            self.path.unlink()
         return len(left)
 
 

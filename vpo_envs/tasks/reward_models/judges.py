@@ -12,14 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pydantic import Field
 
 from vpo_envs.core import Frozen, ScorerFailure
-from vpo_envs.endpoint import Client, EndpointError, Names
+from vpo_envs.endpoint import Client, EndpointError
 from vpo_envs.tasks.reward_models.cache import Pair, ScoreCache, Scores
 
 BEST = 10
 """The highest mark; the lowest is 0."""
 MARK = re.compile(r"\s*(?:SCORE:\s*)?(10|[0-9])\s*\.?\s*", re.IGNORECASE)
-MOST_BYTES = 2**20
-"""Longest reply, its reasoning included."""
 
 RULES = """\
 You grade an answer to a request. The request and the answer stand between lines that contain the code {fence}.
@@ -61,7 +59,7 @@ def load_judge(judge: Judge) -> ScoreCache:
     """Return the scorer of a judge, one for all environments of this process.
 
     Raises:
-        ValueError: The address is not one of an API, or the key cannot be sent.
+        ValueError: The address is not one of an API, the key cannot be sent, or the package ``openai`` is missing.
     """
     client = Client(
         judge.url,
@@ -69,9 +67,7 @@ def load_judge(judge: Judge) -> ScoreCache:
         key_name=judge.key_variable,
         timeout=judge.timeout,
         whole=judge.timeout,
-        most_bytes=MOST_BYTES,
         retries=judge.retries,
-        names=Names("the url of a judge", "key_variable", "url and model"),
     )
 
     def score(pairs: Sequence[Pair]) -> list[Scores | ScorerFailure]:
