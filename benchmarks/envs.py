@@ -33,8 +33,7 @@ Env = VectorTextEnv[Any, Any, Any]
 ANSWERS, ROLLOUTS, CODE_PROBLEMS = 3, 8, 4
 MAZES = {
     "paper": (">= 1,000 /s", ">= 100,000 /s", "<= 50 ms"),
-    "embedded": (">= 200 /s", "", ""),
-    "embedded-easy": ("", "", ""),
+    "compact": (">= 200 /s", "", ""),
     "conflict": ("", "", ""),
 }
 """Presets of the maze with the targets for mazes generated, answers scored and the exact front."""
@@ -49,7 +48,7 @@ OTHERS = {
 COUNTDOWNS: dict[str, dict[str, Any]] = {
     "four numbers": {},
     "five numbers": {"difficulty": {"count": 5, "numbers": [1, 25]}},
-    "embedded": {"preset": "embedded"},
+    "compact": {"preset": "compact"},
 }
 """Arguments of the countdowns that are measured."""
 
@@ -215,10 +214,10 @@ def main() -> None:
     show("episodes of vpo/GSM8K-v0", episodes_a_second(gym.make("vpo/GSM8K-v0"), few, repeats))
 
     for env_id, target in OTHERS.items():
-        for mode, count in (("paper", mazes), ("conflict", few)):
-            env = text_env(env_id, mode=mode)
-            show(f"tasks of {env_id}, {mode}", tasks_a_second(env, count, repeats))
-            show(f"answers of {env_id}, {mode}", answers_a_second(env, count, repeats), target)
+        for preset, count in (("paper", mazes), ("conflict", few)):
+            env = text_env(env_id, preset=preset)
+            show(f"tasks of {env_id}, {preset}", tasks_a_second(env, count, repeats))
+            show(f"answers of {env_id}, {preset}", answers_a_second(env, count, repeats), target)
         show(f"episodes of {env_id}", episodes_a_second(gym.make(env_id), mazes, repeats))
 
     with tempfile.TemporaryDirectory() as folder:

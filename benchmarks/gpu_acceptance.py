@@ -106,7 +106,7 @@ def check_tests(on_gpu: bool) -> Iterator[Row]:
 
 def check_gap(device: str, prompts: int, rollouts: int) -> Iterator[Row]:
     """Compare the log-probabilities of samples in bfloat16 with those that the update computes, for each backend."""
-    env = make_text_env("vpo/Maze-v0", **MAZE["embedded"]["env_kwargs"], num_answers=3)
+    env = make_text_env("vpo/Maze-v0", **MAZE["compact"]["env_kwargs"], num_answers=3)
     texts = make_prompts(env, [env.task(i) for i in range(prompts)])
     wanted = f"mean at most {MOST_GAP}"
     for backend in speed.BACKENDS.values():
@@ -138,7 +138,7 @@ def check_speed(device: str) -> Iterator[Row]:
         sizes |= {"prompts": 2, "rollouts": 2, "tokens": 16, "microbatch": 1, "steps": 1, "threads": 1}
         sizes["dtype"] = "float32"
     with tempfile.TemporaryDirectory() as folder:
-        model = "tiny-maze-easy"
+        model = "tiny-maze"
         if device == "cuda":
             speed.save_qwen_shape(Path(folder))
             model = folder
@@ -214,7 +214,7 @@ def check_learning(device: str, steps: int) -> Iterator[Row]:
     """Train the bundled model on the maze, in bfloat16 on a GPU, and compare set scores with the CPU's."""
     with tempfile.TemporaryDirectory() as folder:
         more = {"steps": steps, "eval_every": 0, "eval_prompts": 2, "checkpoint_every": 10_000, "device": device}
-        run = Trainer(make_config({**MAZE["embedded"], **more, "runs_dir": folder, "name": "run"}))
+        run = Trainer(make_config({**MAZE["compact"], **more, "runs_dir": folder, "name": "run"}))
         with run.scorer:
             scores = [run.train_step()["set_score"] for _ in range(steps)]
     first, last = statistics.mean(scores[:10]), statistics.mean(scores[-10:])

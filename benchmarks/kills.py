@@ -36,7 +36,7 @@ def settings(runs: Path, name: str, steps: int) -> TrainConfig:
     """Return the settings of a run that takes seconds and does everything a long one does."""
     return make_config(
         {
-            "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
+            "env_kwargs": {"preset": "compact"},
             "steps": steps,
             "prompts_per_step": 2,
             "rollouts_per_prompt": 4,

@@ -1,7 +1,7 @@
 """Compare the speed and peak memory of the built-in trainer with those of TRL's GRPOTrainer.
 
     python benchmarks/trainer.py
-    python benchmarks/trainer.py --settings embedded    # only the tasks with a bundled model, without TRL
+    python benchmarks/trainer.py --settings compact    # only the tasks with a bundled model, without TRL
     python benchmarks/trainer.py --model smollm2        # SmolLM2-135M in bfloat16, which `make smollm2` fetches
 
 Both train the same model on the same mazes with the same method, group size, longest response, number format,
@@ -13,7 +13,7 @@ of the ratios of steps taken after each other, in processor time on a CPU. Setti
   leaves out groups without signal, which a model that cannot answer yet has many of.
 - natural: a response ends at its last closing tag. In the tiny model's vocabulary the tag is one token, so TRL can end
   there too; with most other models TRL would keep sampling.
-- embedded: the built-in trainer on every task with a bundled model, with the preset's settings. Printed is processor
+- compact: the built-in trainer on every task with a bundled model, with the preset's settings. Printed is processor
   time, which other load on the machine disturbs less, beside the most that a step and an evaluation should take.
 
 "TRL, batched" generates with transformers' ``generate_batch``. With a GPU, the fixed setting also runs on a model of
@@ -64,7 +64,7 @@ WARMUP = 1
 def config_of(chosen: argparse.Namespace, setting: str, folder: str, backend: str = "native") -> TrainConfig:
     settings = {
         "method": "alternating" if setting == "fixed" else "vpo",
-        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
+        "env_kwargs": {"preset": "compact"},
         "model": chosen.model,
         "steps": 10_000,
         "prompts_per_step": chosen.prompts,
@@ -304,14 +304,14 @@ def show(setting: str, found: dict[str, dict[str, Any]], device: str, target: fl
 # --- the tasks with a bundled model -----------------------------------------------------------------------------------
 
 
-def show_embedded(chosen: argparse.Namespace) -> None:
+def show_compact(chosen: argparse.Namespace) -> None:
     """Print what a step and an evaluation take for each bundled model, and whether that is within the bars."""
-    print(f"\nembedded setting, processor time: medians of {chosen.steps} steps; an evaluation of 200 x 30 answers")
+    print(f"\ncompact setting, processor time: medians of {chosen.steps} steps; an evaluation of 200 x 30 answers")
     print(f"{'model':16s} {'method':8s} tokens   s/step      bar   s/evaluation   bar")
     torch.set_num_threads(chosen.threads)
     for model, preset in BUNDLED.items():
         for method in ("grpo", "vpo"):
-            tokens, step, evaluation = time_embedded({**preset, "method": method}, chosen.steps)
+            tokens, step, evaluation = time_compact({**preset, "method": method}, chosen.steps)
             # 0.6 s for responses of 10 tokens and 1.2 s for 40, in a step of 128 rollouts.
             bar = 0.6 + 0.02 * (max(tokens, 10.0) - 10)
             met = "met" if step <= bar and evaluation <= EVALUATION_BAR else "missed"
@@ -322,7 +322,7 @@ def show_embedded(chosen: argparse.Namespace) -> None:
             )
 
 
-def time_embedded(settings: dict[str, Any], steps: int) -> tuple[float, float, float]:
+def time_compact(settings: dict[str, Any], steps: int) -> tuple[float, float, float]:
     """Return the tokens of a response, and the seconds of a step and of the evaluation of a run's table."""
     from vpo_agent.trainer import Trainer
 
@@ -367,7 +367,7 @@ def save_qwen_shape(folder: Path) -> int:
 
     from envs_data import bundled_model_path
 
-    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze-easy"))
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze"))
     model = qwen_shape(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -395,14 +395,14 @@ def save_smollm2(folder: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-maze-easy", help="default tiny-maze-easy; or smollm2")
+    parser.add_argument("--model", default="tiny-maze", help="default tiny-maze; or smollm2")
     parser.add_argument("--steps", type=int, default=7, help="measured steps, default 7")
     parser.add_argument("--prompts", type=int, default=16, help="prompts in a step, default 16")
     parser.add_argument("--rollouts", type=int, default=8, help="rollouts of a prompt, default 8")
     parser.add_argument("--tokens", type=int, default=100, help="longest response, default 100")
     parser.add_argument("--microbatch", type=int, default=2, help="prompts in a backward pass, default 2")
     parser.add_argument("--threads", type=int, default=1, help="default 1")
-    known = ["fixed", "natural", "embedded"]
+    known = ["fixed", "natural", "compact"]
     parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default all")
     parser.add_argument("--without-batched", action="store_true", help="leave out generate_batch, which is slow")
     parser.set_defaults(device="cpu", dtype="float32", target=TARGET)
@@ -416,8 +416,8 @@ def main() -> None:
             save_smollm2(folder)
             chosen.model = folder
         for setting in chosen.settings:
-            if setting == "embedded":
-                show_embedded(chosen)
+            if setting == "compact":
+                show_compact(chosen)
                 continue
             batched = [] if setting == "fixed" or chosen.without_batched else ["trl_batched"]
             show(setting, compare(setting, ["ours", "trl", *batched], chosen), "cpu", chosen.target)

@@ -32,12 +32,12 @@ class FrugalMaze(MazeEnv):
 
 register_env("custom/FrugalMaze-v0", f"{__name__}:FrugalMaze")
 
-PRESETS = {"few-steps": {**MAZE["embedded"], "env": "custom/FrugalMaze-v0", "steps": 5, "eval_prompts": 20}}
+PRESETS = {"few-steps": {**MAZE["compact"], "env": "custom/FrugalMaze-v0", "steps": 5, "eval_prompts": 20}}
 
 
 def show() -> None:
     """Show the front of one maze, and the reward of a response with two of its routes."""
-    env: Any = gym.make("custom/FrugalMaze-v0", preset="embedded-easy", num_answers=2)
+    env: Any = gym.make("custom/FrugalMaze-v0", preset="paper", num_answers=2)
     _, info = env.reset(seed=7)
     task = env.unwrapped.task_type.model_validate(info["task"])
     front = env.unwrapped.front(task)

@@ -21,14 +21,14 @@ from vpo_agent.runs.targets import load_policy, target_name
 from vpo_agent.search import SearchJob, SearchResult, plot_solved, run_search
 from vpo_agent.search.runner import SearchTarget, summary
 
-MAZE = {"preset": "embedded-easy", "prompt_style": "compact"}
+MAZE = {"preset": "compact"}
 METHODS = ("best-of-n", "evolve")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "targets", nargs="*", default=["tiny-maze-easy"], metavar="TARGET", help="policies, default tiny-maze-easy"
+        "targets", nargs="*", default=["tiny-maze"], metavar="TARGET", help="policies, default tiny-maze"
     )
     parser.add_argument("--instances", type=int, default=16, help="held-out mazes, default 16")
     parser.add_argument("--answers", type=int, default=150, help="routes sampled for each, default 150")

@@ -1,9 +1,9 @@
 """Evolve answers with OpenEvolve; its language model is a policy behind an OpenAI-compatible endpoint.
 
     pip install -e . openevolve
-    vpo serve tiny-maze-easy --port 8000
+    vpo serve tiny-maze --port 8000
     python examples/evolve_openevolve.py --num-answers 3 \\
-        --env-kwargs '{"preset": "embedded-easy", "prompt_style": "compact"}'
+        --env-kwargs '{"preset": "compact"}'
 
 By default a child is a random prefix of its parent that the policy finishes, so the model need not follow instructions.
 A model that does can answer OpenEvolve's own prompt. Programs are scored in the sandbox:

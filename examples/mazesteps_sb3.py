@@ -25,7 +25,7 @@ WEIGHTS = np.array([0.2, 0.2, 0.6])
 
 def make(render_mode: str | None = None) -> LinearReward:
     """One maze, with rewards as things are collected; the wrapper makes a number of each vector."""
-    arguments = {"preset": "embedded", "index": 0, "reward_timing": "collected", "render_mode": render_mode}
+    arguments = {"preset": "compact", "index": 0, "reward_timing": "collected", "render_mode": render_mode}
     return LinearReward(gym.make("vpo/MazeSteps-v0", **arguments), weight=WEIGHTS)
 
 

@@ -12,7 +12,7 @@ stands for train, validation and test:
 
 On the project's own few problems, with nothing downloaded but the model:
 
-    python examples/train_code.py --preset builtin --lora-rank 16 --learning-rate 2e-5
+    python examples/train_code.py --preset paper --lora-rank 16 --learning-rate 2e-5
 
 Programs run in the sandbox that SECURITY.md describes.
 """

@@ -10,7 +10,7 @@ On a GPU of 24 GB, with four numbers, and targets so close that a value between 
 
 With five numbers and large targets far apart:
 
-    python examples/train_countdown.py --preset classic
+    python examples/train_countdown.py --preset paper
 """
 
 from vpo_agent.command.train import train_script

@@ -31,7 +31,8 @@ SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
 PRESETS = {
     "musique": {
-        "env": "vpo/MuSiQueCompact-v0",
+        "env": "vpo/MuSiQue-v0",
+        "env_kwargs": {"preset": "compact"},
         "model": str(SMOLLM2),
         "lora_rank": 16,
         "dtype": "bfloat16",

@@ -6,7 +6,7 @@ With no options this trains a bundled small model on a compact version of the ta
 
 On a GPU of 80 GB, with generated requests and nothing downloaded but the model:
 
-    python examples/train_tools.py --preset builtin
+    python examples/train_tools.py --preset conflict
 
 On ToolRL's rlla rows:
 

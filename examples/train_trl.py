@@ -18,13 +18,13 @@ from vpo_agent.command.options import parse_job, run
 from vpo_agent.presets import MAZE
 
 PRESETS = {
-    "embedded": {**MAZE["embedded"], "steps": 100, "microbatch_prompts": 16},
+    "compact": {**MAZE["compact"], "steps": 100, "microbatch_prompts": 16},
     "conflict": {**MAZE["conflict"], "model": "Qwen/Qwen3-4B", "microbatch_prompts": 1, "gradient_checkpointing": True},
 }
 
 
 def main() -> None:
-    trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS, default_preset="embedded"))
+    trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS, default_preset="compact"))
     if trainer.is_world_process_zero():
         rows = [row for row in trainer.state.log_history if "rewards/score/mean" in row]
         for name, row in (("first", rows[0]), ("last", rows[-1])):

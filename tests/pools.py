@@ -37,7 +37,7 @@ def random_pool(seed: int = 0, *, rollouts: int = R, answers: int = M, fronts: b
     )
 
 
-MAZE = {"preset": "embedded-easy", "prompt_style": "compact"}
+MAZE = {"preset": "compact"}
 
 
 def maze_pool(seed: int = 0, *, prompts: int = 5, rollouts: int = 4, answers: int = 3, **source: Any) -> Pool:
@@ -71,7 +71,7 @@ def save_run(folder: Path, pool: Pool, **changes: Any) -> Path:
     folder.mkdir(parents=True)
     pool.save(folder / "pool_after.npz")
     settings = {name: pool.source[name] for name in ("env", "env_kwargs", "method", "seed")}
-    config = {**settings, "model": "tiny-maze-easy", "method_options": {}, "learning_rate": 1e-4, "num_answers": None}
+    config = {**settings, "model": "tiny-maze", "method_options": {}, "learning_rate": 1e-4, "num_answers": None}
     (folder / "config.json").write_text(json.dumps({**config, "name": folder.name, **changes}), encoding="utf-8")
     rng = np.random.default_rng(int(pool.source["seed"]))
     rows: list[dict[str, Any]] = [

@@ -59,7 +59,7 @@ def check_tiny_model(prompt: str) -> None:
 
     import envs_data
 
-    folder = envs_data.bundled_model_path("tiny-maze-easy")
+    folder = envs_data.bundled_model_path("tiny-maze")
     assert isinstance(folder, Path)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Settings to start from, for each task: the examples offer those of one task, ``vpo train`` all of them."""
+"""Settings to start from, for each preset of each task: the examples offer those of one task, ``vpo train`` all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAPER = {
     "eval_every": 25,
     "gradient_checkpointing": True,
 }
-_EMBEDDED = {
+_COMPACT = {
     "steps": 150,
     "prompts_per_step": 16,
     "rollouts_per_prompt": 8,
@@ -30,8 +30,6 @@ _EMBEDDED = {
     "eval_prompts": 200,
 }
 """With a bundled model, for a CPU."""
-_GENERATED = {**_EMBEDDED, "env_kwargs": {"preset": "embedded", "prompt_style": "compact"}}
-"""The same on the embedded instances of an environment that has a compact prompt."""
 _SMALLER = {
     "prompts_per_step": 32,
     "minibatch_prompts": 16,
@@ -39,89 +37,51 @@ _SMALLER = {
     "eval_every": 25,
     "gradient_checkpointing": True,
 }
-_CONFLICT = {"env_kwargs": {"mode": "conflict"}}
+
+
+def _of(task: str, preset: str, model: str, max_new_tokens: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings for a preset of a task."""
+    env = {"env": f"vpo/{task}-v0", "env_kwargs": {"preset": preset}}
+    return {**settings, **env, "model": model, "max_new_tokens": max_new_tokens}
+
 
 MAZE: Presets = {
-    "embedded": {
-        **_GENERATED,
-        "env": "vpo/Maze-v0",
-        "model": "tiny-maze",
-        "max_new_tokens": 60,
-    },
-    "embedded-easy": {
-        **_EMBEDDED,
-        "env": "vpo/Maze-v0",
-        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
-        "model": "tiny-maze-easy",
-        "steps": 300,
-        "learning_rate": 1e-4,
-        "max_new_tokens": 100,
-    },
-    "conflict": {
-        "env": "vpo/Maze-v0",
-        "env_kwargs": {"preset": "conflict"},
-        "model": "Qwen/Qwen3-0.6B",
-        **_SMALLER,
-        "max_new_tokens": 512,
-    },
-    "paper": {**_PAPER, "env": "vpo/Maze-v0", "env_kwargs": {"preset": "paper"}, "model": "Qwen/Qwen3-4B"},
+    "compact": _of("Maze", "compact", "tiny-maze", 60, _COMPACT),
+    "conflict": _of("Maze", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+    "paper": _of("Maze", "paper", "Qwen/Qwen3-4B", 1024, _PAPER),
 }
-
-_CODE = {
-    **_PAPER,
-    "env": "vpo/Code-v0",
-    "model": "Qwen/Qwen2.5-Coder-7B-Instruct",
-    "max_new_tokens": 4096,
-}
+_CODER = "Qwen/Qwen2.5-Coder-7B-Instruct"
 CODE: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/CodeCompact-v0", "model": "tiny-code", "max_new_tokens": 20},
-    "paper": _CODE,
-    "builtin": {**_CODE, **_SMALLER, "max_new_tokens": 2048},
-    "conflict": {**_CODE, **_CONFLICT, "prompts_per_step": 16, "minibatch_prompts": 8},
+    "compact": _of("Code", "compact", "tiny-code", 20, _COMPACT),
+    "paper": _of("Code", "paper", _CODER, 4096, _PAPER),
+    "conflict": _of("Code", "conflict", _CODER, 4096, {**_PAPER, "prompts_per_step": 16, "minibatch_prompts": 8}),
 }
-
-_EUREQA = {**_PAPER, "env": "vpo/EUREQA-v0", "model": "Qwen/Qwen3-8B", "max_new_tokens": 2048}
 EUREQA: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/EUREQACompact-v0", "model": "tiny-eureqa", "max_new_tokens": 24},
-    "paper": _EUREQA,
-    "conflict": {**_EUREQA, **_CONFLICT},
+    "compact": _of("EUREQA", "compact", "tiny-eureqa", 24, _COMPACT),
+    "paper": _of("EUREQA", "paper", "Qwen/Qwen3-8B", 2048, _PAPER),
+    "conflict": _of("EUREQA", "conflict", "Qwen/Qwen3-8B", 2048, _PAPER),
 }
-
-_MUSIQUE = {**_PAPER, "env": "vpo/MuSiQue-v0", "model": "Qwen/Qwen3-1.7B", "max_new_tokens": 1024}
 MUSIQUE: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/MuSiQueCompact-v0", "model": "tiny-musique", "max_new_tokens": 20},
-    "paper": _MUSIQUE,
-    "conflict": {**_MUSIQUE, **_CONFLICT},
+    "compact": _of("MuSiQue", "compact", "tiny-musique", 20, _COMPACT),
+    "paper": _of("MuSiQue", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+    "conflict": _of("MuSiQue", "conflict", "Qwen/Qwen3-1.7B", 1024, _PAPER),
 }
-
-_TOOLS = {"env": "vpo/Tools-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER}
 TOOLS: Presets = {
-    "embedded": {**_EMBEDDED, "env": "vpo/ToolsCompact-v0", "model": "tiny-tools", "max_new_tokens": 32},
-    "builtin": _TOOLS,
-    "conflict": {**_TOOLS, **_CONFLICT},
-    "paper": {**_TOOLS, **_PAPER},
+    "compact": _of("Tools", "compact", "tiny-tools", 32, _COMPACT),
+    "conflict": _of("Tools", "conflict", "Qwen/Qwen3-1.7B", 1024, _SMALLER),
+    "paper": _of("Tools", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
 }
-
-_PERSONAS = {"env": "vpo/Personas-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
-PERSONAS: Presets = {"conflict": {**_PERSONAS, **_CONFLICT}, "paper": _PERSONAS}
-
-_COUNTDOWN = {"env": "vpo/Countdown-v0", "model": "Qwen/Qwen3-0.6B", **_SMALLER, "max_new_tokens": 512}
+PERSONAS: Presets = {
+    "conflict": _of("Personas", "conflict", "Qwen/Qwen3-1.7B", 512, _SMALLER),
+    "paper": _of("Personas", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER),
+}
 COUNTDOWN: Presets = {
-    "embedded": {
-        **_GENERATED,
-        "env": "vpo/Countdown-v0",
-        "model": "tiny-countdown",
-        "max_new_tokens": 32,
-    },
-    "conflict": _COUNTDOWN,
-    "classic": {**_COUNTDOWN, "env_kwargs": {"preset": "classic"}},
+    "compact": _of("Countdown", "compact", "tiny-countdown", 32, _COMPACT),
+    "conflict": _of("Countdown", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+    "paper": _of("Countdown", "paper", "Qwen/Qwen3-0.6B", 512, _SMALLER),
 }
-
-GSM8K: Presets = {"builtin": {"env": "vpo/GSM8K-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}}
-
-REWARD_MODELS: Presets = {
-    "builtin": {"env": "vpo/RewardModels-v0", "model": "Qwen/Qwen3-1.7B", **_SMALLER, "max_new_tokens": 512}
-}
+GSM8K: Presets = {"paper": _of("GSM8K", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)}
+REWARD_MODELS: Presets = {"paper": _of("RewardModels", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)}
 
 _TASKS = {
     "maze": MAZE,
@@ -135,5 +95,5 @@ _TASKS = {
     "reward-models": REWARD_MODELS,
 }
 ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
-BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if "-embedded" in name}
+BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if name.endswith("-compact")}
 """The settings that each bundled model was made for, by its name."""

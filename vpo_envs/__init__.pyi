@@ -14,7 +14,6 @@ from .core import Task as Task
 from .core import UnknownFront as UnknownFront
 from .core import Unparsable as Unparsable
 from .core import VectorTextEnv as VectorTextEnv
-from .data_env import DataTextEnv as DataTextEnv
 from .decomposition.env import Decomposed as Decomposed
 from .decomposition.finding import Finder as Finder
 from .decomposition.finding import decompose as decompose
@@ -23,6 +22,7 @@ from .generation import split_of_content as split_of_content
 from .preferences import PreferenceConditioned as PreferenceConditioned
 from .registration import register_env as register_env
 from .registration import register_envs as register_envs
+from .tasks.base import TaskEnv as TaskEnv
 from .tasks.code import CodeEnv as CodeEnv
 from .tasks.code import CodeOutcome as CodeOutcome
 from .tasks.code import CodeTask as CodeTask

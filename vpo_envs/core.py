@@ -67,9 +67,6 @@ def refuse_arguments(made_of: type[Any], unknown: Mapping[str, Any]) -> None:
     # A ValueError, since Gymnasium rewrites the message of a TypeError.
     first, accepted = next(iter(unknown)), ", ".join(argument_names(made_of))
     message = f"{made_of.__name__} takes no argument {first!r}: it takes {accepted}"
-    compact = f"vpo/{made_of.__name__.removesuffix('Env')}Compact-v0"
-    if first in ("preset", "prompt_style") and compact in gym.registry:
-        message += f"; the one for small models is {compact}"
     raise ValueError(message)
 
 

@@ -57,10 +57,6 @@ def register_envs() -> None:
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
     register_env("vpo/GSM8K-v0", "vpo_envs.tasks.gsm8k.env:GSM8KEnv")
-    register_env("vpo/MuSiQueCompact-v0", "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv")
-    register_env("vpo/EUREQACompact-v0", "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv")
-    register_env("vpo/ToolsCompact-v0", "vpo_envs.tasks.tools.compact:ToolsCompactEnv")
-    register_env("vpo/CodeCompact-v0", "vpo_envs.tasks.code.compact:CodeCompactEnv")
     register_env(DECOMPOSED, "vpo_envs.decomposition.env:Decomposed")
 
 

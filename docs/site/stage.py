@@ -126,9 +126,9 @@ def draw(env_id: str, file: Path) -> str | None:
             env.step(f"<answer>{good.answer}</answer>" if good else "")
         plt.imsave(file, env.render())
         return "Task 0, and a good answer to it." if issubclass(made_of, VectorTextEnv) else "The start of an episode."
-    # Where a mode has conflict, its fronts have more than one point.
-    mode = "conflict" if "conflict" in getattr(made_of, "modes", ()) else None
-    env = make_text_env(env_id, **({"mode": mode} if mode else {}))
+    # Where the objectives conflict, the front has more than one point.
+    conflict = "conflict" in getattr(made_of, "presets", ())
+    env = make_text_env(env_id, **({"preset": "conflict"} if conflict else {}))
     task = env.task(0)
     try:
         points = sorted((tuple(point.vector) for point in env.front(task)), reverse=True)
@@ -148,8 +148,7 @@ def draw(env_id: str, file: Path) -> str | None:
     figure.savefig(file, dpi=110)
     plt.close(figure)
     rest = f"; {SHOWN_POINTS} of {len(points)} points" if len(points) > SHOWN_POINTS else ""
-    of_mode = f" in mode {mode}" if mode else ""
-    return f"The exact Pareto front of task 0{of_mode}, best first by the first objective{rest}."
+    return f"The exact Pareto front of task 0{' with conflict' * conflict}, best first by the first objective{rest}."
 
 
 def reference(module: ModuleType, described: set[int]) -> str:

@@ -117,7 +117,7 @@ def test_prompts_that_the_model_cannot_read_are_said_with_the_way_out(
     letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = {"steps": 1, "prompts_per_step": 1, "rollouts_per_prompt": 2, "max_new_tokens": 4, "eval_prompts": 2}
-    settings = {**few, "env": "vpo/Maze-v0", "model": "tiny-maze-easy", "eval_answers": 3}
+    settings = {**few, "env": "vpo/Maze-v0", "model": "tiny-maze", "eval_answers": 3}
     train_and_report(Job(letters_config(**settings, name="unread"), resume=False, overwrite=False))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "are unknown to the model" in line]
     assert line.startswith("95% of the first prompt's tokens are unknown to the model: choose one")  # 177 of 187

@@ -34,8 +34,8 @@ def signatures(tmp_path: Path) -> Iterator[Path]:
 def config_of(runs: Path, **changes: Any) -> TrainConfig:
     settings = {
         "env": SIGNING_ID,
-        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
-        "model": "tiny-maze-easy",
+        "env_kwargs": {"preset": "compact"},
+        "model": "tiny-maze",
         "steps": 3,
         "prompts_per_step": 3,
         "rollouts_per_prompt": 4,

@@ -54,8 +54,8 @@ for own in (BrittleMaze, TiltedMaze):
 
 def config(folder: Path, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {
-        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
-        "model": "tiny-maze-easy",
+        "env_kwargs": {"preset": "compact"},
+        "model": "tiny-maze",
         "prompts_per_step": P,
         "rollouts_per_prompt": G,
         "max_new_tokens": 60,
@@ -116,7 +116,7 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
 
 def gradient_by_hand(rollouts: Rollouts, scores: Scores) -> dict[str, Tensor]:
     """Of minus the sum over tokens of advantage times log-probability, over the number of tokens."""
-    model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze-easy"))
+    model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"))
     samples = rollouts.samples
     kept = (rollouts.status != Status.INVALID).all(-1)
     tokens = int(samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
@@ -250,7 +250,7 @@ def test_the_table_is_made_from_held_out_mazes_at_its_own_temperature(split: str
     trainer = Trainer(
         config(tmp_path, eval_split=split, eval_temperature=0.3, eval_prompts=3, eval_answers=6, num_answers=3)
     )
-    env = MazeEnv(preset="embedded-easy", prompt_style="compact", num_answers=3, split=split)  # type: ignore[arg-type]
+    env = MazeEnv(preset="compact", num_answers=3, split=split)  # type: ignore[arg-type]
     tasks = [env.task(index) for index in range(3)]
     expected = collect(env, trainer.policy, tasks, rollouts=2, max_new_tokens=60, temperature=0.3, seed=[0, 1])
     pool = trainer.evaluate("before")
@@ -275,7 +275,7 @@ def test_the_logged_kl_is_the_one_to_the_initial_model(changes: dict[str, Any], 
     assert trainer.train_step()["kl"] == pytest.approx(0, abs=1e-6)
     trainer.train_step()
     samples = rollouts_of_next_step(trainer).samples
-    initial = LMPolicy.from_pretrained(bundled_model_path("tiny-maze-easy"), device="cpu")
+    initial = LMPolicy.from_pretrained(bundled_model_path("tiny-maze"), device="cpu")
     with torch.no_grad():
         gap = (initial.log_probs(samples)[0] - samples.log_probs)[samples.mask].double()
     expected = float((gap.exp() - 1 - gap).mean())

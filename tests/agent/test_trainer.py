@@ -151,7 +151,7 @@ def test_every_method_takes_steps_on_the_maze(method: str, tmp_path: Path) -> No
     tokenizer.save_pretrained(tmp_path / "model")
     config = make_config(
         {
-            "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
+            "env_kwargs": {"preset": "compact"},
             "model": str(tmp_path / "model"),
             "method": method,
             "steps": 2,

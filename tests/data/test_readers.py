@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from envs_data.readers import BadRow, LoadedRows, load_rows, parse_json
 from vpo_envs.core import SPLITS, Objective, Split, Task, Unparsable
-from vpo_envs.data_env import DataTextEnv
+from vpo_envs.tasks.base import TaskEnv
 
 
 class Row(BaseModel):
@@ -257,7 +257,7 @@ class Sum(Task):
     answer: int
 
 
-class SumEnv(DataTextEnv[Sum, int, bool]):
+class SumEnv(TaskEnv[Sum, int, bool]):
     """Answer a sum."""
 
     task_type = Sum
@@ -357,9 +357,9 @@ def test_a_split_without_rows_names_the_ways_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SumEnv(mode="both"), "unknown mode 'both' of SumEnv: choose one of paper"),
+        (lambda: SumEnv(preset="both"), "unknown preset 'both' of SumEnv: choose one of paper"),
         (lambda: SumEnv(source=""), "source must be 'builtin', a path or hf:org/name"),
-        (lambda: SumEnv(mode="conflict"), "unknown mode 'conflict' of SumEnv: choose one of paper"),
+        (lambda: SumEnv(preset="conflict"), "unknown preset 'conflict' of SumEnv: choose one of paper"),
         (lambda: SumEnv(source="a.jsonl"), r"a\.jsonl: no such file"),
         (lambda: SumEnv().task(-1), "the index of a task must be an integer from 0"),
     ],

@@ -260,7 +260,7 @@ def test_an_objective_that_fails_makes_its_answer_invalid() -> None:
     st.integers(1, 3),
 )
 def test_no_response_raises(response: str, num_answers: int) -> None:
-    env = MazeEnv(preset="embedded-easy", num_answers=num_answers)
+    env = MazeEnv(preset="paper", num_answers=num_answers)
     batch = env.score_batch([env.task(0)], [response])
     assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
     assert set(batch.status.ravel().tolist()) <= {0, 1, 2, 3}

@@ -21,8 +21,8 @@ from mo_gymnasium.wrappers import (  # type: ignore[attr-defined]  # it states n
 from mo_gymnasium.wrappers.vector import MOSyncVectorEnv  # type: ignore[attr-defined]  # it states no exports
 
 from vpo_envs import MazeEnv, VectorTextEnv
-from vpo_envs.data_env import DataTextEnv
-from vpo_envs.registration import env_ids, env_type, text_env_ids
+from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.maze.task import MOVES
 from vpo_envs.text import format_answers
 
@@ -31,7 +31,7 @@ UNUSABLE = "vpo/RewardModels-v0"
 ENV_IDS = [env_id for env_id in env_ids() if env_id != UNUSABLE]
 MAZE_IDS = [env_id for env_id in ENV_IDS if "Maze" in env_id]
 
-DATA_IDS = [env_id for env_id in ENV_IDS if issubclass(env_type(env_id), DataTextEnv)]
+TASK_IDS = [env_id for env_id in ENV_IDS if issubclass(env_type(env_id), TaskEnv)]
 
 
 def good_actions(env: gym.Env[Any, Any]) -> list[Any]:
@@ -103,7 +103,7 @@ def test_make_with_a_module_name_registers_first(env_id: str) -> None:
 
 @pytest.mark.parametrize("env_id", MAZE_IDS)
 def test_the_spec_survives_json(env_id: str) -> None:
-    env = gym.make(env_id, preset="embedded-easy", difficulty={"size": 7}, split="test", data_seed=3)
+    env = gym.make(env_id, preset="paper", difficulty={"size": 7}, split="test", data_seed=3)
     assert env.spec is not None
     text = env.spec.to_json()
     again = gym.make(EnvSpec.from_json(text))
@@ -195,19 +195,21 @@ def test_stepping_needs_a_running_episode(env_id: str) -> None:
         env.step(env.action_space.sample())
 
 
-@pytest.mark.parametrize(("env_id", "mode"), [(env_id, mode) for env_id in DATA_IDS for mode in env_type(env_id).modes])
-def test_the_spec_of_a_text_environment_survives_json(env_id: str, mode: str) -> None:
-    env = gym.make(env_id, mode=mode, split="test", num_answers=2, data_seed=3)
+@pytest.mark.parametrize(
+    ("env_id", "preset"), [(env_id, preset) for env_id in TASK_IDS for preset in env_type(env_id).presets]
+)
+def test_the_spec_of_every_preset_survives_json(env_id: str, preset: str) -> None:
+    env = gym.make(env_id, preset=preset, split="test", num_answers=2, data_seed=3)
     assert env.spec is not None
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert data_equivalence(episode(env, seed=1), episode(again, seed=1), exact=True)
 
 
-@pytest.mark.parametrize("env_id", DATA_IDS)
+@pytest.mark.parametrize("env_id", TASK_IDS)
 @pytest.mark.parametrize(
     ("argument", "value", "way_out"),
     [
-        ("mode", "papr", "choose one of paper"),
+        ("preset", "papr", "choose one of .*paper"),
         ("split", "dev", "train, validation, test"),
         ("source", "no-such-file.jsonl", "no-such-file.jsonl"),
         ("on_bad_row", "hide", "error, skip"),
@@ -233,10 +235,28 @@ def test_the_maze_in_steps_names_the_arguments_that_it_takes(argument: str) -> N
         gym.make("vpo/MazeSteps-v0", **{argument: 3})
 
 
+@pytest.mark.parametrize("env_id", [env_id for env_id in TASK_IDS if "compact" in env_type(env_id).presets])
+def test_a_preset_makes_the_same_environment_by_its_class_by_its_id_and_in_vectors(env_id: str) -> None:
+    env: Any = make_text_env(env_id, preset="compact")
+    assert (env.preset, env.names_tags, env.spec.id) == ("compact", False, env_id)
+    task = env.task(3)
+    assert len(env.prompt(task, 1)) < 0.5 * len(make_text_env(env_id, preset="paper").prompt(env.task(3), 1))
+    for other in (env_type(env_id)(preset="compact"), type(env)(preset="compact"), copy.copy(env)):
+        assert type(other) is type(env)
+        assert other.task(3) == task
+    envs = gym.make_vec(env_id, num_envs=2, preset="compact")
+    assert envs.reset(options={"index": [3, 4]})[0] == (env.prompt(task, 1), env.prompt(env.task(4), 1))
+
+
 @pytest.mark.parametrize("name", ["Code", "EUREQA", "MuSiQue", "Tools"])
-def test_who_asks_a_task_without_presets_for_the_small_one_is_told_its_id(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"takes no argument 'preset': .*; the one for small models is vpo/{name}Com"):
-        gym.make(f"vpo/{name}-v0", preset="embedded")
+def test_a_subclass_of_another_preset_is_told_which_class_to_extend(name: str) -> None:
+    env_id = f"vpo/{name}-v0"
+    own = type("Own", (env_type(env_id),), {"__module__": __name__})
+    compact = type(make_text_env(env_id, preset="compact"))
+    place = f"{compact.__module__}.{compact.__name__}"
+    with pytest.raises(ValueError, match=f"Own has no preset 'compact': subclass {place} for it"):
+        own(preset="compact")
+    assert isinstance(type("OwnCompact", (compact,), {"__module__": __name__})(), compact)
 
 
 @pytest.mark.parametrize("env_id", MAZE_IDS)
@@ -253,7 +273,7 @@ def test_rendering_works_before_and_after_a_step(env_id: str, mode: str) -> None
 @pytest.mark.parametrize(
     ("argument", "value", "way_out"),
     [
-        ("preset", "papr", "paper, conflict, embedded"),
+        ("preset", "papr", "conflict, paper, compact"),
         ("split", "dev", "train, validation, test"),
         ("render_mode", "video", "ansi, rgb_array"),
         ("reward_shape", "concave", "linear, convex_bonus, aligned"),

@@ -22,7 +22,7 @@ from vpo_envs.vector import TextVectorEnv
 
 @pytest.mark.parametrize("mode", [None, "vector_entry_point"])
 def test_single_moves_are_copied_as_mo_gymnasium_does(mode: str | None) -> None:
-    envs = gym.make_vec("vpo/MazeSteps-v0", num_envs=3, vectorization_mode=mode, preset="embedded-easy")
+    envs = gym.make_vec("vpo/MazeSteps-v0", num_envs=3, vectorization_mode=mode, preset="paper")
     observations, _ = envs.reset(seed=5)
     assert observations.shape == (3, 13, 6, 6)
     rewards = envs.step(np.zeros(3, dtype=np.int64))[1]
@@ -100,14 +100,14 @@ def test_copies_do_what_single_environments_do(env_id: str, kwargs: dict[str, An
 
 @pytest.mark.parametrize("pool", ["threads", "processes"])
 def test_a_pool_changes_nothing(pool: Any) -> None:
-    kwargs: dict[str, Any] = {"num_answers": 2, "answers_as_steps": True, "preset": "embedded-easy"}
+    kwargs: dict[str, Any] = {"num_answers": 2, "answers_as_steps": True, "preset": "paper"}
     envs = TextVectorEnv(MazeEnv, num_envs=3, scorer_pool=pool, scorer_workers=2, **kwargs)
     follow_singles(envs, [MazeEnv(**kwargs) for _ in range(3)], steps=5, seed=2)
     envs.close()
 
 
 def test_a_large_number_of_copies_shares_one_environment() -> None:
-    envs = TextVectorEnv(MazeEnv, num_envs=500, preset="embedded-easy")
+    envs = TextVectorEnv(MazeEnv, num_envs=500, preset="paper")
     observations, _ = envs.reset(seed=0)
     assert len(set(observations)) > 490
     assert envs.step(["<answer>UP</answer>"] * 500)[1].shape == (500, 4)
@@ -117,7 +117,7 @@ def test_a_large_number_of_copies_shares_one_environment() -> None:
 
 
 def test_make_vec_takes_it_by_itself_and_its_spec_survives_json() -> None:
-    envs = gym.make_vec("vpo/Maze-v0", num_envs=2, preset="embedded-easy")
+    envs = gym.make_vec("vpo/Maze-v0", num_envs=2, preset="paper")
     assert isinstance(envs, TextVectorEnv)
     assert envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     assert envs.spec is not None
@@ -127,7 +127,7 @@ def test_make_vec_takes_it_by_itself_and_its_spec_survives_json() -> None:
 
 
 def test_a_registered_environment_of_ones_own_is_vectorised_too() -> None:
-    vpo_envs.register_env("own/Maze-v0", f"{__name__}:GatedMaze", preset="embedded-easy")
+    vpo_envs.register_env("own/Maze-v0", f"{__name__}:GatedMaze", preset="paper")
     try:
         envs = gym.make_vec("own/Maze-v0", num_envs=2, scorer_pool="threads")
         assert isinstance(envs.envs[1], GatedMaze)  # type: ignore[attr-defined]  # a TextVectorEnv has it
@@ -139,19 +139,19 @@ def test_a_registered_environment_of_ones_own_is_vectorised_too() -> None:
 
 
 def test_options_may_differ_from_copy_to_copy() -> None:
-    envs = TextVectorEnv(MazeEnv, num_envs=3, preset="embedded-easy")
-    maze = MazeEnv(preset="embedded-easy")
+    envs = TextVectorEnv(MazeEnv, num_envs=3, preset="paper")
+    maze = MazeEnv(preset="paper")
     _, infos = envs.reset(options={"index": [5, 6, 7]})
     assert infos["index"].tolist() == [5, 6, 7]
     assert [env.current_task for env in envs.envs] == [maze.task(i) for i in (5, 6, 7)]
     envs.reset(options={"task": [maze.task(1), maze.task(2), maze.task(3)]})
     assert [env.current_task for env in envs.envs] == [maze.task(i) for i in (1, 2, 3)]
     assert len(set(envs.reset(options={"index": 4})[0])) == 1
-    assert envs.reset(seed=[3, None, 3])[0][0] == MazeEnv(preset="embedded-easy").reset(seed=3)[0]
+    assert envs.reset(seed=[3, None, 3])[0][0] == MazeEnv(preset="paper").reset(seed=3)[0]
 
 
 def test_a_mask_resets_some_copies() -> None:
-    kwargs: dict[str, Any] = {"num_answers": 2, "answers_as_steps": True, "preset": "embedded-easy"}
+    kwargs: dict[str, Any] = {"num_answers": 2, "answers_as_steps": True, "preset": "paper"}
     envs = TextVectorEnv(MazeEnv, num_envs=2, **kwargs)
     envs.reset(seed=0)
     before = envs.step(["<answer_1>UP</answer_1>"] * 2)[0]
@@ -238,7 +238,7 @@ def test_bad_arguments_are_named() -> None:
 
 
 def test_bad_calls_are_named() -> None:
-    envs = TextVectorEnv(MazeEnv, num_envs=2, preset="embedded-easy")
+    envs = TextVectorEnv(MazeEnv, num_envs=2, preset="paper")
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         envs.step(["", ""])
     for seed, options, message in (

@@ -19,7 +19,7 @@ from vpo_envs.text import format_answers
 
 
 def maze(**kwargs: Any) -> PreferenceConditioned:
-    return PreferenceConditioned(gym.make("vpo/Maze-v0", preset="embedded-easy", **kwargs))
+    return PreferenceConditioned(gym.make("vpo/Maze-v0", preset="paper", **kwargs))
 
 
 class HalfMaze(MazeEnv):
@@ -36,7 +36,7 @@ def test_the_prompt_says_the_weights_exactly() -> None:
         said = [float(text) for text in re.findall(r": ([\d.]+) %", prompt)]
         np.testing.assert_allclose(np.array(said) / 100, info["weights"])
         assert info["weights"].sum() == pytest.approx(1.0)
-        assert prompt.endswith(gym.make("vpo/Maze-v0", preset="embedded-easy").reset(seed=seed)[0])
+        assert prompt.endswith(gym.make("vpo/Maze-v0", preset="paper").reset(seed=seed)[0])
         assert prompt in env.observation_space
 
 
@@ -63,7 +63,7 @@ def test_a_step_gives_the_vector_and_the_utility_of_each_answer() -> None:
 
 
 def test_seeds_give_the_same_weights_and_the_instances_of_the_bare_environment() -> None:
-    first, second, bare = maze(), maze(), gym.make("vpo/Maze-v0", preset="embedded-easy")
+    first, second, bare = maze(), maze(), gym.make("vpo/Maze-v0", preset="paper")
     assert data_equivalence(first.reset(seed=3), second.reset(seed=3), exact=True)
     assert bare.reset(seed=3)[1]["index"] == first.reset(seed=3)[1]["index"]
     second.reset(seed=3)
@@ -74,7 +74,7 @@ def test_seeds_give_the_same_weights_and_the_instances_of_the_bare_environment()
 
 
 def test_inactive_objectives_are_neither_weighed_nor_named() -> None:
-    env = PreferenceConditioned(HalfMaze(preset="embedded-easy"))
+    env = PreferenceConditioned(HalfMaze(preset="paper"))
     for options in ({}, {"weights": [1, 1, 1, 1]}):
         prompt, info = env.reset(seed=0, options=options)
         assert info["weights"][[0, 3]].tolist() == [0.0, 0.0]
@@ -105,7 +105,7 @@ def test_draws_follow_the_dirichlet_distribution() -> None:
 
 
 def test_the_wrapper_survives_in_the_spec() -> None:
-    env = PreferenceConditioned(gym.make("vpo/Maze-v0", preset="embedded-easy"), alpha=0.5)
+    env = PreferenceConditioned(gym.make("vpo/Maze-v0", preset="paper"), alpha=0.5)
     assert env.spec is not None
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert data_equivalence(again.reset(seed=2), env.reset(seed=2), exact=True)

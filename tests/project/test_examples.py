@@ -87,19 +87,19 @@ def test_a_transformers_that_is_too_old_is_one_sentence(script: str, tmp_path: P
 
 
 SHORT = ["--steps", "2", "--prompts-per-step", "2", "--minibatch-prompts", "2", "--rollouts-per-prompt", "2"]
-TINY = ["--model", "tiny-maze-easy", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
+TINY = ["--model", "tiny-maze", "--max-new-tokens", "8", "--eval-prompts", "2", "--eval-answers", "3"]
 ALONE = ["--eval-every", "0", "--name", "two"]
 
 
 @pytest.mark.parametrize(
     ("script", "env", "options"),
     [
-        ("train_musique.py", "vpo/MuSiQueCompact-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_eureqa.py", "vpo/EUREQACompact-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_tools.py", "vpo/ToolsCompact-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_musique.py", "vpo/MuSiQue-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_eureqa.py", "vpo/EUREQA-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_tools.py", "vpo/Tools-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_personas.py", "vpo/Personas-v0", [*SHORT, *TINY]),
         ("train_countdown.py", "vpo/Countdown-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_code.py", "vpo/CodeCompact-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_code.py", "vpo/Code-v0", [*SHORT, "--eval-prompts", "20"]),
         ("train_maze.py", "vpo/Maze-v0", [*SHORT, "--eval-prompts", "20"]),
     ],
 )
@@ -111,7 +111,7 @@ def test_every_task_trains_for_two_steps(script: str, env: str, options: list[st
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [1, 2]
     assert "| best@1 ↑ |" in done.stdout
-    if "tiny-maze-easy" not in options:  # The bundled models of these tasks are competent and diverse.
+    if "tiny-maze" not in options:  # The bundled models of these tasks are competent and diverse.
         base = {row["measure"]: row["before"] for row in json.loads((folder / "results.json").read_text())["measures"]}
         assert base["answers unreadable"] <= 0.05
         assert base["pool utility"] >= 0.95 * (base["pool utility"] + base["pool regret"])

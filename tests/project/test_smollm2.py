@@ -21,7 +21,7 @@ from vpo_agent.measure.pool import Pool
 
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
-ENV = "vpo/MuSiQueCompact-v0"
+ENV, PRESET = "vpo/MuSiQue-v0", '{"preset": "compact"}'
 ANSWERS, PROMPTS, STEPS = 3, 2, 2
 MOST_MEMORY = 6 * 2**30
 """Bytes that no command of the path may need, on machines that train a model of this size."""
@@ -78,7 +78,8 @@ def test_a_pretrained_model_is_taught_trained_evaluated_served_searched_and_publ
     recipe = f"""
         --model {MODEL} --lora-rank 16 --dtype bfloat16 --steps 6 --batch 8 --responses 4 --eval-prompts {PROMPTS}
         --eval-answers 6 --max-new-tokens 60"""
-    vpo("warm-start", "--env", ENV, *recipe.split(), "--out", "base", "--device", "cpu", cwd=tmp_path)
+    on = ["--env", ENV, "--env-kwargs", PRESET]
+    vpo("warm-start", *on, *recipe.split(), "--out", "base", "--device", "cpu", cwd=tmp_path)
     (taught,) = rows(tmp_path / "base" / "metrics.jsonl")
     assert taught["step"] == 6
     assert taught["readable (m=3)"] > 0
@@ -88,7 +89,7 @@ def test_a_pretrained_model_is_taught_trained_evaluated_served_searched_and_publ
         --model base --name run --method vpo --lora-rank 16 --dtype bfloat16 --steps {STEPS} --prompts-per-step 2
         --rollouts-per-prompt 4 --max-new-tokens 60 --kl-coef 0 --eval-prompts {PROMPTS} --eval-answers 6
         --device cpu"""
-    vpo("train", "--env", ENV, *settings.split(), cwd=tmp_path)
+    vpo("train", *on, *settings.split(), cwd=tmp_path)
     run = tmp_path / "runs" / "run"
     steps = [row for row in rows(run / "metrics.jsonl") if row["kind"] == "train"]
     assert [row["step"] for row in steps] == [1, STEPS]

@@ -8,6 +8,7 @@ import re
 from vpo_agent.command.show import good_example, show_vector
 from vpo_envs.core import VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
+from vpo_envs.scoring.scorers import AnyEnv
 from vpo_envs.wording import cut
 
 EXAMPLES = 3
@@ -15,8 +16,9 @@ HEADING = """\
 # The environments, with examples
 
 Each environment as its class describes it, and the first three tasks of each text environment as a model sees them,
-with default arguments and one answer wanted, and the best answer by the task's scalar weights. Long prompts are cut
-where no tag is lost. Made by `python -m vpo_agent.command.gallery > docs/gallery.md`; a test compares.
+with default arguments and with `preset="compact"` where there is one, one answer wanted, and the best answer by the
+task's scalar weights. Long prompts are cut where no tag is lost. Made by
+`python -m vpo_agent.command.gallery > docs/gallery.md`; a test compares.
 """
 
 
@@ -37,15 +39,27 @@ def section(env_id: str, in_text: bool) -> str:
     lines = [f"## {env_id}", "", described, ""]
     if not in_text:
         return "\n".join(lines)
-    env = make_text_env(env_id)
+    lines += examples(env_id, make_text_env(env_id))
+    if "compact" in getattr(env_type(env_id), "presets", ()):
+        env, title = make_text_env(env_id, preset="compact"), f"{env_id}, preset compact"
+        if type(env) is not env_type(env_id):
+            described = page(inspect.getdoc(env) or "").replace("### ", "#### ")
+            lines += [f"### {title}", "", described, ""]
+        lines += examples(title, env)
+    return "\n".join(lines)
+
+
+def examples(title: str, env: AnyEnv) -> list[str]:
+    """Return the lines of the first tasks of an environment, each with a good answer."""
+    lines: list[str] = []
     for index in range(EXAMPLES):
         task = env.task(index)
-        lines += [f"### {env_id}, task {index}", "", fenced(cut(env.prompt(task, 1))), ""]
+        lines += [f"### {title}, task {index}", "", fenced(cut(env.prompt(task, 1))), ""]
         good = good_example(env, task)
         if good is not None:
             vector = show_vector(env, task, good.vector)
             lines += ["A good answer:", "", fenced(cut(good.answer)), "", f"Its vector: {vector}.", ""]
-    return "\n".join(lines)
+    return lines
 
 
 def page(docstring: str) -> str:

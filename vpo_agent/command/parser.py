@@ -129,7 +129,7 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
 
 def add_env_options(parser: argparse.ArgumentParser, default: dict[str, Any] | None = None, note: str = "") -> None:
     """Add ``--env-kwargs``, whose help ends with ``note``, and ``--import``."""
-    help_text = 'arguments of the environment as a JSON object, such as \'{"mode": "conflict"}\'' + note
+    help_text = 'arguments of the environment as a JSON object, such as \'{"preset": "conflict"}\'' + note
     parser.add_argument("--env-kwargs", type=json_object, metavar="JSON", default=default, help=help_text)
     add_import_option(parser)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from vpo_envs.core import Frozen, OutcomeT, TaskT, Unparsable, VectorTextEnv
-from vpo_envs.generation import read_knobs, split_of_content
+from vpo_envs.core import OutcomeT, TaskT, Unparsable
+from vpo_envs.generation import split_of_content
+from vpo_envs.tasks.base import TaskEnv
 
 Words = tuple[str, ...]
 
@@ -26,21 +27,8 @@ def entry(field: str, position: int, outcome: Any) -> float:
     return value
 
 
-class CompactEnv(VectorTextEnv[TaskT, Words, OutcomeT]):
-    """A text environment whose answers are a few words, and whose best answers are known by construction.
-
-    Args:
-        difficulty: Knobs of the generator by name; see the class's ``knobs``.
-        **options: Those of :class:`vpo_envs.VectorTextEnv`.
-    """
-
-    names_tags = False
-    knobs: ClassVar[Frozen]
-    """The generator's configuration by default."""
-
-    def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.config: Any = read_knobs(self.knobs, difficulty)
+class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
+    """A text environment whose answers are a few words, and whose best answers are known by construction."""
 
     @abstractmethod
     def draw(self, source: random.Random) -> TaskT | None:

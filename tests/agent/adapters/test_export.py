@@ -26,13 +26,11 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_files_hold_what_a_score_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kwargs = json.dumps({"preset": "embedded-easy", "prompt_style": "compact"})
+    kwargs = json.dumps({"preset": "compact"})
     assert main(["export", "verl", "vpo/Maze-v0", "--env-kwargs", kwargs, "--out", str(tmp_path), *SMALL]) == 0
     train, validation = rows_of(tmp_path / "train.parquet"), rows_of(tmp_path / "validation.parquet")
     assert (len(train), len(validation)) == (3, 2)
-    env = make_text_env(
-        "vpo/Maze-v0", preset="embedded-easy", prompt_style="compact", num_answers=3, split="validation"
-    )
+    env = make_text_env("vpo/Maze-v0", preset="compact", num_answers=3, split="validation")
     for index, row in enumerate(validation):
         assert set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
         task = env.task(index)

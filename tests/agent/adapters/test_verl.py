@@ -86,7 +86,7 @@ def test_grpo_on_the_scores_of_single_rollouts_is_the_estimator(method: str) -> 
 
 
 def test_another_process_gives_the_same_score() -> None:
-    row = dataset_rows(settings_of_rows("vpo/Maze-v0", env_kwargs={"preset": "embedded-easy"}), [2])[0]
+    row = dataset_rows(settings_of_rows("vpo/Maze-v0", env_kwargs={"preset": "paper"}), [2])[0]
     text = response(("RIGHT, DOWN", "DOWN", "UP"))
     script = (
         "import json, sys; from vpo_agent.adapters.verl import compute_score; row, text = json.load(sys.stdin);"

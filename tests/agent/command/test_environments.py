@@ -164,7 +164,7 @@ def test_an_environment_of_single_moves_is_shown(capsys: pytest.CaptureFixture[s
 
 
 def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["envs", "vpo/Tools-v0", "--env-kwargs", '{"mode": "conflict"}']) == 0
+    assert main(["envs", "vpo/Tools-v0", "--env-kwargs", '{"preset": "conflict"}']) == 0
     printed = capsys.readouterr().out
     assert "request_1" in printed
     assert "worth of a set 1.21" in printed
@@ -197,8 +197,8 @@ def test_an_answer_of_the_front_earns_what_the_front_says(
     ("env_id", "kwargs"),
     [
         ("vpo/Countdown-v0", {}),
-        ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact"}),
-        ("vpo/Personas-v0", {"mode": "conflict"}),
+        ("vpo/Countdown-v0", {"preset": "compact"}),
+        ("vpo/Personas-v0", {"preset": "conflict"}),
         ("vpo/GSM8K-v0", {}),
     ],
 )
@@ -432,17 +432,17 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["play", "vpo/MazeSteps-v0"], "vpo/MazeSteps-v0 is a MazeStepsEnv, not a text environment: choose one of"),
         (["envs", "vpo/MazeSteps-v0", "--env-kwargs", '{"size": 9}'], "MazeStepsEnv takes no argument 'size'"),
         (["envs", "vpo/Maze-v0", "--index", "-1"], "index"),
-        (["envs", "--env-kwargs", '{"mode": "paper"}'], "needs the id"),
+        (["envs", "--env-kwargs", '{"preset": "paper"}'], "needs the id"),
         (["envs", "--import", "nope.py"], "cannot import 'nope.py': there is no such file"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "{"], "must be a JSON object"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "[1]"], "must be a JSON object"),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes preset"),
-        (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown maze preset 'huge'"),
+        (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown preset 'huge' of MazeEnv"),
         (
-            ["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "embeded"}'],
-            "unknown maze preset 'embeded': did you mean embedded? choose one of",
+            ["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "compakt"}'],
+            "unknown preset 'compakt' of MazeEnv: did you mean compact? choose one of",
         ),
-        (["envs", "vpo/Tools-v0", "--env-kwargs", '{"mode": "conflikt"}'], "did you mean conflict? choose one of"),
+        (["envs", "vpo/Tools-v0", "--env-kwargs", '{"preset": "conflikt"}'], "did you mean conflict? choose one of"),
         (["evns"], "COMMAND: invalid choice: 'evns': did you mean envs? choose one of envs, play, check, "),
         (["help"], "COMMAND: invalid choice: 'help': choose one of envs, play, check, "),
         (["play", "vpo/Maze-v0", "--sed", "1"], "unknown argument '--sed': did you mean --seed?"),

@@ -38,7 +38,7 @@ def test_no_markup_of_the_source_is_in_the_page() -> None:
     assert "the module's table" not in TEXT
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"mode": "conflict"}], ids=str)
+@pytest.mark.parametrize("kwargs", [{}, {"preset": "conflict"}], ids=str)
 def test_a_cut_prompt_keeps_the_answer_format(kwargs: dict[str, Any]) -> None:
     env = make_text_env("vpo/Tools-v0", **kwargs)
     for prompt in [env.prompt(env.task(i), 3) for i in range(20)]:

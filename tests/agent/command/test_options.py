@@ -17,7 +17,7 @@ from vpo_agent.errors import TrainingDiverged
 from vpo_agent.presets import ALL, MAZE
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "small": {"steps": 5, "env_kwargs": {"preset": "embedded-easy"}},
+    "small": {"steps": 5, "env_kwargs": {"preset": "paper"}},
     "large": {"steps": 500, "rollouts_per_prompt": 16},
 }
 
@@ -206,19 +206,19 @@ def test_the_minibatch_follows_the_batch_unless_it_is_set() -> None:
 
 
 def test_the_default_preset_is_left_out_for_another_environment() -> None:
-    presets = {"maze": {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "embedded-easy"}, "steps": 5}}
+    presets = {"maze": {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "paper"}, "steps": 5}}
 
     def job(*argv: str) -> TrainConfig:
         return parse_job(list(argv), description="", presets=presets).config
 
     assert job("--env", "vpo/Maze-v0").steps == 5
     assert job("--env", "vpo/Tools-v0") == make_config({"env": "vpo/Tools-v0"})
-    assert job("--env", "own/Maze-v0", "--preset", "maze").env_kwargs == {"preset": "embedded-easy"}
+    assert job("--env", "own/Maze-v0", "--preset", "maze").env_kwargs == {"preset": "paper"}
 
 
 def test_the_bare_command_trains_what_make_maze_trains() -> None:
     bare = parse_job([], description="", presets=ALL).config
-    assert bare == make_config(MAZE["embedded"])
+    assert bare == make_config(MAZE["compact"])
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -28,7 +28,8 @@ from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import CodeCompactEnv
 
 SHORT = ["--steps", "4", "--batch", "4", "--eval-every", "2", "--eval-prompts", "2", "--eval-answers", "3"]
-CODE = ["warm-start", "--env", "vpo/CodeCompact-v0", "--positions", "96", *SHORT]
+COMPACT = json.dumps({"preset": "compact"})
+CODE = ["warm-start", "--env", "vpo/Code-v0", "--env-kwargs", COMPACT, "--positions", "96", *SHORT]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_the_folder_holds_a_policy_its_recipe_and_what_it_reached(made: Path) ->
     env = CodeCompactEnv()
     assert policy.tokenizer.unk_token_id not in policy.encode_prompts([env.prompt(env.task(0), 3)])[0][0].tolist()
     recipe = json.loads((made / "recipe.json").read_text())
-    assert (recipe["env"], recipe["steps"], recipe["answers"]) == ("vpo/CodeCompact-v0", 4, [1, 3])
+    assert (recipe["env"], recipe["steps"], recipe["answers"]) == ("vpo/Code-v0", 4, [1, 3])
     rows = [json.loads(line) for line in (made / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [2, 4]
     for row in rows:
@@ -149,15 +150,15 @@ def steps_in(out: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "{made}", "--env", "vpo/CodeCompact-v0"], "holds a warm start already"),
+        (["--out", "{made}", "--env", "vpo/Code-v0"], "holds a warm start already"),
         (["--out", "{made}", "--resume", "--batch", "5"], "has another batch"),
-        (["--out", "{new}", "--resume", "--env", "vpo/CodeCompact-v0"], "no checkpoint to resume from"),
+        (["--out", "{new}", "--resume", "--env", "vpo/Code-v0"], "no checkpoint to resume from"),
         (["--out", "{new}"], "needs an environment"),
         (
-            ["--out", "{new}", "--env", "vpo/CodeCompact-v0", "--learning-rate", "3"],
+            ["--out", "{new}", "--env", "vpo/Code-v0", "--learning-rate", "3"],
             "learning_rate=3.0 is invalid: it must be below 1",
         ),
-        (["--out", "{new}", "--env", "vpo/CodeCompact-v0", "--answers", "1", "0"], "answers.1=0 is invalid"),
+        (["--out", "{new}", "--env", "vpo/Code-v0", "--answers", "1", "0"], "answers.1=0 is invalid"),
         (["--out", "{new}", "--env", toys.LETTERS_ID], "LettersEnv has no demonstrations, which a warm start learns"),
         (["--out", "{new}", "--env", toys.SHOWN_LETTERS_ID, "--lora-rank", "4"], "model=small is trained whole"),
         (
@@ -194,7 +195,7 @@ def test_a_bad_recipe_is_refused_in_one_sentence_that_names_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
 ) -> None:
     file, out = tmp_path / "odd.toml", tmp_path / "new"
-    file.write_text(f"env = 'vpo/CodeCompact-v0'\n{setting}\n")
+    file.write_text(f"env = 'vpo/Code-v0'\n{setting}\n")
     assert main(["warm-start", "--recipe", str(file), "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert repr(str(file)) in line

@@ -109,7 +109,7 @@ def test_the_task_tells_how_its_answers_are_drawn(tmp_path: Path) -> None:
 
 def test_the_front_has_its_points_with_the_answers_that_attain_them(tmp_path: Path) -> None:
     explore_runs(saved(tmp_path, *two_pools()), out=tmp_path / "page.html")
-    env = make_text_env("vpo/Maze-v0", preset="embedded-easy", prompt_style="compact", split="test", num_answers=3)
+    env = make_text_env("vpo/Maze-v0", preset="compact", split="test", num_answers=3)
     for instance in Page(tmp_path / "page.html").data["instances"]:
         found = {(*instance["vectors"][vector], instance["texts"][text]["text"]) for vector, text in instance["front"]}
         points = env.front(env.task(instance["index"]))

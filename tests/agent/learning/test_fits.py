@@ -126,7 +126,7 @@ def test_a_run_on_a_gpu_is_planned_before_it_starts(
     """The CPU stands for a GPU with little memory."""
     monkeypatch.setattr(trainer_module, "device_memory", lambda device: 45 * 10**6)
     settings = {
-        "env_kwargs": {"preset": "embedded-easy", "prompt_style": "compact"},
+        "env_kwargs": {"preset": "compact"},
         "steps": 1,
         "prompts_per_step": 32,
         "rollouts_per_prompt": 4,

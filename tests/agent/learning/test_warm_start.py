@@ -19,7 +19,7 @@ from vpo_envs.registration import make_text_env
 
 @pytest.fixture(scope="module")
 def env() -> MazeEnv:
-    return MazeEnv(preset="embedded-easy", prompt_style="compact", num_answers=2)
+    return MazeEnv(preset="compact", num_answers=2)
 
 
 def test_the_tokenizer_of_a_small_policy_reads_unseen_prompts_and_writes_answers_back(env: MazeEnv) -> None:
@@ -39,7 +39,7 @@ def test_a_policy_learns_the_words_of_another_task_and_keeps_what_it_knows(env: 
     before = small_policy(env)
     samples = demonstrated(before, env, [1_000], np.random.default_rng(0), [2])
     logits = before.model(samples.ids).logits
-    other = make_text_env("vpo/EUREQACompact-v0")
+    other = make_text_env("vpo/EUREQA-v0", preset="compact")
     after = with_words_of(before, other)
     assert len(after.tokenizer) > logits.shape[-1]
     assert after.tokenizer.decode(samples.ids[0]) == before.tokenizer.decode(samples.ids[0])
@@ -94,7 +94,7 @@ def test_responses_to_one_instance_share_its_prompt(env: MazeEnv) -> None:
     for row, task in enumerate(tasks):
         texts = samples.texts[4 * row : 4 * row + 4]
         (m,) = {1 + ("<answer_2>" in text) for text in texts}
-        single = MazeEnv(preset="embedded-easy", prompt_style="compact", num_answers=m)
+        single = MazeEnv(preset="compact", num_answers=m)
         assert (single.score_batch([task] * 4, texts).status == Status.OK).all()
         (prompt,), _ = policy.encode_prompts([env.prompt(task, m)])
         assert samples.prompt_ids[row][samples.prompt_mask[row]].tolist() == prompt.tolist()

@@ -397,7 +397,7 @@ def test_a_name_on_the_hub_fails_at_once_without_network(monkeypatch: pytest.Mon
 
 
 def test_a_bundled_model_is_found_by_its_name() -> None:
-    assert LMPolicy.from_pretrained("tiny-maze-easy", device="cpu").cached_model.joins_any_time
+    assert LMPolicy.from_pretrained("tiny-maze", device="cpu").cached_model.joins_any_time
 
 
 def test_a_damaged_model_is_named(bpe_model: Path, tmp_path: Path) -> None:

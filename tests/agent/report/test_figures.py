@@ -211,10 +211,10 @@ def test_the_title_names_what_all_runs_share() -> None:
     assert title([vpo]) == "vpo/Maze-v0, tiny, vpo, 150 steps"
     assert title([vpo, run(env="vpo/Maze-v0", model="/models/tiny", method="grpo", step=90)]) == "vpo/Maze-v0, tiny"
     assert title([vpo, run()]) == ""
-    presets = [run(env="vpo/Maze-v0", env_kwargs={"preset": preset}) for preset in ("embedded", "paper")]
-    assert title(presets[:1]) == "vpo/Maze-v0 (embedded)"
+    presets = [run(env="vpo/Maze-v0", env_kwargs={"preset": preset}) for preset in ("compact", "paper")]
+    assert title(presets[:1]) == "vpo/Maze-v0 (compact)"
     assert title(presets) == "vpo/Maze-v0"
-    assert title([run(env_kwargs={"preset": "embedded"})]) == ""
+    assert title([run(env_kwargs={"preset": "compact"})]) == ""
 
 
 def draw_all(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_count_of_zero_lies_on_the_axis_of_a_search(tmp_path: Path, drawn: lis
     assert "vpo/Maze-v0, evolve" in [text.get_text() for text in drawn[0].findobj(Text)]
 
 
-@pytest.mark.parametrize("preset", ["paper", "conflict", "embedded"])
+@pytest.mark.parametrize("preset", ["paper", "conflict", "compact"])
 def test_gold_and_diamonds_are_drawn_against_each_other(preset: str) -> None:
     env = make_text_env("vpo/Maze-v0", preset=preset)
     fronts = tuple(np.array([point.vector for point in env.front(env.task(index))]) for index in range(4))

@@ -193,7 +193,7 @@ def test_vllm_has_what_the_stand_in_has() -> None:
 def test_vllm_samples_from_the_weights_of_now() -> None:
     from envs_data import bundled_model_path
 
-    folder = bundled_model_path("tiny-maze-easy")
+    folder = bundled_model_path("tiny-maze")
     policy = LMPolicy.from_pretrained(folder, device="cuda", dtype="bfloat16")
     sampler = open_sampler("vllm", policy, model=str(folder), gpu_memory_utilization=0.3)
     settings: dict[str, Any] = {"rollouts": 4, "num_answers": 1, "max_new_tokens": 40}

@@ -27,8 +27,8 @@ name = "tiny"
 seeds = [0, 1]
 baseline = "vpo"
 [settings]
-env_kwargs = { preset = "embedded-easy", prompt_style = "compact" }
-model = "tiny-maze-easy"
+env_kwargs = { preset = "compact" }
+model = "tiny-maze"
 steps = 1
 prompts_per_step = 2
 rollouts_per_prompt = 2
@@ -219,13 +219,13 @@ def unlocked(folder: Path) -> bool:
 
 
 def test_the_seed_may_stand_in_any_setting(tmp_path: Path) -> None:
-    text = TINY.replace("steps = 1", 'data_seed = "{seed}"').replace("tiny-maze-easy", "bases/seed{seed}")
+    text = TINY.replace("steps = 1", 'data_seed = "{seed}"').replace("tiny-maze", "bases/seed{seed}")
     runs = runs_of(read_study(write(tmp_path, text)), tmp_path, seeds=[3, 4], labels=["vpo"])
     assert [(run.config.data_seed, run.config.model) for run in runs] == [(3, "bases/seed3"), (4, "bases/seed4")]
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, TINY.replace('"tiny-maze-easy"', '"no/such/model"'))
+    path = write(tmp_path, TINY.replace('"tiny-maze"', '"no/such/model"'))
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
     told = capsys.readouterr()
     assert "FAILED: grpo, seed 0" in told.out

@@ -11,7 +11,7 @@ import torch
 from envs_data import bundled_model_path
 from vpo_agent.runs.targets import find_model, load_policy, near_target, target_name
 
-CONFIG = '{"run": {"env": "vpo/Maze-v0", "model": "tiny-maze-easy"}}'
+CONFIG = '{"run": {"env": "vpo/Maze-v0", "model": "tiny-maze"}}'
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_policy_of_a_run_has_the_weights_of_its_checkpoint(run: Path, bpe_mo
 
 
 def test_bundled_models_and_names_on_the_hub_are_known_by_name(bpe_model: Path) -> None:
-    assert find_model("tiny-maze-easy") == str(bundled_model_path("tiny-maze-easy"))
+    assert find_model("tiny-maze") == str(bundled_model_path("tiny-maze"))
     assert find_model("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
     assert find_model(str(bpe_model)) == str(bpe_model)
 
@@ -49,7 +49,7 @@ def test_bundled_models_and_names_on_the_hub_are_known_by_name(bpe_model: Path) 
 def test_targets_have_short_names(run: Path) -> None:
     assert target_name(str(run)) == "mine"
     assert target_name(str(run / "checkpoints" / "step_000050")) == "mine/step_000050"
-    assert target_name("tiny-maze-easy") == "tiny-maze-easy"
+    assert target_name("tiny-maze") == "tiny-maze"
     assert target_name("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
 
 
@@ -60,7 +60,7 @@ def test_targets_have_short_names(run: Path) -> None:
         ("", None, "'' does not exist"),
         ("{tmp}/a/b", None, "/a/b' does not exist: give the folder of a run, such as runs/NAME, or of a model"),
         ("{tmp}/runs/mime", None, "/runs/mime' does not exist: did you mean {run}\\? give the folder"),
-        ("tiny-maze-easy", 3, "'tiny-maze-easy' is not the folder of a run, so it has no checkpoint 3"),
+        ("tiny-maze", 3, "'tiny-maze' is not the folder of a run, so it has no checkpoint 3"),
         ("{run}", 70, "has no checkpoint 70: it has 50, 100"),
         ("{tmp}", None, "neither a run .* nor a model"),
     ],

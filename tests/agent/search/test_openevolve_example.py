@@ -85,7 +85,7 @@ def test_a_child_keeps_a_prefix_of_its_parent(tmp_path: Path) -> None:
     def answer(request: dict[str, Any]) -> str:
         return " L R" if len(request["messages"]) == 2 else "<answer_1>D D</answer_1><answer_2>U</answer_2>"
 
-    options = ("--num-answers", "2", "--env-kwargs", '{"preset": "embedded-easy"}')
+    options = ("--num-answers", "2", "--env-kwargs", '{"preset": "paper"}')
     with model_of(answer) as (address, requests):
         evolve(address, tmp_path / "out", *options)
     assert (tmp_path / "out" / "initial.txt").read_text() in ("D D", "U")
@@ -99,8 +99,8 @@ def test_a_child_keeps_a_prefix_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_the_tiny_models_routes_are_evolved_through_vpo_serve(tmp_path: Path) -> None:
-    maze = {"preset": "embedded-easy", "prompt_style": "compact"}
-    with served(load_policy("tiny-maze-easy", device="cpu")) as server:
+    maze = {"preset": "compact"}
+    with served(load_policy("tiny-maze", device="cpu")) as server:
         done = evolve(server.base_url, tmp_path / "out", "--num-answers", "3", "--env-kwargs", json.dumps(maze))
     score, best = done.stdout.split("best scalar reward ")[1].split(", optimum", 1)
     env: Any = vpo_envs.MazeEnv(**maze, split="test")

@@ -49,7 +49,7 @@ from vpo_agent.search.variation import Answer, before, random_prefix, read_answe
 from vpo_envs import Status
 from vpo_envs.text import answer_tags, format_answers
 
-MAZE = {"preset": "embedded-easy", "prompt_style": "compact", "split": "test"}
+MAZE = {"preset": "compact", "split": "test"}
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,10 @@ def letters(letters_model: Path) -> LMPolicy:
 
 
 @pytest.fixture(scope="module")
-def tiny_maze_easy() -> LMPolicy:
+def tiny_maze() -> LMPolicy:
     from vpo_agent.runs.targets import load_policy
 
-    return load_policy("tiny-maze-easy", device="cpu")
+    return load_policy("tiny-maze", device="cpu")
 
 
 def letters_env(num_answers: int) -> LettersEnv:
@@ -239,11 +239,11 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
 # ------------------------------------------------------------------------------------------ evolution
 
 
-def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze_easy: LMPolicy) -> None:
+def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze: LMPolicy) -> None:
     for m, goal in ((1, "scalar"), (3, "scalar"), (1, "utility"), (3, "utility")):
         env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=m)
         settings = {"budget": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "goal": goal}
-        result = evolve(env, tiny_maze_easy, [0, 3], **settings)  # type: ignore[arg-type]
+        result = evolve(env, tiny_maze, [0, 3], **settings)  # type: ignore[arg-type]
         assert [int((one.status != NOT_SAMPLED).sum()) for one in result.instances] == [20, 20]
         assert all((np.diff(one.value) >= 0).all() for one in result.instances)
         scored = [
@@ -253,19 +253,19 @@ def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze_easy: LMP
         np.testing.assert_allclose(scored, best, rtol=1e-6)
 
 
-def test_the_start_of_a_search_is_best_of_n(tiny_maze_easy: LMPolicy) -> None:
+def test_the_start_of_a_search_is_best_of_n(tiny_maze: LMPolicy) -> None:
     env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=3)
-    sampled = best_of_n(env, tiny_maze_easy, [5], budget=6, seed=2, max_new_tokens=100)
-    evolved = evolve(env, tiny_maze_easy, [5], budget=8, start=6, seed=2, max_new_tokens=100)
+    sampled = best_of_n(env, tiny_maze, [5], budget=6, seed=2, max_new_tokens=100)
+    evolved = evolve(env, tiny_maze, [5], budget=8, start=6, seed=2, max_new_tokens=100)
     np.testing.assert_array_equal(sampled.instances[0].rewards, evolved.instances[0].rewards[:6])
 
 
-def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze_easy: LMPolicy) -> None:
+def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze: LMPolicy) -> None:
     env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=1)
     settings = {"budget": 16, "start": 4, "max_new_tokens": 50}
-    alone = evolve(env, tiny_maze_easy, [2], seed=1, **settings)  # type: ignore[arg-type]
-    beside = evolve(env, tiny_maze_easy, [7, 2], seed=1, **settings)  # type: ignore[arg-type]
-    other = evolve(env, tiny_maze_easy, [2], seed=2, **settings)  # type: ignore[arg-type]
+    alone = evolve(env, tiny_maze, [2], seed=1, **settings)  # type: ignore[arg-type]
+    beside = evolve(env, tiny_maze, [7, 2], seed=1, **settings)  # type: ignore[arg-type]
+    other = evolve(env, tiny_maze, [2], seed=2, **settings)  # type: ignore[arg-type]
     np.testing.assert_array_equal(alone.instances[0].rewards, beside.instances[1].rewards)
     np.testing.assert_array_equal(alone.instances[0].tokens, beside.instances[1].tokens)
     assert not np.array_equal(alone.instances[0].tokens, other.instances[0].tokens)
@@ -499,20 +499,20 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
     ("argv", "message"),
     [
         (
-            ["tiny-maze-easy", "--method", "anneal"],
+            ["tiny-maze", "--method", "anneal"],
             "invalid choice: 'anneal': choose one of best-of-n, evolve",
         ),
         (["runs/none"], "'runs/none' does not exist: give the folder of a run"),
-        (["tiny-maze-easy", "--iterations", "0"], "iterations must be at least 1, got 0"),
-        (["tiny-maze-easy", "--indices", "3,-1"], "-1"),
-        (["tiny-maze-easy", "--indices", "3,x"], "whole numbers separated by commas, got '3,x'"),
-        (["tiny-maze-easy", "--indices", "3,3"], "named twice"),
-        (["tiny-maze-easy", "--prompts", "0"], "--prompts must be at least 1"),
-        (["tiny-maze-easy", "--prompts", "2", "--indices", "1"], "exclude each other"),
-        (["tiny-maze-easy", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
-        (["tiny-maze-easy", "--start", "0"], "start must be at least 1, got 0"),
-        (["tiny-maze-easy", "--temperature", "0"], "temperature must be above 0"),
-        (["tiny-maze-easy", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
+        (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
+        (["tiny-maze", "--indices", "3,-1"], "-1"),
+        (["tiny-maze", "--indices", "3,x"], "whole numbers separated by commas, got '3,x'"),
+        (["tiny-maze", "--indices", "3,3"], "named twice"),
+        (["tiny-maze", "--prompts", "0"], "--prompts must be at least 1"),
+        (["tiny-maze", "--prompts", "2", "--indices", "1"], "exclude each other"),
+        (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
+        (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
+        (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
+        (["tiny-maze", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
         ([], "the following arguments are required: TARGET"),
     ],
 )
@@ -532,9 +532,9 @@ def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path)
     example = ROOT / "examples" / "evolve_maze.py"
     done = run_python([str(example), "--instances", "2", "--answers", "12"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "| tiny-maze-easy, evolve | evolve (prefix) | 12 |" in done.stdout
-    assert "| tiny-maze-easy, best-of-n | best-of-n | 12 |" in done.stdout
-    assert "tiny-maze-easy: evolution is ahead on" in done.stdout
+    assert "| tiny-maze, evolve | evolve (prefix) | 12 |" in done.stdout
+    assert "| tiny-maze, best-of-n | best-of-n | 12 |" in done.stdout
+    assert "tiny-maze: evolution is ahead on" in done.stdout
     assert (tmp_path / "searches" / "evolve_maze" / "solved.png").stat().st_size > 0
 
 

@@ -300,10 +300,10 @@ def test_what_cannot_be_done_is_said_in_one_line(capsys: pytest.CaptureFixture[s
         for argv, message in [
             (["runs/nowhere", "--port", "0"], "'runs/nowhere' does not exist: give the folder of a run"),
             (
-                ["tiny-maze-easy", "--port", port],
+                ["tiny-maze", "--port", port],
                 f"cannot listen on 127.0.0.1:{port} ([Errno 98] Address already in use)",
             ),
-            (["tiny-maze-easy", "--port", "0", "--host", "no such host"], "cannot listen on no such host"),
+            (["tiny-maze", "--port", "0", "--host", "no such host"], "cannot listen on no such host"),
         ]:
             assert main(["serve", *argv]) == 2
             captured = capsys.readouterr()

@@ -26,21 +26,21 @@ from vpo_envs import (
 from vpo_envs.text import format_answers
 
 SUITE: list[tuple[str, dict[str, Any]]] = [
-    ("vpo/Maze-v0", {"preset": "embedded", "prompt_style": "compact"}),
-    ("vpo/Maze-v0", {"preset": "embedded-easy", "prompt_style": "compact"}),
+    ("vpo/Maze-v0", {"preset": "compact"}),
+    ("vpo/Maze-v0", {"preset": "compact"}),
     ("vpo/Maze-v0", {"preset": "paper", "reward_shape": "convex_bonus", "num_answers": 3}),
     ("vpo/Tools-v0", {"num_answers": 2, "answers_as_steps": True}),
-    ("vpo/Tools-v0", {"mode": "conflict", "num_answers": 2}),
+    ("vpo/Tools-v0", {"preset": "conflict", "num_answers": 2}),
     ("vpo/MuSiQue-v0", {}),
-    ("vpo/MuSiQue-v0", {"mode": "conflict", "num_answers": 3}),
+    ("vpo/MuSiQue-v0", {"preset": "conflict", "num_answers": 3}),
     ("vpo/EUREQA-v0", {}),
-    ("vpo/EUREQA-v0", {"mode": "conflict", "num_answers": 3}),
+    ("vpo/EUREQA-v0", {"preset": "conflict", "num_answers": 3}),
     ("vpo/Personas-v0", {"num_answers": 2}),
-    ("vpo/Personas-v0", {"mode": "conflict", "num_answers": 3}),
+    ("vpo/Personas-v0", {"preset": "conflict", "num_answers": 3}),
     ("vpo/GSM8K-v0", {"num_answers": 2}),
     ("vpo/Countdown-v0", {"num_answers": 2}),
-    ("vpo/Countdown-v0", {"preset": "embedded", "prompt_style": "compact", "num_answers": 3}),
-    *((f"vpo/{task}Compact-v0", {"num_answers": 3}) for task in ("MuSiQue", "EUREQA", "Tools", "Code")),
+    ("vpo/Countdown-v0", {"preset": "compact", "num_answers": 3}),
+    *((f"vpo/{task}-v0", {"preset": "compact", "num_answers": 3}) for task in ("MuSiQue", "EUREQA", "Tools", "Code")),
 ]
 
 
@@ -342,11 +342,11 @@ def test_a_broken_contract_is_named(env_type: type[WordEnv], message: str) -> No
 @pytest.mark.parametrize(
     ("env_type", "arguments"),
     [
-        (MazeEnv, {"preset": "embedded-easy"}),
+        (MazeEnv, {"preset": "paper"}),
         (MazeEnv, {"preset": "conflict"}),
-        (EUREQAEnv, {"mode": "conflict"}),
-        (MuSiQueEnv, {"mode": "conflict"}),
-        (ToolsEnv, {"mode": "conflict"}),
+        (EUREQAEnv, {"preset": "conflict"}),
+        (MuSiQueEnv, {"preset": "conflict"}),
+        (ToolsEnv, {"preset": "conflict"}),
         (WordEnv, {}),
     ],
 )
@@ -363,10 +363,10 @@ def test_a_front_that_was_cut_is_found(env_type: Any, arguments: dict[str, Any],
 @pytest.mark.parametrize(
     ("env_type", "arguments"),
     [
-        (MazeEnv, {"preset": "embedded-easy"}),
-        (EUREQAEnv, {"mode": "conflict"}),
-        (MuSiQueEnv, {"mode": "conflict"}),
-        (ToolsEnv, {"mode": "conflict"}),
+        (MazeEnv, {"preset": "paper"}),
+        (EUREQAEnv, {"preset": "conflict"}),
+        (MuSiQueEnv, {"preset": "conflict"}),
+        (ToolsEnv, {"preset": "conflict"}),
         (WordEnv, {}),
     ],
 )

@@ -39,7 +39,7 @@ def test_one_answer_for_all_is_no_conflict() -> None:
 
 
 def test_certified_instances_all_need_a_set() -> None:
-    for env in (gym.make("vpo/Maze-v0", preset="conflict"), gym.make("vpo/Tools-v0", mode="conflict")):
+    for env in (gym.make("vpo/Maze-v0", preset="conflict"), gym.make("vpo/Tools-v0", preset="conflict")):
         report = objective_conflict(env, 5)
         assert report.needs_a_set == 1.0
         assert report.best_single + 0.05 <= report.best_set <= report.whole_front
@@ -51,8 +51,8 @@ def test_certified_instances_all_need_a_set() -> None:
     [
         ("vpo/Maze-v0", {"preset": "paper"}, 1.155, 1.02),
         ("vpo/Maze-v0", {"preset": "conflict"}, 1.164, 1.076),
-        ("vpo/Tools-v0", {"mode": "conflict"}, 1.21, 1.16),
-        ("vpo/Code-v0", {"mode": "conflict"}, 1.442, 1.0),
+        ("vpo/Tools-v0", {"preset": "conflict"}, 1.21, 1.16),
+        ("vpo/Code-v0", {"preset": "conflict"}, 1.442, 1.0),
     ],
 )
 def test_the_worths_are_ratios_of_mean_utilities(
@@ -67,7 +67,7 @@ def test_the_worths_are_ratios_of_mean_utilities(
 
 
 def test_the_correlation_is_that_of_centred_columns() -> None:
-    env = ToolsEnv(mode="conflict")
+    env = ToolsEnv(preset="conflict")
     points = [np.array([point.vector for point in env.front(env.task(i))]) for i in range(6)]
     centred = np.concatenate([front - front.mean(axis=0) for front in points])
     np.testing.assert_allclose(objective_conflict(env, 6).correlation, np.corrcoef(centred.T), atol=1e-9)

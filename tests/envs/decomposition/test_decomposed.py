@@ -20,12 +20,12 @@ from vpo_envs.tasks.code.compact import STEPS
 from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]
-TESTS = {"env": "vpo/CodeCompact-v0", "objective_per": "test"}
+TESTS = {"env": "vpo/Code-v0", "preset": "compact", "objective_per": "test"}
 WAYS: tuple[Finder, ...] = ("select", "cluster", "nmf", "pca")
 
 
 def criteria_env(**options: Any) -> Env:
-    return make_text_env("vpo/CodeCompact-v0", objective_per="test", **options)
+    return make_text_env("vpo/Code-v0", preset="compact", objective_per="test", **options)
 
 
 def found(by: Finder, d: int = 4) -> Decomposition:
@@ -38,7 +38,7 @@ def found(by: Finder, d: int = 4) -> Decomposition:
         for program in [*ways, *ways, *(tuple(rng.choice(list(STEPS), 2)) for _ in range(6))]:
             rewards.append(env.reward_vector(env.evaluate(task, program)))
             prompts.append(index)
-    return decompose(np.array(rewards), d, by, prompts=prompts, criteria=env.objective_names, env="vpo/CodeCompact-v0")
+    return decompose(np.array(rewards), d, by, prompts=prompts, criteria=env.objective_names, env="vpo/Code-v0")
 
 
 @pytest.mark.parametrize("by", WAYS)
@@ -132,7 +132,7 @@ def test_an_objective_without_active_criteria_is_inactive() -> None:
 
 
 def test_other_environments_can_be_decomposed() -> None:
-    maze = make_text_env("vpo/Maze-v0", preset="embedded-easy")
+    maze = make_text_env("vpo/Maze-v0", preset="paper")
     weights = [
         {"name": "treasure", "weights": {"gold": 0.5, "diamond": 0.5}},
         {"name": "safe", "weights": {"avoid_lava": 1.0}},
@@ -148,9 +148,9 @@ def test_other_environments_can_be_decomposed() -> None:
         ({**TESTS, "decomposition": "no/such.json"}, "cannot read the decomposition 'no/such.json': No such file"),
         (
             {"env": "vpo/Maze-v0"},
-            "fitted on vpo/CodeCompact-v0 with the criteria a_1, .* but vpo/Maze-v0 has co",
+            "fitted on vpo/Code-v0 with the criteria a_1, .* but vpo/Maze-v0 has co",
         ),
-        ({**TESTS, "difficulty": {"tests": 4}}, "but vpo/CodeCompact-v0 has a_1, a_2, a_3, a_4, b_1"),
+        ({**TESTS, "difficulty": {"tests": 4}}, "but vpo/Code-v0 has a_1, a_2, a_3, a_4, b_1"),
         ({**TESTS, "colour": "red"}, "takes no argument 'colour'"),
         ({"env": "vpo/Mase-v0"}, "unknown environment 'vpo/Mase-v0': did you mean vpo/Maze-v0"),
     ],

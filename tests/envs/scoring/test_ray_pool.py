@@ -34,9 +34,7 @@ def cluster() -> Iterator[None]:
 
 
 def test_actors_give_the_same_scores_and_only_what_one_dies_of_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    faulty, deadly = (
-        kind(num_answers=2, preset="embedded-easy") for kind in (toy_mazes.FaultyMaze, toy_mazes.DeadlyMaze)
-    )
+    faulty, deadly = (kind(num_answers=2, preset="paper") for kind in (toy_mazes.FaultyMaze, toy_mazes.DeadlyMaze))
     tasks = [faulty.task(index) for index in range(8)]
     texts = [format_answers([first, "RIGHT"]) for first in ("UP", "DOWN", "LEFT", "?")] * 2
     with Scorer(faulty, "ray", others=[deadly]) as scorer:
@@ -57,13 +55,13 @@ def test_a_mistake_in_a_scorer_comes_through() -> None:
         def evaluate(self, task: Any, answer: str) -> Any:
             raise ZeroDivisionError("a mistake")
 
-    env = Broken(preset="embedded-easy")
+    env = Broken(preset="paper")
     with Scorer(env, "ray", 1) as scorer, pytest.raises(ZeroDivisionError, match="a mistake"):
         scorer.score_batch([env.task(0)], ["<answer>UP</answer>"])
 
 
 def test_what_the_cluster_has_no_room_for_is_named() -> None:
-    env = MazeEnv(preset="embedded-easy")
+    env = MazeEnv(preset="paper")
     with pytest.raises(ValueError, match="scorer_workers is 2, but the Ray cluster has 1 processors"):
         Scorer(env, "ray", 2).score_batch([env.task(0)], [""])
     env.judge = (number for number in range(3))  # type: ignore[attr-defined]  # what cannot be pickled at all
@@ -81,7 +79,7 @@ def test_processors_that_others_hold_are_not_waited_for_without_end(
 
     busy: Any = ray.remote(num_cpus=1)(Busy).remote()
     assert ray.get(busy.ready.remote())
-    env = MazeEnv(preset="embedded-easy")
+    env = MazeEnv(preset="paper")
     task = env.task(0)
     with Scorer(env, "ray", workers) as scorer:
         with monkeypatch.context() as patch:

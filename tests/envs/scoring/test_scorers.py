@@ -47,7 +47,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture(scope="module", params=POOLS)
 def scorer(request: pytest.FixtureRequest) -> Iterator[Scorer]:
-    with Scorer(toy_mazes.FaultyMaze(num_answers=2, preset="embedded-easy"), request.param, 2) as scorer:
+    with Scorer(toy_mazes.FaultyMaze(num_answers=2, preset="paper"), request.param, 2) as scorer:
         yield scorer
 
 
@@ -57,13 +57,13 @@ def scorer(request: pytest.FixtureRequest) -> Iterator[Scorer]:
 @given(st.lists(st.tuples(st.integers(0, 5), RESPONSES), max_size=40))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_pool_changes_no_score(scorer: Scorer, asked: list[tuple[int, str]]) -> None:
-    env = toy_mazes.FaultyMaze(num_answers=2, preset="embedded-easy")
+    env = toy_mazes.FaultyMaze(num_answers=2, preset="paper")
     tasks, responses = [env.task(index) for index, _ in asked], [text for _, text in asked]
     assert_equal(scorer.score_batch(tasks, responses), env.score_batch(tasks, responses))
 
 
 def test_a_scorer_that_failed_or_timed_out_says_so_through_a_pool(scorer: Scorer) -> None:
-    task = MazeEnv(preset="embedded-easy").task(0)
+    task = MazeEnv(preset="paper").task(0)
     batch = scorer.score_batch([task] * 2, [format_answers(["UP", "DOWN"]), format_answers(["LEFT", "?"])])
     assert batch.status.tolist() == [[Status.INVALID, Status.OK], [Status.TIMED_OUT, Status.UNPARSABLE]]
     assert batch.failure == "a judge that does not answer"
@@ -95,7 +95,7 @@ def test_programs_are_scored_the_same_everywhere(pool: Any) -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_one_pool_scores_for_several_environments(pool: Any) -> None:
-    first, second = (toy_mazes.StrictMaze(preset="embedded-easy", split=split) for split in ("train", "test"))
+    first, second = (toy_mazes.StrictMaze(preset="paper", split=split) for split in ("train", "test"))
     task = first.task(0)
     with Scorer(first, pool, 1, others=[second]) as scorer:
         statuses = [scorer.score_batch([task], ["<answer>DOWN</answer>"], env).status for env in (first, second)]
@@ -106,7 +106,7 @@ def test_one_pool_scores_for_several_environments(pool: Any) -> None:
 
 
 def test_only_the_response_that_a_worker_died_of_is_left_without_a_score() -> None:
-    env = toy_mazes.DeadlyMaze(num_answers=2, preset="embedded-easy")
+    env = toy_mazes.DeadlyMaze(num_answers=2, preset="paper")
     responses = [format_answers(["DOWN", "RIGHT"])] * 12
     responses[5] = format_answers(["RIGHT", "UP"])
     tasks = [env.task(index) for index in range(12)]
@@ -118,14 +118,14 @@ def test_only_the_response_that_a_worker_died_of_is_left_without_a_score() -> No
         others = [i for i in range(12) if i != 5]
         np.testing.assert_array_equal(
             found.rewards[others],
-            MazeEnv(num_answers=2, preset="embedded-easy").score_batch(tasks, responses).rewards[others],
+            MazeEnv(num_answers=2, preset="paper").score_batch(tasks, responses).rewards[others],
         )
         assert (scorer.score_batch(tasks[:5], responses[:5]).status == Status.OK).all()
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_mistake_in_a_scorer_comes_through_a_batch_and_the_next_is_scored(pool: Any) -> None:
-    env = toy_mazes.BrokenMaze(preset="embedded-easy")
+    env = toy_mazes.BrokenMaze(preset="paper")
     with Scorer(env, pool, 1) as scorer:
         with pytest.raises(ZeroDivisionError, match="a mistake"):
             scorer.score_batch([env.task(0)] * 3, ["", "<answer>UP</answer>", ""])
@@ -133,7 +133,7 @@ def test_a_mistake_in_a_scorer_comes_through_a_batch_and_the_next_is_scored(pool
 
 
 def test_an_environment_that_cannot_be_copied_is_named() -> None:
-    env = MazeEnv(preset="embedded-easy")
+    env = MazeEnv(preset="paper")
     env.judge = threading.Lock()  # type: ignore[attr-defined]  # what a user's environment may hold
     with pytest.raises(
         ValueError, match=r"^MazeEnv cannot be copied to the workers of scorer_pool 'processes' \(.*'thre"
@@ -145,10 +145,10 @@ def test_an_environment_that_cannot_be_copied_is_named() -> None:
 @pytest.mark.parametrize(
     ("env_type", "arguments"),
     [
-        (MazeEnv, {"preset": "embedded-easy", "reward_shape": "convex_bonus"}),
-        (MazeEnv, {"preset": "embedded-easy", "reward_shape": "aligned"}),
-        (EUREQAEnv, {"mode": "conflict"}),
-        (toy_mazes.PricedMaze, {"price": 0.25, "preset": "embedded-easy"}),
+        (MazeEnv, {"preset": "paper", "reward_shape": "convex_bonus"}),
+        (MazeEnv, {"preset": "paper", "reward_shape": "aligned"}),
+        (EUREQAEnv, {"preset": "conflict"}),
+        (toy_mazes.PricedMaze, {"price": 0.25, "preset": "paper"}),
     ],
 )
 def test_objectives_that_are_lambdas_reach_the_workers(env_type: Any, arguments: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ def test_objectives_that_are_lambdas_reach_the_workers(env_type: Any, arguments:
 
 
 def test_objectives_that_the_constructor_does_not_give_reach_the_workers() -> None:
-    env = MazeEnv(preset="embedded-easy", reward_shape="convex_bonus")
+    env = MazeEnv(preset="paper", reward_shape="convex_bonus")
     env.objectives = tuple(objective._replace(score=lambda outcome: 0.5) for objective in env.objectives)
     task = env.task(0)
     response = format_answers([env.front(task)[0].answer])
@@ -172,7 +172,7 @@ def test_objectives_that_the_constructor_does_not_give_reach_the_workers() -> No
 
 
 def test_workers_that_do_not_start_are_an_error_and_no_score() -> None:
-    env = toy_mazes.StubbornMaze(preset="embedded-easy")
+    env = toy_mazes.StubbornMaze(preset="paper")
     with pytest.raises(ValueError, match=r"workers of scorer_pool 'processes' end as they start.*import StubbornMaze"):
         Scorer(env, "processes", 1).score_batch([env.task(0)], [""])
 
@@ -180,14 +180,14 @@ def test_workers_that_do_not_start_are_an_error_and_no_score() -> None:
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install -e '.*\[ray\]'"):
-        Scorer(MazeEnv(preset="embedded-easy"), "ray")
+        Scorer(MazeEnv(preset="paper"), "ray")
 
 
 # --- the life of a pool ---
 
 
 def test_workers_stay_between_batches_and_leave_at_the_end(tmp_path: Path) -> None:
-    env = toy_mazes.SigningMaze(tmp_path, preset="embedded-easy")
+    env = toy_mazes.SigningMaze(tmp_path, preset="paper")
     with Scorer(env, "processes", 2) as scorer:
         for _ in range(4):
             scorer.score_batch([env.task(0)] * 8, ["<answer>DOWN</answer>"] * 8)
@@ -209,7 +209,7 @@ import toy_mazes
 from vpo_envs.scoring.scorers import Scorer
 
 if __name__ == "__main__":
-    env = toy_mazes.SigningMaze(Path(sys.argv[1]), preset="embedded-easy")
+    env = toy_mazes.SigningMaze(Path(sys.argv[1]), preset="paper")
     Scorer(env, "processes", 1).score_batch([env.task(0)], ["<answer>DOWN</answer>"])
     print("scored", flush=True)
     time.sleep(60)

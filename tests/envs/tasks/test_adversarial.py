@@ -17,10 +17,10 @@ from vpo_envs.core import Status
 
 ENVS: dict[str, dict[str, Any]] = {
     "vpo/Maze-v0": {},
-    "vpo/Countdown-v0": {"preset": "embedded"},
+    "vpo/Countdown-v0": {"preset": "compact"},
     "vpo/GSM8K-v0": {},
-    "vpo/Tools-v0": {"mode": "conflict"},
-    "vpo/Personas-v0": {"mode": "conflict"},
+    "vpo/Tools-v0": {"preset": "conflict"},
+    "vpo/Personas-v0": {"preset": "conflict"},
     "vpo/RewardModels-v0": {"heads": ["kind", "brief"]},
 }
 PIECES = [

@@ -1,4 +1,4 @@
-"""Many instances of every generated task and mode: gold reaches what is declared, and conflict is real."""
+"""Many instances of every generated task and preset: gold reaches what is declared, and conflict is real."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SAMPLING = 0.01
 """Instances are certified with other weights than those drawn here; means over 2,000 of them differ by less."""
 
 
-@pytest.mark.parametrize("mode", ["paper", "conflict"])
+@pytest.mark.parametrize("preset", ["paper", "conflict"])
 @pytest.mark.parametrize("env_id", ["vpo/MuSiQue-v0", "vpo/EUREQA-v0", "vpo/Tools-v0", "vpo/Personas-v0"])
-def test_every_instance_is_certified(env_id: str, mode: str) -> None:
-    env = gym.make(env_id, mode=mode).unwrapped
+def test_every_instance_is_certified(env_id: str, preset: str) -> None:
+    env = gym.make(env_id, preset=preset).unwrapped
     source = np.random.default_rng(0)
     weights_of = {d: source.dirichlet(np.ones(d), 2000) for d in range(1, 6)}
     for seed in range(SEEDS):
@@ -32,7 +32,7 @@ def test_every_instance_is_certified(env_id: str, mode: str) -> None:
         scored = env.score_batch([task] * len(front), responses).rewards[:, 0]  # type: ignore[attr-defined]
         np.testing.assert_allclose(scored, [point.vector for point in front], atol=1e-6)
         points = scored[:, env.active(task)]  # type: ignore[attr-defined]
-        if mode == "paper":
+        if preset == "paper":
             assert points.tolist() == [[1.0] * points.shape[1]]
             continue
         assert len(points) >= 3
@@ -43,15 +43,15 @@ def test_every_instance_is_certified(env_id: str, mode: str) -> None:
         assert three - utilities.mean(axis=0).max() >= GAIN - SAMPLING
 
 
-@pytest.mark.parametrize("env_id", ["vpo/EUREQACompact-v0", "vpo/MuSiQueCompact-v0", "vpo/ToolsCompact-v0"])
+@pytest.mark.parametrize("env_id", ["vpo/EUREQA-v0", "vpo/MuSiQue-v0", "vpo/Tools-v0"])
 def test_a_set_and_the_vector_pay_on_every_compact_instance(env_id: str) -> None:
-    """Every one but those of ``vpo/CodeCompact-v0``.
+    """Every one but those of compact Code.
 
     There a program that the instance was not built around may earn more: of 2,000 training instances 14 have a worth of
     a set below 1.3. They are kept, since trying all programs takes more than ten times as long as drawing an instance;
     see docs/compact.md.
     """
-    env = gym.make(env_id).unwrapped
+    env = gym.make(env_id, preset="compact").unwrapped
     exponentials = -np.log(qmc.Sobol(3, seed=0).random(1 << 12))
     weights = exponentials / exponentials.sum(axis=1, keepdims=True)
     for index in range(400):

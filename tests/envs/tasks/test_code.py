@@ -212,10 +212,10 @@ def test_the_front_is_unknown_where_an_objective_or_evaluate_is_changed(env: Cod
     with pytest.raises(UnknownFront, match="objective 'not_all' of Contrary falls where an outcome gets better"):
         Contrary().front(ADD)
     # With many tests not every outcome can be tried.
-    many = CodeEnv(mode="conflict").task(0)
+    many = CodeEnv(preset="conflict").task(0)
     with pytest.raises(UnknownFront, match="'not_all' of Contrary falls"):
-        Contrary(mode="conflict").front(many)
-    assert len(Frugal(mode="conflict").front(many)) == len(CodeEnv(mode="conflict").front(many))
+        Contrary(preset="conflict").front(many)
+    assert len(Frugal(preset="conflict").front(many)) == len(CodeEnv(preset="conflict").front(many))
     with pytest.raises(UnknownFront, match="Lenient overrides evaluate, so the front that CodeEnv computes may be"):
         Lenient().front(ADD)
     # A batch goes through the changed method as well.
@@ -378,8 +378,8 @@ def test_lazy_answers_earn_nothing(env: CodeEnv) -> None:
         ({"time_limit": 0}, "time_limit must be above 0"),
         ({"memory_mb": 1}, "memory_mb must be at least 64"),
         ({"workers": 0}, "workers must be at least 1"),
-        ({"mode": "both"}, "unknown mode 'both'"),
-        ({"mode": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
+        ({"preset": "both"}, "unknown preset 'both'"),
+        ({"preset": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
         ({"source": "nowhere.jsonl"}, "no such file"),
         ({"sandbox": "D"}, "allow_unsafe=True"),
         ({"sandbox": "Z"}, "unknown sandbox tier 'Z'"),

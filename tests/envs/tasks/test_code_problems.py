@@ -275,7 +275,7 @@ def test_each_reading_passes_its_own_tests_and_no_others(outcomes: dict[tuple[st
 
 @pytest.mark.parametrize("problem", CONFLICT, ids=lambda problem: problem.title)
 def test_conflict_is_certified_on_each_problem(problem: CodeProblem) -> None:
-    env, task = CodeEnv(mode="conflict"), problem_task(problem)
+    env, task = CodeEnv(preset="conflict"), problem_task(problem)
     front = np.array([point.vector for point in env.front(task)])
     active = env.active(task)
     everywhere = set.intersection(*map(set, problem.outputs))
@@ -291,11 +291,11 @@ def test_conflict_is_certified_on_each_problem(problem: CodeProblem) -> None:
 # --- splits ---
 
 
-@pytest.mark.parametrize("mode", ["paper", "conflict"])
-def test_splits_share_no_problem_and_hold_all(mode: str) -> None:
-    parts = [builtin_tasks(split, mode) for split in ("train", "validation", "test")]  # type: ignore[arg-type]  # parametrized
+@pytest.mark.parametrize("preset", ["paper", "conflict"])
+def test_splits_share_no_problem_and_hold_all(preset: str) -> None:
+    parts = [builtin_tasks(split, preset) for split in ("train", "validation", "test")]  # type: ignore[arg-type]  # parametrized
     titles = [task.title for part in parts for task in part]
-    assert len(set(titles)) == len(titles) == len(PAPER if mode == "paper" else CONFLICT)
-    if mode == "paper":
+    assert len(set(titles)) == len(titles) == len(PAPER if preset == "paper" else CONFLICT)
+    if preset == "paper":
         for part in parts:
             assert {task.difficulty for task in part} == {"easy", "medium", "hard"}

@@ -34,7 +34,7 @@ HARDER = {
 
 
 def made(name: str, **options: Any) -> Env:
-    env = gym.make(f"vpo/{name}Compact-v0", **options).unwrapped
+    env = gym.make(f"vpo/{name}-v0", preset="compact", **options).unwrapped
     assert isinstance(env, VectorTextEnv)
     return env
 

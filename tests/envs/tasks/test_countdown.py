@@ -23,7 +23,7 @@ from vpo_envs.text import format_answers
 
 TASK = CountdownTask(numbers=(2, 3, 7, 8), targets=(20, 28, 37))
 ENV = CountdownEnv()
-PRESETS = pytest.mark.parametrize("preset", ["conflict", "classic", "embedded"])
+PRESETS = pytest.mark.parametrize("preset", ["conflict", "paper", "compact"])
 
 
 def vectors(env: CountdownEnv, task: CountdownTask, answers: list[str]) -> list[tuple[float, ...]]:
@@ -301,7 +301,7 @@ def utility_of_three(points: np.ndarray, chosen_under: np.ndarray, valued_under:
     return float((valued_under @ points[best].T).max(axis=1).mean())
 
 
-@pytest.mark.parametrize("preset", ["conflict", "embedded"])
+@pytest.mark.parametrize("preset", ["conflict", "compact"])
 def test_every_instance_is_certified(preset: str) -> None:
     env = CountdownEnv(preset=preset)
     exponentials = -np.log(qmc.Sobol(4, seed=0).random(1 << 14))
@@ -321,8 +321,8 @@ def test_every_instance_is_certified(preset: str) -> None:
         assert (gaps <= env.config.gap[1]).all()
 
 
-def test_two_numbers_hit_each_target_of_the_embedded_preset() -> None:
-    env = CountdownEnv(preset="embedded")
+def test_two_numbers_hit_each_target_of_the_compact_preset() -> None:
+    env = CountdownEnv(preset="compact")
     for task in map(env.task, range(25)):
         pairs = {
             value for a, b in itertools.permutations(task.numbers, 2) for value in (a + b, a - b, a * b, Fraction(a, b))
@@ -350,7 +350,7 @@ def test_demonstrations_give_the_best_of_each_kind_evenly(preset: str) -> None:
 
 
 def test_the_compact_style_is_a_word_for_each_number_and_sign() -> None:
-    env = CountdownEnv(preset="embedded", prompt_style="compact")
+    env = CountdownEnv(preset="compact")
     task = env.task(0)
     assert env.prompt(task, 3) == "\n".join(
         [
@@ -381,10 +381,8 @@ def test_bad_knobs_are_named(knobs: dict[str, Any], message: str) -> None:
 
 
 def test_bad_choices_and_knobs_without_instances_are_named() -> None:
-    with pytest.raises(ValueError, match="unknown countdown preset 'paper': choose one of conflict, classic, embedded"):
-        CountdownEnv(preset="paper")
-    with pytest.raises(ValueError, match="unknown prompt_style 'short': choose one of full, compact"):
-        CountdownEnv(prompt_style="short")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown preset 'huge' of CountdownEnv: choose one of conflict, paper"):
+        CountdownEnv(preset="huge")
     impossible = CountdownEnv(difficulty={"count": 2, "numbers": [1, 2], "targets": [50, 60]})
     with pytest.raises(ValueError, match="no numbers and targets found in 10000 tries"):
         impossible.task(0)
@@ -473,7 +471,7 @@ def small_expressions(task: CountdownTask) -> list[str]:
     return list(dict.fromkeys(made))
 
 
-@pytest.mark.parametrize(("preset", "three", "all_of_them"), [("embedded", 0.42, 0.65), ("conflict", 0.08, 0.35)])
+@pytest.mark.parametrize(("preset", "three", "all_of_them"), [("compact", 0.42, 0.65), ("conflict", 0.08, 0.35)])
 def test_a_list_of_small_expressions_needs_no_targets(preset: str, three: float, all_of_them: float) -> None:
     env, source, weights = CountdownEnv(preset=preset, split="test"), random.Random(0), spread_weights(4)
     earned, front = [], []
@@ -484,7 +482,7 @@ def test_a_list_of_small_expressions_needs_no_targets(preset: str, three: float,
         earned.append([set_utility(points[chosen], weights) for chosen in (source.sample(range(len(listed)), 3), ...)])
         front.append(set_utility(np.array([point.vector for point in env.front(task)]), weights))
     assert np.mean(earned, axis=0) == pytest.approx([three, all_of_them], abs=0.03)
-    if preset == "embedded":
+    if preset == "compact":
         assert [whole for _, whole in earned] == pytest.approx(front, abs=1e-5)
     else:
         assert np.mean(front) > all_of_them + 0.2

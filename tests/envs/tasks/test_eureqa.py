@@ -20,14 +20,14 @@ from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
 from vpo_envs.tasks.eureqa.env import EUREQAEnv
 from vpo_envs.tasks.eureqa.generator import EUREQAConfig, conflicts
 from vpo_envs.tasks.eureqa.rows import read_published
-from vpo_envs.tasks.eureqa.scoring import EUREQAOutcome
+from vpo_envs.tasks.eureqa.scoring import ENTITY_OBJECTIVES, EUREQAOutcome
 from vpo_envs.tasks.eureqa.task import EUREQATask
 from vpo_envs.tasks.eureqa.text import read_names, write_names
 from vpo_envs.text import format_answers
 
-ENVS = {mode: EUREQAEnv(mode=mode) for mode in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
-TASKS = {mode: [env.task(i) for i in range(150)] for mode, env in ENVS.items()}
-MODES = pytest.mark.parametrize("mode", list(ENVS))
+ENVS = {preset: EUREQAEnv(preset=preset) for preset in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
+TASKS = {preset: [env.task(i) for i in range(150)] for preset, env in ENVS.items()}
+MODES = pytest.mark.parametrize("preset", list(ENVS))
 FIRST = ("Gabriel García Márquez", "The Beatles", "Tromsø", "Jean-Luc", "Oz")
 SECOND = ("Ada", "Bob", "Tromsø", "Dan", "Eve")
 
@@ -39,8 +39,8 @@ def small_task(*worlds: tuple[str, ...]) -> EUREQATask:
     )
 
 
-def score(task: EUREQATask, answer: str, mode: str = "paper") -> list[float]:
-    return ENVS[mode].score_batch([task], [f"<answer>{answer}</answer>"]).rewards[0, 0].tolist()
+def score(task: EUREQATask, answer: str, preset: str = "paper") -> list[float]:
+    return ENVS[preset].score_batch([task], [f"<answer>{answer}</answer>"]).rewards[0, 0].tolist()
 
 
 # --- scores by hand ---
@@ -84,22 +84,22 @@ def test_tags_may_be_missing_or_come_in_any_order_and_the_last_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "worlds", "message"),
+    ("preset", "worlds", "message"),
     [
-        ("paper", (FIRST, SECOND), "a task with 2 worlds does not fit mode='paper': make .* mode='conflict'"),
-        ("conflict", (FIRST,), "a task with one world does not fit mode='conflict': make .* mode='paper'"),
+        ("paper", (FIRST, SECOND), "a task with 2 worlds does not fit preset='paper': make .* preset='conflict'"),
+        ("conflict", (FIRST,), "a task with 1 world does not fit preset='conflict': make .* preset='paper'"),
     ],
 )
-def test_a_task_of_the_other_mode_is_refused(mode: str, worlds: tuple[tuple[str, ...], ...], message: str) -> None:
+def test_a_task_of_the_other_mode_is_refused(preset: str, worlds: tuple[tuple[str, ...], ...], message: str) -> None:
     task = small_task(*worlds)
     with pytest.raises(ValueError, match=message):
-        ENVS[mode].reset(options={"task": task})
+        ENVS[preset].reset(options={"task": task})
     with pytest.raises(ValueError, match=message):
-        score(task, write_names(FIRST), mode)
+        score(task, write_names(FIRST), preset)
 
 
 def test_spelling_does_not_make_another_answer() -> None:
-    batch = EUREQAEnv(num_answers=2).score_batch(
+    batch = EUREQAEnv(num_answers=2, preset="paper").score_batch(
         [small_task()], [format_answers([write_names(FIRST), write_names([name.lower() for name in FIRST])])]
     )
     assert batch.status.tolist() == [[Status.OK, Status.DUPLICATE]]
@@ -133,23 +133,23 @@ def solutions(task: EUREQATask) -> set[tuple[str, ...]]:
 
 
 @MODES
-def test_clues_fit_exactly_the_worlds(mode: str) -> None:
-    for task in TASKS[mode]:
+def test_clues_fit_exactly_the_worlds(preset: str) -> None:
+    for task in TASKS[preset]:
         assert solutions(task) == set(task.worlds)
         assert list(task.worlds) == sorted(task.worlds)
-        assert len(task.worlds) in ({1} if mode == "paper" else {2, 3})
+        assert len(task.worlds) in ({1} if preset == "paper" else {2, 3})
 
 
 @MODES
-def test_a_clue_alone_fits_several_people(mode: str) -> None:
-    for task in TASKS[mode][:40]:
+def test_a_clue_alone_fits_several_people(preset: str) -> None:
+    for task in TASKS[preset][:40]:
         for clue in task.clues:
             _, trade, relation = re.fullmatch(r"Entity (\w), a (\w+), (.+) entity \w\.", clue).groups()  # type: ignore[union-attr]
             assert sum(f", a {trade}, {relation} " in fact for fact in task.facts) >= 2
 
 
 def test_tasks_depend_on_index_alone_and_survive_json() -> None:
-    assert EUREQAEnv().task(7) == TASKS["paper"][7] != TASKS["paper"][8]
+    assert EUREQAEnv(preset="paper").task(7) == TASKS["paper"][7] != TASKS["paper"][8]
     for task in (*TASKS["paper"][:10], *TASKS["conflict"][:10]):
         assert EUREQATask.model_validate_json(task.model_dump_json()) == task
 
@@ -157,19 +157,28 @@ def test_tasks_depend_on_index_alone_and_survive_json() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: EUREQAEnv(difficulty={"worlds": [2, 3]}), r"mode='paper' has one world, got worlds=\(2, 3\)"),
         (
-            lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [1, 3]}),
-            "mode='conflict' has two or three worlds, got",
+            lambda: EUREQAEnv(difficulty={"worlds": [2, 3]}, preset="paper"),
+            r"preset='paper' has one world, got worlds=\(2, 3\)",
         ),
-        (lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 4]}), "difficulty worlds=.*from 1 to 3"),
-        (lambda: EUREQAEnv(mode="conflict", difficulty={"shared": [0, 5]}), "difficulty shared=.*from 0 to 4"),
-        (lambda: EUREQAEnv(difficulty={"noise": 2}), "difficulty noise=2: Extra inputs .*the knobs are worlds, shared"),
         (
-            lambda: EUREQAEnv(mode="conflict", difficulty={"worlds": [2, 2], "shared": [4, 4]}).task(0),
+            lambda: EUREQAEnv(preset="conflict", difficulty={"worlds": [1, 3]}),
+            "preset='conflict' has two or three worlds, got",
+        ),
+        (lambda: EUREQAEnv(preset="conflict", difficulty={"worlds": [2, 4]}), "difficulty worlds=.*from 1 to 3"),
+        (lambda: EUREQAEnv(preset="conflict", difficulty={"shared": [0, 5]}), "difficulty shared=.*from 0 to 4"),
+        (
+            lambda: EUREQAEnv(difficulty={"noise": 2}, preset="paper"),
+            "difficulty noise=2: Extra inputs .*the knobs are worlds, shared",
+        ),
+        (
+            lambda: EUREQAEnv(preset="conflict", difficulty={"worlds": [2, 2], "shared": [4, 4]}).task(0),
             "no narrative found in 1000 tries",
         ),
-        (lambda: EUREQAEnv(mode="conflict", source="a.jsonl"), "mode='conflict' of EUREQAEnv needs source='builtin'"),
+        (
+            lambda: EUREQAEnv(preset="conflict", source="a.jsonl"),
+            "preset='conflict' of EUREQAEnv needs source='builtin'",
+        ),
         (lambda: small_task((*FIRST[:4], "...")), "the name of entity E needs a letter or a digit, got '...'"),
         (lambda: small_task((*FIRST[:4], "</entity_E>")), "the name of entity E cannot contain a tag"),
         (lambda: small_task(FIRST, FIRST), "two worlds give every entity the same name"),
@@ -192,22 +201,22 @@ def test_the_prompt_shows_everything_and_names_the_wanted_tags() -> None:
 
 
 @MODES
-def test_front_answers_reach_their_vectors(mode: str) -> None:
-    env = ENVS[mode]
-    for task in TASKS[mode][:60]:
+def test_front_answers_reach_their_vectors(preset: str) -> None:
+    env = ENVS[preset]
+    for task in TASKS[preset][:60]:
         front = env.front(task)
         batch = env.score_batch([task] * len(front), [f"<answer>{point.answer}</answer>" for point in front])
         np.testing.assert_array_equal(
             batch.rewards[:, 0], np.array([point.vector for point in front], dtype=np.float32)
         )
-        if mode == "paper":
+        if preset == "paper":
             assert [point.vector for point in front] == [(1.0,) * 5]
 
 
 @MODES
-def test_the_front_is_that_of_all_answers(mode: str) -> None:
-    env = ENVS[mode]
-    for task in TASKS[mode][:5]:
+def test_the_front_is_that_of_all_answers(preset: str) -> None:
+    env = ENVS[preset]
+    for task in TASKS[preset][:5]:
         named = [sorted({world[i] for world in task.worlds} | {task.leaf}) for i in range(5)]
         answers = [f"<answer>{write_names(names)}</answer>" for names in product(*named)]
         vectors = {tuple(vector) for vector in env.score_batch([task] * len(answers), answers).rewards[:, 0]}
@@ -243,7 +252,7 @@ class Cautious(EUREQAEnv):
     """Rewards wrong names too, which falls when an answer gets better."""
 
     objectives = (
-        *EUREQAEnv.objectives,
+        *ENTITY_OBJECTIVES,
         Objective("cautious", "Few right names", lambda o: 1 - sum(o.agreement[0]) / 5),
     )
 
@@ -256,27 +265,27 @@ class Blind(EUREQAEnv):
 
 
 def test_the_front_follows_any_objectives_of_the_facts() -> None:
-    front = Cautious().front(small_task())
+    front = Cautious(preset="paper").front(small_task())
     # Each name is worth its own objective or a fifth of caution: all 32 choices are on the front.
     assert len(front) == 32
     with pytest.raises(UnknownFront, match=r"Blind overrides (evaluate|feasible), so"):
-        Blind().front(small_task())
+        Blind(preset="paper").front(small_task())
 
 
 def test_a_name_that_is_called_unknown_does_not_spoil_the_front() -> None:
     task = small_task(("unknown", *FIRST[1:]))
-    assert len(Cautious().front(task)) == 32
+    assert len(Cautious(preset="paper").front(task)) == 32
 
 
 def test_demonstrations_are_good_and_imperfect() -> None:
-    for mode, env in ENVS.items():
+    for preset, env in ENVS.items():
         rng = np.random.default_rng(0)
-        shown = [env.demonstrations(task, rng, 3) for task in TASKS[mode][:100]]
-        batch = env.score_batch(TASKS[mode][:100], [format_answers(texts) for texts in shown], num_answers=3)
+        shown = [env.demonstrations(task, rng, 3) for task in TASKS[preset][:100]]
+        batch = env.score_batch(TASKS[preset][:100], [format_answers(texts) for texts in shown], num_answers=3)
         assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.DUPLICATE}
         assert 0.2 < (batch.rewards.max(axis=2) == 1).mean() < 0.9
         # Half of the answers give all names of a world right: all five objectives of the paper, one of the conflict's.
-        right = (batch.rewards == 1).all(axis=2) if mode == "paper" else (batch.rewards == 1).any(axis=2)
+        right = (batch.rewards == 1).all(axis=2) if preset == "paper" else (batch.rewards == 1).any(axis=2)
         assert 0.3 < right.mean() < 0.7
 
 
@@ -383,9 +392,9 @@ def longest_chains(task: EUREQATask) -> list[tuple[str, ...]]:
 
 
 @MODES
-def test_the_longest_chain_into_the_leaf_is_the_true_one_by_chance_alone(mode: str) -> None:
+def test_the_longest_chain_into_the_leaf_is_the_true_one_by_chance_alone(preset: str) -> None:
     """Of four sets of chains one is true, so B to E are right in 1 case of 4, and A, with its misfits, in 1 of 6."""
-    env, source = ENVS[mode], random.Random(0)
+    env, source = ENVS[preset], random.Random(0)
     tasks = [env.task(i) for i in range(300)]
     answers = []
     for task in tasks:
@@ -393,7 +402,7 @@ def test_the_longest_chain_into_the_leaf_is_the_true_one_by_chance_alone(mode: s
         assert {chain[:5] for chain in chains} > set(task.worlds)
         answers.append(f"<answer>{write_names(source.choice(chains)[:5])}</answer>")
     rewards = env.score_batch(tasks, answers).rewards[:, 0]
-    if mode == "paper":
+    if preset == "paper":
         assert rewards[:, 0].mean() == pytest.approx(1 / 6, abs=0.06)
         assert rewards[:, 1:].mean() == pytest.approx(1 / 4, abs=0.06)
         assert rewards.mean() < 0.28
@@ -454,11 +463,11 @@ def test_no_response_raises_and_scores_are_bounded_and_repeatable(seed: int, res
     source = random.Random(seed)
     # Hypothesis' own responses, and many more from the same pieces: over 10,000 in all.
     responses = responses + ["".join(source.choices(PIECES, k=source.randint(0, 30))) for _ in range(50)]
-    mode = source.choice(["paper", "conflict"])
-    extra = small_task() if mode == "paper" else small_task(FIRST, SECOND)
-    tasks = source.choices([*TASKS[mode], extra], k=len(responses))
-    first = ENVS[mode].score_batch(tasks, responses, num_answers=2)
-    again = ENVS[mode].score_batch(tasks, responses, num_answers=2)
+    preset = source.choice(["paper", "conflict"])
+    extra = small_task() if preset == "paper" else small_task(FIRST, SECOND)
+    tasks = source.choices([*TASKS[preset], extra], k=len(responses))
+    first = ENVS[preset].score_batch(tasks, responses, num_answers=2)
+    again = ENVS[preset].score_batch(tasks, responses, num_answers=2)
     assert ((first.rewards >= 0) & (first.rewards <= 1)).all()
     np.testing.assert_array_equal(first.rewards, again.rewards)
     np.testing.assert_array_equal(first.status, again.status)
@@ -476,7 +485,7 @@ def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
 
 
 def test_an_episode_through_gymnasium() -> None:
-    env = gym.make("vpo/EUREQA-v0", num_answers=2, mode="conflict")
+    env = gym.make("vpo/EUREQA-v0", num_answers=2, preset="conflict")
     _, info = env.reset(seed=3)
     assert info["objectives"] == ("world_1", "world_2", "world_3")
     worlds = info["task"]["worlds"]

@@ -12,15 +12,14 @@ import pytest
 from maze_oracle import Cell, brute_front, cells_with, distances, lanes_vector, walk_plainly
 
 from vpo_envs import MazeEnv, MazeTask, Split, Status
-from vpo_envs.tasks.maze import PRESETS, LanesConfig
-from vpo_envs.text import answer_tags, format_answers
+from vpo_envs.text import format_answers
 
 UNCERTIFIED = {"min_set_worth": 1.0, "min_vector_worth": 1.0}
 
 
 @lru_cache
 def lanes(count: int, split: Split = "train") -> list[MazeTask]:
-    env = MazeEnv(preset="embedded", split=split)
+    env = MazeEnv(preset="compact", split=split)
     return [env.task(index) for index in range(count)]
 
 
@@ -89,7 +88,7 @@ def test_mazes_vary() -> None:
 def test_an_instance_is_a_function_of_split_seed_and_index(
     split: Split, data_seed: int, index: int, content_hash: str
 ) -> None:
-    env = MazeEnv(preset="embedded", split=split, data_seed=data_seed)
+    env = MazeEnv(preset="compact", split=split, data_seed=data_seed)
     env.task(index + 1)
     assert env.task(index).content_hash() == content_hash
 
@@ -107,7 +106,7 @@ def test_each_maze_needs_a_set_and_a_vector() -> None:
 
 
 def test_a_specialist_has_all_of_one_goal_and_a_compromise_beats_it_under_the_mean() -> None:
-    env = MazeEnv(preset="embedded")
+    env = MazeEnv(preset="compact")
     for task in lanes(30):
         front = np.array([point.vector for point in env.front(task)])
         for specialist in np.eye(3):
@@ -122,7 +121,7 @@ def test_the_number_of_items_near_and_far_sets_the_worth_of_the_vector(
     near: int, far: int, least: float, most: float
 ) -> None:
     knobs = {"near": (near, near), "far": (far, far), **UNCERTIFIED}
-    env = MazeEnv(preset="embedded", difficulty=knobs)
+    env = MazeEnv(preset="compact", difficulty=knobs)
     fronts = [np.array([point.vector for point in env.front(env.task(index))]) for index in range(8)]
     assert least <= np.mean([by_hand(front)[1] for front in fronts]) <= most
 
@@ -132,7 +131,7 @@ def test_the_number_of_items_near_and_far_sets_the_worth_of_the_vector(
     [{"size": 9, "opened": (4, 12)}, {"size": 9, "reach": 4, "far": (3, 4)}, {"size": 11, "reach": 4, "far": (3, 4)}],
 )
 def test_harder_mazes_are_certified_too(harder: dict[str, Any]) -> None:
-    env = MazeEnv(preset="embedded", difficulty=harder)
+    env = MazeEnv(preset="compact", difficulty=harder)
     for index in range(3):
         task = env.task(index)
         of_set, of_vector = by_hand(np.array([point.vector for point in env.front(task)]))
@@ -143,7 +142,7 @@ def test_harder_mazes_are_certified_too(harder: dict[str, Any]) -> None:
 def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
     impossible = {"size": 5, "reach": 2, "near": (5, 5), "far": (1, 1)}
     with pytest.raises(ValueError, match="no maze found in 10000 tries"):
-        MazeEnv(preset="embedded", difficulty={**impossible, "min_vector_worth": 1.9}).task(0)
+        MazeEnv(preset="compact", difficulty={**impossible, "min_vector_worth": 1.9}).task(0)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
 )
 def test_knobs_out_of_range_are_one_sentence(knobs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MazeEnv(preset="embedded", difficulty=knobs)
+        MazeEnv(preset="compact", difficulty=knobs)
 
 
 # --- rewards ---
@@ -177,27 +176,29 @@ MAZE = MazeTask(rows=("..G..", ".###.", "S...E", "##D##", "....."), budget=8)
     ],
 )
 def test_rewards_on_a_small_maze(route: str, vector: tuple[float, ...]) -> None:
-    env = MazeEnv(preset="embedded")
+    env = MazeEnv(preset="compact")
     assert env.objective_names == ("gold", "diamond", "haste")
     assert env.score_batch([MAZE], [f"<answer>{' '.join(route)}</answer>"]).rewards[0, 0].tolist() == list(vector)
 
 
 def test_haste_is_full_where_the_budget_leaves_no_choice() -> None:
-    env = MazeEnv(preset="embedded")
+    env = MazeEnv(preset="compact")
     task = MAZE.model_copy(update={"budget": 4})
     assert env.score_batch([task], ["<answer>RRRR</answer>"]).rewards[0, 0].tolist() == [0, 0, 1]
 
 
 def test_three_lanes_have_no_convex_shape() -> None:
-    with pytest.raises(ValueError, match=r"preset 'embedded' has no 'convex_bonus' rewards.*one of linear, aligned"):
-        MazeEnv(preset="embedded", reward_shape="convex_bonus")
+    with pytest.raises(
+        ValueError, match=r"preset='compact' of MazeEnv has no 'convex_bonus' rewards: .* linear, aligned"
+    ):
+        MazeEnv(preset="compact", reward_shape="convex_bonus")
 
 
 # --- what answers earn that do not read the maze ---
 
 
 def test_straight_routes_earn_haste_alone_on_every_fourth_maze() -> None:
-    env = MazeEnv(preset="embedded")
+    env = MazeEnv(preset="compact")
     straight = [format_answers([", ".join([move] * 6)]) for move in ("UP", "DOWN", "LEFT", "RIGHT")]
     earned = np.array([env.score_batch([task] * 4, straight, 1).rewards[:, 0] for task in lanes(200)])
     np.testing.assert_array_equal(earned.max(axis=1), [[0, 0, 1]] * 200)
@@ -208,7 +209,7 @@ def test_straight_routes_earn_haste_alone_on_every_fourth_maze() -> None:
 
 
 def test_the_compact_prompt_lists_the_open_cells() -> None:
-    env = MazeEnv(preset="embedded", prompt_style="compact")
+    env = MazeEnv(preset="compact")
     for task in lanes(50):
         words = env.prompt(task, 3).split()
         cells = [f"{'abcdefg'[c]}{r + 1}{symbol}" for r, row in enumerate(task.rows) for c, symbol in enumerate(row)]
@@ -216,17 +217,8 @@ def test_the_compact_prompt_lists_the_open_cells() -> None:
         assert len(words) <= 50
 
 
-def test_the_full_prompt_names_the_goals_and_the_tags() -> None:
-    env = MazeEnv(preset="embedded")
-    prompt = env.prompt(env.task(0), 3)
-    assert "haste, which is 1 on a shortest route and falls to 0 at 12 steps" in prompt
-    assert "lava" not in prompt
-    assert "reaching E" not in prompt
-    assert all(prompt.count(tag) == 1 for tags in answer_tags(3) for tag in tags)
-
-
 def test_pictures_and_text_leave_out_the_lava() -> None:
-    env = MazeEnv(preset="embedded", render_mode="ansi")
+    env = MazeEnv(preset="compact", render_mode="ansi")
     env.reset(options={"task": MAZE})
     env.step("<answer>RRDURR</answer>")
     text = env.render()
@@ -238,7 +230,7 @@ def test_pictures_and_text_leave_out_the_lava() -> None:
 
 
 def test_demonstrations_are_of_different_kinds_and_each_kind_is_as_likely() -> None:
-    env = MazeEnv(preset="embedded", prompt_style="compact")
+    env = MazeEnv(preset="compact")
     rng = np.random.default_rng(0)
     first, kinds = Counter[str](), Counter[str]()
     for task in lanes(200):
@@ -260,14 +252,10 @@ def test_demonstrations_are_of_different_kinds_and_each_kind_is_as_likely() -> N
 
 @pytest.mark.parametrize("num_answers", [1, 5, 20])
 def test_any_number_of_demonstrations_reaches_the_exit(num_answers: int) -> None:
-    env = MazeEnv(preset="embedded")
+    env = MazeEnv(preset="compact")
     for index, task in enumerate(lanes(10)):
         answers = env.demonstrations(task, np.random.default_rng(index), num_answers)
         assert len(answers) == num_answers
         assert all(walk_plainly(task.rows, task.budget, env.parse(answer)) is not None for answer in answers)
         assert len(set(answers)) == min(num_answers, len(env.outcome_front(task)))
         assert answers == env.demonstrations(task, np.random.default_rng(index), num_answers)
-
-
-def test_the_preset_is_the_configuration_with_three_lanes() -> None:
-    assert PRESETS["embedded"] == LanesConfig()

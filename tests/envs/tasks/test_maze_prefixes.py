@@ -15,8 +15,8 @@ from vpo_envs.pareto import spread_weights
 from vpo_envs.text import format_answers
 
 ROUTES = st.text("UDLR", max_size=12)
-LANES = MazeEnv(preset="embedded", prompt_style="compact", num_answers=3)
-PAPER = MazeEnv()
+LANES = MazeEnv(preset="compact", num_answers=3)
+PAPER = MazeEnv(preset="paper")
 
 
 def rounded(vectors: np.ndarray) -> set[tuple[float, ...]]:

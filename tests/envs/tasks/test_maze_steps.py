@@ -64,7 +64,7 @@ def expected_planes(task: MazeTask, route: str) -> dict[str, NDArray[np.float32]
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["linear", "convex_bonus", "aligned"]), st.integers(0, 30), st.integers(0, 20), ROUTES)
 def test_the_return_is_the_vector_of_the_same_route(shape: Any, index: int, seed: int, prefix: str) -> None:
-    whole, steps = MazeEnv(reward_shape=shape), MazeStepsEnv(reward_shape=shape)
+    whole, steps = MazeEnv(reward_shape=shape, preset="paper"), MazeStepsEnv(reward_shape=shape, preset="paper")
     task = whole.task(index)
     # A random start of the route, then demonstrations, which often reach the exit.
     answer = whole.parse(whole.demonstrations(task, np.random.default_rng(seed), 1)[0])
@@ -83,7 +83,7 @@ def tiny(size: int) -> MazeTask:
 
 
 @pytest.mark.parametrize(
-    ("preset", "shape"), [("paper", "linear"), ("paper", "convex_bonus"), ("paper", "aligned"), ("embedded", "linear")]
+    ("preset", "shape"), [("paper", "linear"), ("paper", "convex_bonus"), ("paper", "aligned"), ("compact", "linear")]
 )
 def test_rewards_as_things_are_collected_have_the_same_return_on_every_trajectory(preset: str, shape: Any) -> None:
     env = MazeStepsEnv(preset=preset, reward_shape=shape, reward_timing="collected")
@@ -102,7 +102,7 @@ def test_rewards_as_things_are_collected_have_the_same_return_on_every_trajector
 
 
 def test_each_thing_is_paid_when_it_is_collected() -> None:
-    env = MazeStepsEnv(reward_timing="collected", difficulty={"size": 5})
+    env = MazeStepsEnv(reward_timing="collected", difficulty={"size": 5}, preset="paper")
     env.reset(options={"task": tiny(5)})
     paid = [step[1].tolist() for step in take(env, "RRDD")]
     assert paid == [[0, 1, 0, 0], [0, 0, 0, -0.5], [0, 0, 0, 0], [1, 0, 0, 1]], "gold, lava, nothing, the exit"
@@ -112,9 +112,9 @@ def test_each_thing_is_paid_when_it_is_collected() -> None:
 
 
 def test_the_front_in_discounted_returns_is_not_known_for_rewards_on_the_way() -> None:
-    env = MazeStepsEnv(preset="embedded-easy", index=0, reward_timing="collected")
+    env = MazeStepsEnv(preset="paper", index=0, reward_timing="collected")
     env.reset()
-    at_exit = MazeStepsEnv(preset="embedded-easy", index=0)
+    at_exit = MazeStepsEnv(preset="paper", index=0)
     at_exit.reset()
     np.testing.assert_array_equal(env.pareto_front(), at_exit.pareto_front())
     with pytest.raises(UnknownFront, match='reward_timing="exit" only'):
@@ -122,13 +122,15 @@ def test_the_front_in_discounted_returns_is_not_known_for_rewards_on_the_way() -
 
 
 def test_an_index_fixes_the_maze_of_every_episode() -> None:
-    env = MazeStepsEnv(index=7)
+    env = MazeStepsEnv(index=7, preset="paper")
     shown = [env.reset()[1]["index"] for _ in range(3)]
     assert shown == [7, 7, 7]
-    assert env.maze.current_task == MazeEnv().task(7)
+    assert env.maze.current_task == MazeEnv(preset="paper").task(7)
     assert env.reset(options={"index": 2})[1]["index"] == 2
     assert env.reset(seed=1)[1]["index"] == 7
-    assert MazeStepsEnv().reset(seed=1)[1]["index"] != MazeStepsEnv().reset(seed=2)[1]["index"]
+    assert (
+        MazeStepsEnv(preset="paper").reset(seed=1)[1]["index"] != MazeStepsEnv(preset="paper").reset(seed=2)[1]["index"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_an_argument_out_of_range_is_named(arguments: dict[str, Any], message: s
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(["paper", "embedded-easy"]), st.integers(0, 20), ROUTES)
+@given(st.sampled_from(["paper", "paper"]), st.integers(0, 20), ROUTES)
 def test_an_observation_shows_the_maze_as_it_now_is(preset: str, index: int, route: str) -> None:
     env = MazeStepsEnv(preset=preset)
     observation, _ = env.reset(options={"index": index})
@@ -159,7 +161,7 @@ def test_an_observation_shows_the_maze_as_it_now_is(preset: str, index: int, rou
 
 
 def test_the_mazes_are_those_of_the_whole_routes() -> None:
-    arguments: dict[str, Any] = {"preset": "embedded-easy", "split": "test", "data_seed": 2, "difficulty": {"size": 8}}
+    arguments: dict[str, Any] = {"preset": "paper", "split": "test", "data_seed": 2, "difficulty": {"size": 8}}
     _, whole = MazeEnv(**arguments).reset(seed=5)
     observation, info = MazeStepsEnv(**arguments).reset(seed=5)
     assert info == {**whole, "active_objectives": info["active_objectives"]}
@@ -167,7 +169,7 @@ def test_the_mazes_are_those_of_the_whole_routes() -> None:
 
 
 def test_an_episode_ends_at_the_exit() -> None:
-    env = MazeStepsEnv(difficulty={"size": 5})
+    env = MazeStepsEnv(difficulty={"size": 5}, preset="paper")
     task = MazeTask(rows=("SG...", ".....", ".....", ".....", "....E"), budget=12)
     env.reset(options={"task": task})
     steps = take(env, "RRRRDDDDU")
@@ -178,7 +180,7 @@ def test_an_episode_ends_at_the_exit() -> None:
 
 
 def test_an_episode_ends_with_the_budget_as_terminated_not_truncated() -> None:
-    env = MazeStepsEnv()
+    env = MazeStepsEnv(preset="paper")
     env.reset(seed=0)
     steps = take(env, "UD" * 100)
     assert len(steps) == env.maze.current_task.budget
@@ -189,7 +191,7 @@ def test_an_episode_ends_with_the_budget_as_terminated_not_truncated() -> None:
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9, 0.5])
 def test_the_front_is_that_of_an_exhaustive_search_in_discounted_returns(gamma: float) -> None:
-    env = MazeStepsEnv(preset="embedded-easy")
+    env = MazeStepsEnv(preset="conflict")
     for index in range(4):
         env.reset(options={"index": index})
         task = env.maze.task(index)
@@ -201,7 +203,7 @@ def test_the_front_is_that_of_an_exhaustive_search_in_discounted_returns(gamma: 
 
 
 def test_the_discounted_front_is_what_episodes_return() -> None:
-    env = MazeStepsEnv(preset="embedded-easy")
+    env = MazeStepsEnv(preset="paper")
     env.reset(options={"index": 0})
     task = env.maze.task(0)
     front = [vector.tolist() for vector in env.pareto_front(0.9)]
@@ -221,7 +223,7 @@ def test_a_subclass_takes_the_objectives_of_another_maze() -> None:
     class FrugalSteps(MazeStepsEnv):
         maze_type = Frugal
 
-    env = FrugalSteps(preset="embedded-easy")
+    env = FrugalSteps(preset="paper")
     env.reset(seed=0)
     assert env.reward_dim == 5
     assert take(env, "U")[0][1] in env.reward_space
@@ -235,22 +237,22 @@ def test_its_front_is_unknown_where_an_objective_falls() -> None:
     class TiredSteps(MazeStepsEnv):
         maze_type = Tired
 
-    env = TiredSteps(preset="embedded-easy")
+    env = TiredSteps(preset="paper")
     env.reset(seed=0)
     with pytest.raises(UnknownFront, match="objective 'length' of Tired falls"):
         env.pareto_front()
 
 
 def test_a_maze_of_another_size_is_refused() -> None:
-    env = MazeStepsEnv()
-    task = MazeEnv(preset="embedded-easy", difficulty={"size": 7}).task(0)
+    env = MazeStepsEnv(preset="paper")
+    task = MazeEnv(preset="paper", difficulty={"size": 7}).task(0)
     with pytest.raises(ValueError, match=r"of size 9, got one of size 7: make it with difficulty=\{'size': 7\}"):
         env.reset(options={"task": task})
 
 
 @pytest.mark.parametrize("action", [4, -1, 0.5, "UP", None])
 def test_a_move_that_is_none_is_named(action: Any) -> None:
-    env = MazeStepsEnv()
+    env = MazeStepsEnv(preset="paper")
     env.reset(seed=0)
     with pytest.raises(ValueError, match="0 up, 1 down, 2 left or 3 right, got"):
         env.step(action)
@@ -258,7 +260,7 @@ def test_a_move_that_is_none_is_named(action: Any) -> None:
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.1])
 def test_a_discount_out_of_range_is_named(gamma: float) -> None:
-    env = MazeStepsEnv()
+    env = MazeStepsEnv(preset="paper")
     env.reset(seed=0)
     with pytest.raises(ValueError, match=f"gamma must lie in .0, 1., got {gamma}"):
         env.pareto_front(gamma)

@@ -48,7 +48,7 @@ def small_task(hops: int = 2, **changes: Any) -> MuSiQueTask:
 
 
 def score(task: MuSiQueTask, answer: str) -> list[float]:
-    return MuSiQueEnv().score_batch([task], [f"<answer>{answer}</answer>"]).rewards[0, 0].tolist()
+    return MuSiQueEnv(preset="paper").score_batch([task], [f"<answer>{answer}</answer>"]).rewards[0, 0].tolist()
 
 
 # --- reading answers ---
@@ -96,7 +96,7 @@ def test_spelling_does_not_make_another_answer() -> None:
     response = format_answers(
         [write_answer([3, 0], "Red fox"), "<support>[3] [0]</support> <final>the RED fox.</final>"]
     )
-    batch = MuSiQueEnv(num_answers=2).score_batch([small_task()], [response])
+    batch = MuSiQueEnv(num_answers=2, preset="paper").score_batch([small_task()], [response])
     assert batch.status.tolist() == [[Status.OK, Status.DUPLICATE]]
 
 
@@ -128,7 +128,7 @@ def test_only_as_many_citations_as_the_task_allows_count() -> None:
 
 @pytest.mark.parametrize("hops", [1, 2, 3, 4])
 def test_absent_hops_are_inactive_and_the_scalar_weighs_the_answer_three_times(hops: int) -> None:
-    env, task = MuSiQueEnv(), small_task(hops)
+    env, task = MuSiQueEnv(preset="paper"), small_task(hops)
     assert env.active(task).tolist() == [i < hops for i in range(4)] + [True]
     expected = [1 / (hops + 3)] * hops + [0.0] * (4 - hops) + [3 / (hops + 3)]
     assert env.fixed_weights(task) == pytest.approx(expected)
@@ -138,14 +138,14 @@ def test_absent_hops_are_inactive_and_the_scalar_weighs_the_answer_three_times(h
 
 # --- generated questions ---
 
-ENVS = {mode: MuSiQueEnv(mode=mode) for mode in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
-TASKS = {mode: [env.task(i) for i in range(150)] for mode, env in ENVS.items()}
-MODES = pytest.mark.parametrize("mode", list(ENVS))
+ENVS = {preset: MuSiQueEnv(preset=preset) for preset in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
+TASKS = {preset: [env.task(i) for i in range(150)] for preset, env in ENVS.items()}
+MODES = pytest.mark.parametrize("preset", list(ENVS))
 
 
 @MODES
-def test_a_generated_question_is_solved_by_following_names(mode: str) -> None:
-    for task in TASKS[mode]:
+def test_a_generated_question_is_solved_by_following_names(preset: str) -> None:
+    for task in TASKS[preset]:
         about = {paragraph.title: paragraph for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
         assert len(about) == len(task.paragraphs) == 20
@@ -166,8 +166,8 @@ def test_a_generated_question_is_solved_by_following_names(mode: str) -> None:
 
 
 @MODES
-def test_names_of_different_things_share_no_word(mode: str) -> None:
-    for task in TASKS[mode][:50]:
+def test_names_of_different_things_share_no_word(preset: str) -> None:
+    for task in TASKS[preset][:50]:
         words = [word for paragraph in task.paragraphs for word in paragraph.title.split()]
         assert len(set(words)) == len(words)
 
@@ -184,8 +184,8 @@ def relations_stated(text: str) -> set[str]:
 
 
 @MODES
-def test_every_step_has_lookalikes(mode: str) -> None:
-    for task in TASKS[mode][:50]:
+def test_every_step_has_lookalikes(preset: str) -> None:
+    for task in TASKS[preset][:50]:
         stated = {paragraph.number: relations_stated(paragraph.text) for paragraph in task.paragraphs}
         for hop in task.hops:
             relation = {
@@ -196,8 +196,8 @@ def test_every_step_has_lookalikes(mode: str) -> None:
 
 
 @MODES
-def test_a_generated_row_has_the_published_schema(mode: str) -> None:
-    for task in TASKS[mode][:30]:
+def test_a_generated_row_has_the_published_schema(preset: str) -> None:
+    for task in TASKS[preset][:30]:
         row = json.loads(json.dumps(write_published(task)))
         again = read_published(row)
         assert again.model_copy(update={"max_citations": task.max_citations}) == task
@@ -206,7 +206,7 @@ def test_a_generated_row_has_the_published_schema(mode: str) -> None:
 
 
 def test_tasks_depend_on_index_alone() -> None:
-    assert MuSiQueEnv().task(7) == ENVS["paper"].task(7) != ENVS["paper"].task(8)
+    assert MuSiQueEnv(preset="paper").task(7) == ENVS["paper"].task(7) != ENVS["paper"].task(8)
     assert {len(task.hops) for task in TASKS["paper"]} == {2, 3, 4}
 
 
@@ -214,22 +214,28 @@ def test_tasks_depend_on_index_alone() -> None:
     ("make", "message"),
     [
         (
-            lambda: MuSiQueEnv(difficulty={"hops": [2, 5]}),
+            lambda: MuSiQueEnv(difficulty={"hops": [2, 5]}, preset="paper"),
             r"difficulty hops=.*from 1 to 4, got \(2, 5\); the knobs",
         ),
-        (lambda: MuSiQueEnv(difficulty={"hops": [3, 2]}), "difficulty hops=.*ascending"),
+        (lambda: MuSiQueEnv(difficulty={"hops": [3, 2]}, preset="paper"), "difficulty hops=.*ascending"),
         (
-            lambda: MuSiQueEnv(difficulty={"depth": 2}),
+            lambda: MuSiQueEnv(difficulty={"depth": 2}, preset="paper"),
             "difficulty depth=2: Extra inputs .*the knobs are hops, paragraphs",
         ),
-        (lambda: MuSiQueEnv(difficulty={"paragraphs": 2}), "difficulty paragraphs=2: "),
-        (lambda: MuSiQueEnv(mode="conflict", difficulty={"hops": [2, 2]}).task(0), "no question found in 1000 tries"),
-        (lambda: MuSiQueEnv(difficulty={"missing_citations": 1}), "mode='paper' has no missing_citations, got 1"),
+        (lambda: MuSiQueEnv(difficulty={"paragraphs": 2}, preset="paper"), "difficulty paragraphs=2: "),
+        (lambda: MuSiQueEnv(preset="conflict", difficulty={"hops": [2, 2]}).task(0), "no question found in 1000 tries"),
         (
-            lambda: MuSiQueEnv(mode="conflict", difficulty={"missing_citations": 0}),
+            lambda: MuSiQueEnv(difficulty={"missing_citations": 1}, preset="paper"),
+            "preset='paper' has no missing_citations, got 1",
+        ),
+        (
+            lambda: MuSiQueEnv(preset="conflict", difficulty={"missing_citations": 0}),
             "missing_citations of 1 or more, got 0",
         ),
-        (lambda: MuSiQueEnv(mode="conflict", source="a.jsonl"), "mode='conflict' of MuSiQueEnv needs source='builtin'"),
+        (
+            lambda: MuSiQueEnv(preset="conflict", source="a.jsonl"),
+            "preset='conflict' of MuSiQueEnv needs source='builtin'",
+        ),
         (lambda: small_task(answers=["..."]), "an answer needs a letter or a digit"),
         (lambda: small_task(answers=["</final>"]), "cannot contain a tag"),
         (lambda: small_task(hops=2, paragraphs=[{"number": 3, "title": "", "text": ""}]), "rests on paragraph 0"),
@@ -254,23 +260,23 @@ def test_the_prompt_shows_everything_and_names_the_wanted_tags() -> None:
 
 
 @MODES
-def test_front_answers_reach_their_vectors(mode: str) -> None:
-    env = ENVS[mode]
-    for task in TASKS[mode]:
+def test_front_answers_reach_their_vectors(preset: str) -> None:
+    env = ENVS[preset]
+    for task in TASKS[preset]:
         front = env.front(task)
         batch = env.score_batch([task] * len(front), [f"<answer>{point.answer}</answer>" for point in front])
         np.testing.assert_array_equal(
             batch.rewards[:, 0], np.array([point.vector for point in front], dtype=np.float32)
         )
-        if mode == "paper":
+        if preset == "paper":
             assert [np.array(point.vector)[env.active(task)].tolist() for point in front] == [
                 [1.0] * (len(task.hops) + 1)
             ]
 
 
 @MODES
-def test_the_front_is_that_of_all_answers(mode: str) -> None:
-    env = MuSiQueEnv(mode=mode, difficulty={"paragraphs": 9})  # type: ignore[arg-type]
+def test_the_front_is_that_of_all_answers(preset: str) -> None:
+    env = MuSiQueEnv(preset=preset, difficulty={"paragraphs": 9})  # type: ignore[arg-type]
     for i in range(4):
         task = env.task(i)
         finals = [hop.answer for hop in task.hops] + ["nobody"]
@@ -349,9 +355,9 @@ def test_the_front_follows_other_monotone_objectives_and_refuses_the_rest() -> N
 
 
 def test_demonstrations_are_good_and_imperfect() -> None:
-    for mode, env in ENVS.items():
+    for preset, env in ENVS.items():
         rng = np.random.default_rng(0)
-        tasks = TASKS[mode][:100]
+        tasks = TASKS[preset][:100]
         shown = [env.demonstrations(task, rng, 1)[0] for task in tasks]
         batch = env.score_batch(tasks, [f"<answer>{text}</answer>" for text in shown])
         scalar = [env.fixed_weights(t) @ r[0] / env.optimum(t) for t, r in zip(tasks, batch.rewards, strict=True)]
@@ -496,9 +502,9 @@ def test_following_titles_finds_later_steps_by_chance_alone() -> None:
 
 
 @MODES
-def test_side_facts_lead_to_paragraphs_as_steps_do(mode: str) -> None:
+def test_side_facts_lead_to_paragraphs_as_steps_do(preset: str) -> None:
     mentions = []
-    for task in TASKS[mode]:
+    for task in TASKS[preset]:
         titles = {paragraph.title for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
         for hop in task.hops[:-1]:
@@ -536,12 +542,12 @@ def test_the_final_answer_does_not_stand_out_by_having_no_paragraph() -> None:
 
 
 @MODES
-def test_reading_only_the_last_relation_earns_what_the_page_says(mode: str) -> None:
+def test_reading_only_the_last_relation_earns_what_the_page_says(preset: str) -> None:
     """Follow any titles for the right number of steps to a paragraph that states the last relation.
 
     Few paragraphs at that distance are about a thing of the right kind, so this finds more than half of the answers.
     """
-    env, source, found, scalar = ENVS[mode], random.Random(0), [], []
+    env, source, found, scalar = ENVS[preset], random.Random(0), [], []
     for task in (env.task(i) for i in range(200)):
         about = {paragraph.title: paragraph for paragraph in task.paragraphs}
         answers = statements_of_last_relation(task)
@@ -608,7 +614,7 @@ def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
 
 
 def test_an_episode_through_gymnasium() -> None:
-    env = gym.make("vpo/MuSiQue-v0", num_answers=2, mode="conflict")
+    env = gym.make("vpo/MuSiQue-v0", num_answers=2, preset="conflict")
     env.reset(seed=3)
     task = env.unwrapped.current_task  # type: ignore[attr-defined]  # a MuSiQueEnv
     front = env.unwrapped.front(task)  # type: ignore[attr-defined]

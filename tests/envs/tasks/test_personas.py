@@ -23,7 +23,7 @@ from vpo_envs.tasks.personas.task import PersonasTask
 from vpo_envs.tasks.personas.witness import witness
 from vpo_envs.text import format_answers
 
-MODES = pytest.mark.parametrize("mode", ["paper", "conflict"])
+PRESETS = pytest.mark.parametrize("preset", ["paper", "conflict"])
 
 
 def made(**options: Any) -> PersonasEnv:
@@ -144,9 +144,9 @@ def test_a_check_without_its_value_or_with_an_empty_band_is_refused() -> None:
 # --- fronts ---
 
 
-@MODES
-def test_maximal_sets_are_those_found_by_trying_every_set_of_checks(mode: str) -> None:
-    env = made(mode=mode)
+@PRESETS
+def test_maximal_sets_are_those_found_by_trying_every_set_of_checks(preset: str) -> None:
+    env = made(preset=preset)
     for index in range(4):
         checks = all_checks(env.task(index))
         at_odds = [(i, j) for i, j in itertools.combinations(range(len(checks)), 2) if exclude(checks[i], checks[j])]
@@ -161,9 +161,9 @@ def test_maximal_sets_are_those_found_by_trying_every_set_of_checks(mode: str) -
         assert set(maximal_sets(contradictions(checks))) == expected
 
 
-@MODES
-def test_the_front_is_that_of_all_sets_of_checks_and_its_texts_reach_it(mode: str) -> None:
-    env = made(mode=mode, split="validation")
+@PRESETS
+def test_the_front_is_that_of_all_sets_of_checks_and_its_texts_reach_it(preset: str) -> None:
+    env = made(preset=preset, split="validation")
     for index in range(10):
         task = env.task(index)
         checks = all_checks(task)
@@ -182,7 +182,7 @@ def test_the_front_is_that_of_all_sets_of_checks_and_its_texts_reach_it(mode: st
 
 
 def test_no_text_passes_two_checks_that_contradict_each_other() -> None:
-    env = made(mode="conflict")
+    env = made(preset="conflict")
     source = random.Random(0)
     tasks = [env.task(index) for index in range(12)]
     known = [env.demonstrations(task, np.random.default_rng(0), 8) for task in tasks]
@@ -217,7 +217,7 @@ def test_a_text_that_breaks_a_rule_is_not_checked() -> None:
 
 
 def test_every_conflict_instance_is_certified() -> None:
-    env = made(mode="conflict", split="test")
+    env = made(preset="conflict", split="test")
     weights = np.random.default_rng(1).dirichlet(np.ones(3), 4000)
     for index in range(40):
         points = np.array([point.vector for point in env.front(env.task(index))])
@@ -236,7 +236,7 @@ def test_every_conflict_instance_is_certified() -> None:
 
 @pytest.mark.parametrize("knobs", [{"personas": 2}, {"personas": 4}, {"exclusive": [3, 3], "checks": [4, 5]}])
 def test_knobs_set_personas_and_checks(knobs: dict[str, Any]) -> None:
-    env = made(mode="conflict", difficulty=knobs)
+    env = made(preset="conflict", difficulty=knobs)
     task = env.task(0)
     assert len(task.personas) == env.reward_dim == knobs.get("personas", 3)
     assert len(env.objective_names) == env.reward_dim
@@ -247,10 +247,10 @@ def test_knobs_set_personas_and_checks(knobs: dict[str, Any]) -> None:
 
 def test_bad_knobs_are_one_sentence() -> None:
     with pytest.raises(ValueError, match="exclusive is 0 to 0, or from 2 to below the most checks=5, got"):
-        made(mode="conflict", difficulty={"exclusive": [1, 2]})
-    with pytest.raises(ValueError, match="mode='paper' has exclusive of"):
+        made(preset="conflict", difficulty={"exclusive": [1, 2]})
+    with pytest.raises(ValueError, match="preset='paper' has exclusive of"):
         made(difficulty={"exclusive": [2, 2]})
-    impossible = made(mode="conflict", difficulty={"personas": 2, "checks": [3, 3], "exclusive": [2, 2]})
+    impossible = made(preset="conflict", difficulty={"personas": 2, "checks": [3, 3], "exclusive": [2, 2]})
     with pytest.raises(ValueError, match=r"reached min_set_worth=1.3 .* lower them, or allow more checks"):
         impossible.task(0)
 
@@ -265,7 +265,7 @@ def test_a_front_of_other_objectives_is_exact_only_if_they_rise_with_every_check
     class Contrary(Strict):
         objectives = (Strict.objectives[0], Objective("not", "No", lambda outcome: 1.0 - all(outcome.held[1])))
 
-    two: dict[str, Any] = {"mode": "conflict", "difficulty": {"personas": 2}}
+    two: dict[str, Any] = {"preset": "conflict", "difficulty": {"personas": 2}}
     task = made(**two).task(0)
     assert [point.vector for point in Strict(**two).front(task)] == [(1.0, 0.0), (0.0, 1.0)]
     with pytest.raises(UnknownFront, match="'not' of Contrary falls where an outcome gets better"):
@@ -292,14 +292,14 @@ CHEATS: dict[str, float] = {
 @functools.cache
 def drawn(split: str) -> list[tuple[PersonasTask, str]]:
     """Return some tasks, each with a good text."""
-    env = made(mode="conflict", split=split)
+    env = made(preset="conflict", split=split)
     tasks = [env.task(index) for index in range(60)]
     return [(task, env.demonstrations(task, np.random.default_rng(i), 1)[0]) for i, task in enumerate(tasks)]
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_what_cheating_earns(cheat: str) -> None:
-    env = made(mode="conflict", split="validation")
+    env = made(preset="conflict", split="validation")
     earned = []
     for (task, good), (other, strange) in zip(drawn("validation"), drawn("train"), strict=True):
         prompt = env.prompt(task, 1)
@@ -322,7 +322,7 @@ def test_what_cheating_earns(cheat: str) -> None:
 
 
 def test_the_same_text_in_other_blanks_is_a_duplicate() -> None:
-    env = made(mode="conflict", num_answers=2)
+    env = made(preset="conflict", num_answers=2)
     task = env.task(0)
     text = env.demonstrations(task, np.random.default_rng(0), 1)[0]
     spaced = text.replace(" ", " \t ").replace("\n", " \r\n")
@@ -331,7 +331,7 @@ def test_the_same_text_in_other_blanks_is_a_duplicate() -> None:
 
 
 def test_a_few_invented_words_are_nearly_the_best_single_text() -> None:
-    env, source = made(mode="conflict", split="test"), random.Random(0)
+    env, source = made(preset="conflict", split="test"), random.Random(0)
     earned, best = [], []
     for task in map(env.task, range(40)):
         invented = ["".join(source.choices("aeiourstnlm", k=source.randint(3, 6))) for _ in range(8)]
@@ -387,7 +387,7 @@ def test_each_instruction_tells_a_good_text_from_a_bad_one(name: str) -> None:
     arguments, good, bad = SAMPLES[name]
     row = {"key": 1, "prompt": "Write.", "instruction_id_list": [name], "kwargs": [arguments]}
     task = read_ifeval_row(row)
-    env = PersonasEnv()
+    env = PersonasEnv(preset="paper")
     assert env.evaluate(task, good).held == ((True,),)
     assert env.evaluate(task, bad).held == ((False,),)
 

@@ -77,7 +77,7 @@ def test_a_route_without_success_says_so(route: str | None, line: str) -> None:
 
 
 def test_many_routes_wrap_within_the_width_of_a_terminal() -> None:
-    text = render_ansi(MazeEnv().task(0), ["R"] * 9)
+    text = render_ansi(MazeEnv(preset="paper").task(0), ["R"] * 9)
     assert max(map(len, text.splitlines())) <= 100
     assert all(f" route {number}" in text for number in range(1, 10))
 
@@ -142,7 +142,7 @@ def test_the_environment_draws_what_the_response_says() -> None:
     assert legend.splitlines()[1:] == ["route 2: no route", "route 3: no route", "best possible score: 0.75"]
 
 
-@pytest.mark.parametrize("preset", ["paper", "embedded"])
+@pytest.mark.parametrize("preset", ["paper", "compact"])
 def test_the_legend_has_the_score_of_each_route_and_the_optimum(preset: str) -> None:
     env = MazeEnv(preset=preset, num_answers=2, render_mode="ansi")
     env.reset(options={"index": 0})

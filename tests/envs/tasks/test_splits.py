@@ -9,34 +9,31 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import SPLITS
+from vpo_envs.registration import env_type, text_env_ids
 
-MODES = ("paper", "conflict")
-COMPACT = ("EUREQACompact", "MuSiQueCompact", "ToolsCompact", "CodeCompact")
+SLOW = {"vpo/Maze-v0": 60, "vpo/Countdown-v0": 60, "vpo/Personas-v0": 30}
+"""Instances of a split that are compared where drawing one with conflict takes long."""
 PRESETS: list[tuple[str, dict[str, Any], int]] = [
-    *(("vpo/Maze-v0", {"preset": preset}, 300) for preset in ("paper", "embedded", "embedded-easy")),
-    ("vpo/Maze-v0", {"preset": "conflict"}, 60),
-    *(("vpo/Countdown-v0", {"preset": preset}, 60) for preset in ("conflict", "classic", "embedded")),
-    *((f"vpo/{name}-v0", {"mode": mode}, 300) for name in ("MuSiQue", "EUREQA", "Tools", "Code") for mode in MODES),
-    *(("vpo/Personas-v0", {"mode": mode}, 30) for mode in MODES),
-    *((f"vpo/{name}-v0", {}, 300) for name in ("GSM8K", *COMPACT)),
+    (env_id, {"preset": preset}, SLOW.get(env_id, 300))
+    for env_id in text_env_ids()
+    for preset in env_type(env_id).presets
 ]
-"""Every preset of every id, and how many instances of a split are compared: fewer where drawing one takes long."""
-SMALL: list[tuple[str, dict[str, Any], int]] = [
-    ("vpo/Maze-v0", {"size": 5, "opened": (2, 12), "gold": (1, 2), "diamonds": (1, 2), "lava": (0, 2)}, 600),
-    ("vpo/Countdown-v0", {"count": 3, "numbers": (1, 6), "min_set_worth": 1, "min_vector_worth": 1}, 300),
-    ("vpo/Tools-v0", {"requests": (1, 1), "no_call": 0}, 1000),
-    ("vpo/Personas-v0", {"personas": 2, "checks": (1, 1)}, 600),
-    ("vpo/GSM8K-v0", {"events": (0, 0)}, 300),
-    ("vpo/CodeCompact-v0", {"common": (1, 1)}, 300),
+"""Every preset of every id, and how many instances of a split are compared."""
+SMALL: list[tuple[str, str, dict[str, Any], int]] = [
+    ("vpo/Maze-v0", "paper", {"size": 5, "opened": (2, 12), "gold": (1, 2), "diamonds": (1, 2), "lava": (0, 2)}, 600),
+    ("vpo/Countdown-v0", "conflict", {"count": 3, "numbers": (1, 6), "min_set_worth": 1, "min_vector_worth": 1}, 300),
+    ("vpo/Tools-v0", "paper", {"requests": (1, 1), "no_call": 0}, 1000),
+    ("vpo/Personas-v0", "paper", {"personas": 2, "checks": (1, 1)}, 600),
+    ("vpo/GSM8K-v0", "paper", {"events": (0, 0)}, 300),
+    ("vpo/Code-v0", "compact", {"common": (1, 1)}, 300),
 ]
 """Knobs with which instances repeat."""
 
 
 @pytest.mark.parametrize(
     ("env_id", "options", "count"),
-    [*PRESETS, *((env_id, {"difficulty": knobs}, count) for env_id, knobs, count in SMALL)],
+    [*PRESETS, *((env_id, {"preset": preset, "difficulty": knobs}, count) for env_id, preset, knobs, count in SMALL)],
     ids=lambda value: None if isinstance(value, int) else str(value),
 )
 def test_no_canonical_content_is_in_two_splits(env_id: str, options: dict[str, Any], count: int) -> None:
@@ -52,26 +49,30 @@ def reversed_fields(*names: str) -> Callable[[Any], dict[str, Any]]:
     return lambda task: {name: getattr(task, name)[::-1] for name in names}
 
 
-OTHERWISE: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "vpo/Countdown-v0": reversed_fields("numbers", "targets"),
-    "vpo/MuSiQue-v0": reversed_fields("paragraphs"),
-    "vpo/EUREQA-v0": reversed_fields("clues", "facts"),
-    "vpo/Tools-v0": lambda task: {"calls": task.calls[::-1], "instructions": "other names", "dialogue": "other words"},
-    "vpo/Personas-v0": lambda task: {"personas": [own[::-1] for own in task.personas[::-1]]},
-    "vpo/GSM8K-v0": lambda task: {"question": task.question.replace(task.question.split()[0], "Ann")},
-    "vpo/EUREQACompact-v0": reversed_fields("links"),
-    "vpo/MuSiQueCompact-v0": reversed_fields("paragraphs", "readings"),
-    "vpo/ToolsCompact-v0": reversed_fields("needs", "tools"),
-    "vpo/CodeCompact-v0": reversed_fields("own", "inputs"),
+OTHERWISE: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
+    ("vpo/Countdown-v0", "conflict"): reversed_fields("numbers", "targets"),
+    ("vpo/MuSiQue-v0", "conflict"): reversed_fields("paragraphs"),
+    ("vpo/EUREQA-v0", "conflict"): reversed_fields("clues", "facts"),
+    ("vpo/Tools-v0", "paper"): lambda task: {
+        "calls": task.calls[::-1],
+        "instructions": "other names",
+        "dialogue": "other words",
+    },
+    ("vpo/Personas-v0", "conflict"): lambda task: {"personas": [own[::-1] for own in task.personas[::-1]]},
+    ("vpo/GSM8K-v0", "paper"): lambda task: {"question": task.question.replace(task.question.split()[0], "Ann")},
+    ("vpo/EUREQA-v0", "compact"): reversed_fields("links"),
+    ("vpo/MuSiQue-v0", "compact"): reversed_fields("paragraphs", "readings"),
+    ("vpo/Tools-v0", "compact"): reversed_fields("needs", "tools"),
+    ("vpo/Code-v0", "compact"): reversed_fields("own", "inputs"),
 }
 """The same task told in another order, or with other names that no answer holds."""
 
 
-@pytest.mark.parametrize("env_id", OTHERWISE)
-def test_another_order_is_the_same_task_and_another_index_a_different_one(env_id: str) -> None:
-    env: Any = gym.make(env_id).unwrapped
+@pytest.mark.parametrize(("env_id", "preset"), OTHERWISE)
+def test_another_order_is_the_same_task_and_another_index_a_different_one(env_id: str, preset: str) -> None:
+    env: Any = gym.make(env_id, preset=preset).unwrapped
     task = env.task(1)
-    fields = {**task.model_dump(), **OTHERWISE[env_id](task)}
+    fields = {**task.model_dump(), **OTHERWISE[env_id, preset](task)}
     told = type(task).model_validate(fields)
     assert told != task
     assert told.canonical == task.canonical
@@ -79,7 +80,7 @@ def test_another_order_is_the_same_task_and_another_index_a_different_one(env_id
 
 
 def test_compact_programs_are_the_same_task_where_their_steps_commute() -> None:
-    env: Any = gym.make("vpo/CodeCompact-v0").unwrapped
+    env: Any = gym.make("vpo/Code-v0", preset="compact").unwrapped
     one = env.task(0).model_copy(update={"common": ("double", "reverse"), "own": ("sort", "even", "head")})
     assert one.canonical == one.model_copy(update={"common": ("reverse", "double")}).canonical
     assert one.canonical != one.model_copy(update={"common": ("rotate", "double")}).canonical

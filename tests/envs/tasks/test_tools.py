@@ -1,4 +1,4 @@
-"""The tools task: reading attempts, comparing calls, replies, generated tasks, conflict mode, and the environment."""
+"""The tools task: reading attempts, comparing calls, replies, generated tasks, conflict preset, and the environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reply_task(**fields: Any) -> ToolsTask:
 
 
 def score(task: ToolsTask, attempt: str, env: ToolsEnv | None = None) -> list[float]:
-    env = env or ToolsEnv()
+    env = env or ToolsEnv(preset="paper")
     return env.score_batch([task], [f"<answer>{attempt}</answer>"]).rewards[0, 0].tolist()
 
 
@@ -149,7 +149,9 @@ def test_the_same_calls_are_the_same_answer_whatever_the_order_and_the_thinking(
     first = write_attempt([BOOK, SEND], thinking="a")
     again = write_attempt([("send", {"kg": 2.50, "to": "Ann"}), BOOK], "Done.", thinking="b")
     other = write_attempt([BOOK, ("send", {"to": "Ann", "kg": 2.6})])
-    batch = ToolsEnv(num_answers=3).score_batch([call_task(BOOK, SEND)], [format_answers([first, again, other])])
+    batch = ToolsEnv(num_answers=3, preset="paper").score_batch(
+        [call_task(BOOK, SEND)], [format_answers([first, again, other])]
+    )
     assert batch.status.tolist() == [[Status.OK, Status.DUPLICATE, Status.OK]]
 
 
@@ -216,7 +218,7 @@ def test_texts_of_generated_tasks_must_be_equal(gold: Any, given_value: Any, exp
     assert value_match(gold, given_value, exact=True) == expected
     task = call_task(("a", {"x": gold})).model_copy(update={"exact": True})
     assert score(task, write_attempt([("a", {"x": given_value})])) == [1.0, 1.0, 1.0, expected]
-    assert all(task.exact or task.reply for task in (ToolsEnv().task(i) for i in range(20)))
+    assert all(task.exact or task.reply for task in (ToolsEnv(preset="paper").task(i) for i in range(20)))
 
 
 JSON = st.recursive(
@@ -372,7 +374,7 @@ def test_a_reply_says_what_is_asked_and_not_everything() -> None:
     ],
 )
 def test_a_reply_that_denies_hedges_or_mixes_up_the_fact_earns_nothing(evasion: str) -> None:
-    env = ToolsEnv(difficulty={"no_call": 1.0})
+    env = ToolsEnv(difficulty={"no_call": 1.0}, preset="paper")
     for task in (env.task(i) for i in range(10)):
         asked = re.search(r"What was the (.+)\?", task.dialogue)[1]  # type: ignore[index]
         other = next(text for text in task.avoid if not text.isdigit())
@@ -395,7 +397,7 @@ def test_a_reply_that_denies_hedges_or_mixes_up_the_fact_earns_nothing(evasion: 
     ],
 )
 def test_a_plain_statement_of_the_fact_earns_everything(reply: str) -> None:
-    env = ToolsEnv(difficulty={"no_call": 1.0})
+    env = ToolsEnv(difficulty={"no_call": 1.0}, preset="paper")
     for task in (env.task(i) for i in range(10)):
         asked = re.search(r"What was the (.+)\?", task.dialogue)[1]  # type: ignore[index]
         assert score(task, write_attempt([], reply.format(task.mention[0], asked))) == ONES
@@ -410,10 +412,10 @@ def test_a_reply_may_quote_what_the_good_reply_quotes() -> None:
 # --- generated tasks ---
 
 
-@pytest.mark.parametrize("mode", ["paper", "conflict"])
-def test_tasks_are_functions_of_split_seed_and_index(mode: Any) -> None:
+@pytest.mark.parametrize("preset", ["paper", "conflict"])
+def test_tasks_are_functions_of_split_seed_and_index(preset: Any) -> None:
     def texts(**kwargs: Any) -> list[str]:
-        env = ToolsEnv(mode=mode, **kwargs)
+        env = ToolsEnv(preset=preset, **kwargs)
         return [env.task(i).model_dump_json() for i in range(8)]
 
     streams = [texts(), texts(split="validation"), texts(split="test"), texts(data_seed=1)]
@@ -421,9 +423,9 @@ def test_tasks_are_functions_of_split_seed_and_index(mode: Any) -> None:
     assert len({text for stream in streams for text in stream}) == 4 * 8
 
 
-@pytest.mark.parametrize("mode", ["paper", "conflict"])
-def test_tasks_survive_json(mode: Any) -> None:
-    env = ToolsEnv(mode=mode)
+@pytest.mark.parametrize("preset", ["paper", "conflict"])
+def test_tasks_survive_json(preset: Any) -> None:
+    env = ToolsEnv(preset=preset)
     for task in (env.task(i) for i in range(20)):
         again = ToolsTask.model_validate_json(task.model_dump_json())
         assert again == task
@@ -432,7 +434,7 @@ def test_tasks_survive_json(mode: Any) -> None:
 
 
 def test_gold_attempts_score_all_ones_and_can_be_found_in_the_prompt() -> None:
-    env = ToolsEnv()
+    env = ToolsEnv(preset="paper")
     replies = 0
     for task in (env.task(i) for i in range(200)):
         assert [point.vector for point in env.front(task)] == [(1.0,) * 4]
@@ -449,7 +451,7 @@ def test_gold_attempts_score_all_ones_and_can_be_found_in_the_prompt() -> None:
 
 
 def test_the_prompt_names_exactly_the_tags_that_are_wanted() -> None:
-    env = ToolsEnv()
+    env = ToolsEnv(preset="paper")
     task = env.task(0)
     assert env.prompt(task, 1).count("<answer>") == 1
     text = env.prompt(task, 3)
@@ -466,10 +468,10 @@ def test_knobs_do_what_they_say() -> None:
     assert all(
         len({call.name for call in task.calls}) == 3 == task.instructions.count("\nParameters: ") for task in tasks
     )
-    assert all(task.reply for task in (ToolsEnv(difficulty={"no_call": 1.0}).task(i) for i in range(5)))
+    assert all(task.reply for task in (ToolsEnv(difficulty={"no_call": 1.0}, preset="paper").task(i) for i in range(5)))
 
 
-# --- conflict mode ---
+# --- conflict preset ---
 
 
 def subsets_scored(env: ToolsEnv, task: ToolsTask) -> np.ndarray[Any, Any]:
@@ -481,7 +483,7 @@ def subsets_scored(env: ToolsEnv, task: ToolsTask) -> np.ndarray[Any, Any]:
 
 
 def test_the_front_is_what_trying_all_sets_of_calls_finds() -> None:
-    env = ToolsEnv(mode="conflict")
+    env = ToolsEnv(preset="conflict")
     for task in (env.task(i) for i in range(12)):
         scored = {tuple(row) for row in subsets_scored(env, task).tolist()}
         best = {a for a in scored if not any(b != a and all(x >= y for x, y in zip(b, a, strict=True)) for b in scored)}
@@ -494,7 +496,7 @@ def test_the_front_is_what_trying_all_sets_of_calls_finds() -> None:
 
 def test_every_conflict_instance_needs_three_attempts() -> None:
     weights = np.random.default_rng(0).dirichlet(np.ones(4), size=1500)
-    env = ToolsEnv(mode="conflict", split="test")
+    env = ToolsEnv(preset="conflict", split="test")
     for task in (env.task(i) for i in range(15)):
         points = np.array(env.pareto_front(task=task))
         assert len(points) >= 3
@@ -506,7 +508,7 @@ def test_every_conflict_instance_needs_three_attempts() -> None:
 
 
 def test_an_attempt_over_budget_or_with_a_strange_tool_is_worth_nothing() -> None:
-    env = ToolsEnv(mode="conflict")
+    env = ToolsEnv(preset="conflict")
     task = env.task(1)
     assert task.market is not None
     right = [(request.offers[0].tool, request.arguments) for request in task.market.requests]
@@ -520,7 +522,7 @@ def test_an_attempt_over_budget_or_with_a_strange_tool_is_worth_nothing() -> Non
 
 
 def test_conflict_mode_needs_exactly_right_arguments() -> None:
-    env = ToolsEnv(mode="conflict")
+    env = ToolsEnv(preset="conflict")
     checked = 0
     for task in (env.task(i) for i in range(30)):
         for name, arguments in calls_of(env.front(task)[0].answer):
@@ -536,7 +538,7 @@ def test_conflict_mode_needs_exactly_right_arguments() -> None:
 
 
 def test_a_market_without_money_has_a_front_of_nothing() -> None:
-    env = ToolsEnv(mode="conflict")
+    env = ToolsEnv(preset="conflict")
     raw = env.task(0).model_dump(mode="json")
     raw["market"]["budget"] = 1
     for request in raw["market"]["requests"]:
@@ -546,13 +548,13 @@ def test_a_market_without_money_has_a_front_of_nothing() -> None:
 
 
 def test_demonstrations_are_attempts_of_the_front() -> None:
-    for mode in ("paper", "conflict"):
-        env = ToolsEnv(mode=mode, num_answers=3)
+    for preset in ("paper", "conflict"):
+        env = ToolsEnv(preset=preset, num_answers=3)
         task = env.task(2)
         answers = env.demonstrations(task, np.random.default_rng(0), 3)
         front = {point.answer for point in env.front(task)}
         assert set(answers) <= front
-        assert len(set(answers)) == (3 if mode == "conflict" else 1)
+        assert len(set(answers)) == (3 if preset == "conflict" else 1)
 
 
 # --- no reward for tricks ---
@@ -613,7 +615,7 @@ def copied_calls(task: ToolsTask, source: random.Random) -> list[tuple[str, dict
 
 
 def test_copying_values_and_numbers_from_the_prompt_earns_what_the_page_says() -> None:
-    env, source, copied, replied = ToolsEnv(), random.Random(0), [], []
+    env, source, copied, replied = ToolsEnv(preset="paper"), random.Random(0), [], []
     for task in (env.task(i) for i in range(300)):
         copied.append(score(task, write_attempt(copied_calls(task, source)), env))
         numbers = re.findall(r"\d{4}", task.dialogue) or ["1"]
@@ -623,13 +625,13 @@ def test_copying_values_and_numbers_from_the_prompt_earns_what_the_page_says() -
     assert np.mean(copied) < 0.47
     assert np.mean(copied, axis=0)[3] < 0.2
     assert np.mean(replied) < 0.4
-    conflict = ToolsEnv(mode="conflict")
+    conflict = ToolsEnv(preset="conflict")
     for task in (conflict.task(i) for i in range(50)):
         assert score(task, write_attempt(copied_calls(task, source)), conflict) == ZEROS
 
 
 def test_tricks_earn_nothing_in_conflict_mode() -> None:
-    env = ToolsEnv(mode="conflict")
+    env = ToolsEnv(preset="conflict")
     for task in (env.task(i) for i in range(10)):
         assert task.market is not None
         names = list(task.market.prices)
@@ -677,7 +679,7 @@ PIECES = [
 
 
 def check_responses(tasks: list[ToolsTask], responses: list[str]) -> None:
-    env = ToolsEnv()
+    env = ToolsEnv(preset="paper")
     for task in tasks:
         batch = env.score_batch([task] * len(responses), responses)
         assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
@@ -729,7 +731,7 @@ def test_no_attempt_raises(text: str) -> None:
 def test_a_megabyte_is_read_in_linear_time(opening: str, piece: str) -> None:
     text = f"<answer>{opening}{piece * (1_000_000 // len(piece))}</response></answer>"
     start = time.process_time()
-    ToolsEnv().score_batch([call_task(BOOK), reply_task()], [text] * 2)
+    ToolsEnv(preset="paper").score_batch([call_task(BOOK), reply_task()], [text] * 2)
     # Quadratic time would be minutes.
     assert time.process_time() - start < 8.0
 
@@ -740,7 +742,7 @@ def test_a_megabyte_is_read_in_linear_time(opening: str, piece: str) -> None:
 def test_the_suite_makes_it_in_both_modes_and_pickles_it() -> None:
     for kwargs, names in (
         ({}, ("format", "tool_name", "arg_key", "arg_value")),
-        ({"mode": "conflict"}, ("request_1", "request_2", "request_3", "request_4")),
+        ({"preset": "conflict"}, ("request_1", "request_2", "request_3", "request_4")),
     ):
         env: Any = gym.make("vpo/Tools-v0", num_answers=2, **kwargs)
         _, info = env.reset(seed=3)
@@ -771,8 +773,8 @@ def test_own_objectives_have_no_inherited_front() -> None:
         ({"difficulty": {"request": 3}}, "difficulty request=3.*the knobs are requests, distractors"),
         ({"difficulty": {"requests": (3, 2)}}, r"requests=.*two ascending numbers from 1 to 8, got \(3, 2\)"),
         ({"difficulty": {"no_call": 2}}, "less than or equal to 1"),
-        ({"mode": "hard"}, "unknown mode 'hard'"),
-        ({"mode": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
+        ({"preset": "hard"}, "unknown preset 'hard'"),
+        ({"preset": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
         ({"source": "nowhere.jsonl"}, "nowhere.jsonl: no such file"),
     ],
 )
@@ -795,11 +797,11 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
 def test_bad_tasks_are_named(change: dict[str, Any], message: str) -> None:
     raw = {**call_task(BOOK).model_dump(mode="json"), **change}
     with pytest.raises(ValueError, match=message):
-        ToolsEnv().reset(options={"task": raw})
+        ToolsEnv(preset="paper").reset(options={"task": raw})
 
 
 def test_a_task_of_the_other_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="make the environment with mode='conflict'"):
-        ToolsEnv().reset(options={"task": ToolsEnv(mode="conflict").task(0)})
-    with pytest.raises(ValueError, match="make the environment with mode='paper'"):
-        ToolsEnv(mode="conflict").score_batch([call_task(BOOK)], [f"<answer>{write_attempt([BOOK])}</answer>"])
+    with pytest.raises(ValueError, match="make the environment with preset='conflict'"):
+        ToolsEnv(preset="paper").reset(options={"task": ToolsEnv(preset="conflict").task(0)})
+    with pytest.raises(ValueError, match="make the environment with preset='paper'"):
+        ToolsEnv(preset="conflict").score_batch([call_task(BOOK)], [f"<answer>{write_attempt([BOOK])}</answer>"])

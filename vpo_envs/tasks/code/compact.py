@@ -1,16 +1,16 @@
-"""``vpo/CodeCompact-v0``: short programs over a list, judged by the tests of three customers, for small models."""
+"""``vpo/Code-v0`` with ``preset="compact"``: short programs over a list, judged by the tests of three customers."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
-from vpo_envs.generation import ascending, read_knobs
+from vpo_envs.generation import ascending
 from vpo_envs.tasks.compact import CompactEnv, Words, entry
 
 List = tuple[int, ...]
@@ -83,6 +83,9 @@ class CompactConfig(Frozen):
     def longest(self) -> int:
         """Longest program, in steps: the common ones and one more."""
         return self.common[1] + 1
+
+
+PRESETS = {"compact": CompactConfig()}
 
 
 class SuiteTask(Task):
@@ -162,30 +165,27 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     task_type = SuiteTask
     namespace = 15
-    knobs = CompactConfig()
+    presets = PRESETS
     config: CompactConfig
     objectives = tuple(
         Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(entry, "passed", i))
         for i, name in enumerate(CUSTOMERS)
     )
 
-    def __init__(
-        self,
-        *,
-        objective_per: Literal["customer", "test"] = "customer",
-        difficulty: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *, objective_per: Literal["customer", "test"] = "customer", **options: Any) -> None:
         if objective_per not in ("customer", "test"):
             raise ValueError(f"unknown objective_per {objective_per!r}: choose customer or test")
-        if objective_per == "test":
-            config = read_knobs(self.knobs, difficulty)
-            tests = [(name, number) for name in CUSTOMERS for number in range(1, config.tests + 1)]
-            self.objectives = tuple(
-                Objective(f"{name}_{number}", f"Customer {name}'s test {number} is passed", partial(entry, "tests", i))
-                for i, (name, number) in enumerate(tests)
-            )
-        super().__init__(difficulty=difficulty, **options)
+        self.objective_per = objective_per
+        super().__init__(**options)
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        if self.objective_per == "customer":
+            return type(self).objectives
+        tests = [(name, number) for name in CUSTOMERS for number in range(1, self.config.tests + 1)]
+        return tuple(
+            Objective(f"{name}_{number}", f"Customer {name}'s test {number} is passed", partial(entry, "tests", i))
+            for i, (name, number) in enumerate(tests)
+        )
 
     def draw(self, source: random.Random) -> SuiteTask | None:
         """Draw a specification, and the tests."""

@@ -8,15 +8,16 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
-from vpo_envs.data_env import DataTextEnv
 from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, Sandbox, SandboxUnavailable, Wanted
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.code.front import best_outcomes
 from vpo_envs.tasks.code.generator import builtin_tasks
 from vpo_envs.tasks.code.rows import read_code_row
@@ -41,7 +42,7 @@ def _outcome_of(*verdicts: Verdict) -> CodeOutcome:
     return CodeOutcome(verdicts)
 
 
-class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
+class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
     """Write programs; each test of the problem is one objective.
 
     ## Description
@@ -72,25 +73,29 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
     ``pareto_front()`` is exact for problems with a solution, for a subclass with other objectives too, as long as none
     of them falls when one more test is passed, or gives a wrong result instead of none.
 
-    ## Conflict mode
+    ## Conflict
 
-    ``mode="conflict"`` asks for functions whose statement can be read in three ways. Each input is tested once for
+    ``preset="conflict"`` asks for functions whose statement can be read in three ways. Each input is tested once for
     each reading, so no program passes all tests, and a set of answers that follow different readings is worth more than
     any single one. The front is exact over all programs whose result depends on their input alone.
 
     Args:
+        preset: ``"paper"`` (default), ``"conflict"`` with twelve problems, or ``"compact"``, a class of its own:
+            ``vpo_envs.tasks.code.compact.CodeCompactEnv``.
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` selects bundled problems; ``None`` takes all of them.
         time_limit: Seconds per test.
         memory_mb: Megabytes of memory per test.
         sandbox: ``"auto"`` for the best tier that works on this machine, or one particular tier.
         allow_unsafe: Permit tier D, which limits resources and nothing else.
         workers: Candidates in flight at a time, across all threads; ``None`` means one per processor.
-        **options: Those of :class:`vpo_envs.DataTextEnv`: ``source``, ``mode``, ``split`` and others.
+        **options: Those of :class:`vpo_envs.TaskEnv`: ``source``, ``split`` and others.
     """
 
     task_type = CodeTask
     namespace = 5
-    modes = ("paper", "conflict")
+    presets = MappingProxyType(
+        {"paper": None, "conflict": None, "compact": "vpo_envs.tasks.code.compact:CodeCompactEnv"}
+    )
     objectives = monotone_objectives = tuple(
         Objective(f"test_{i + 1}", f"Test {i + 1} is passed", functools.partial(_passed, i)) for i in range(MAX_TESTS)
     )
@@ -124,7 +129,7 @@ class CodeEnv(DataTextEnv[CodeTask, str, CodeOutcome]):
 
     def generate(self, rng: np.random.Generator) -> CodeTask:
         """Draw one of the bundled problems of this split."""
-        tasks = builtin_tasks(self.split, self.mode, self.difficulty)
+        tasks = builtin_tasks(self.split, self.preset, self.difficulty)
         return tasks[int(rng.integers(len(tasks)))]
 
     read_row = staticmethod(read_code_row)

@@ -1,4 +1,4 @@
-"""The bundled problems as tasks, by split, mode and difficulty."""
+"""The bundled problems as tasks, by split, preset and difficulty."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs.core import Split
-from vpo_envs.data_env import Mode
 from vpo_envs.tasks.code.task import CodeTask, CodeTest, Difficulty
 from vpo_envs.tasks.code.text import example
 
@@ -15,21 +14,21 @@ SHOWN = 2
 
 
 @functools.cache
-def builtin_tasks(split: Split, mode: Mode, difficulty: Difficulty | None = None) -> tuple[CodeTask, ...]:
+def builtin_tasks(split: Split, preset: str, difficulty: Difficulty | None = None) -> tuple[CodeTask, ...]:
     """Return the bundled problems of a split: half are for training, a quarter each for validation and test.
 
     Args:
         split: The split.
-        mode: ``"paper"`` for problems with one meaning, ``"conflict"`` for those with several readings.
+        preset: ``"paper"`` for problems with one meaning, ``"conflict"`` for those with several readings.
         difficulty: One of the three, or all if ``None``; problems with readings have none.
     """
-    problems = load_problems("conflict" if mode == "conflict" else "paper")
+    problems = load_problems("conflict" if preset == "conflict" else "paper")
     splits: tuple[Split, ...] = ("train", "validation", "train", "test")
     levels: dict[str, int] = {}
     chosen = []
     for problem in problems:
         place = levels[problem.difficulty] = levels.get(problem.difficulty, -1) + 1
-        wanted = difficulty is None or mode == "conflict" or problem.difficulty == difficulty
+        wanted = difficulty is None or preset == "conflict" or problem.difficulty == difficulty
         if wanted and splits[place % 4] == split:
             chosen.append(problem_task(problem))
     return tuple(chosen)

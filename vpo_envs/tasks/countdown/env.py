@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.countdown.completions import completions
 from vpo_envs.tasks.countdown.front import front_expressions
 from vpo_envs.tasks.countdown.generator import PRESETS, CountdownConfig, draw_task, front_vectors
 from vpo_envs.tasks.countdown.scoring import OBJECTIVES, CountdownOutcome, fact_grid, judge
 from vpo_envs.tasks.countdown.task import CountdownTask
 from vpo_envs.tasks.countdown.text import Expression, compact_prompt, full_prompt, read_expression
-from vpo_envs.tasks.preset_env import PresetEnv
 
 
-class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
+class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     """Write one expression of given numbers whose value is close to three targets at once.
 
     ## Description
@@ -40,15 +40,14 @@ class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
     0. ``hit_1`` to ``hit_3``: max(0, 1 - distance from this target / ``tolerance``), calculated in exact fractions.
     3. ``frugality``: 1 - (numbers used - 1) / (numbers given - 1).
 
-    With ``preset="conflict"`` and ``"embedded"`` neighbouring targets are a little less than ``tolerance`` apart, and
+    With ``preset="conflict"`` and ``"compact"`` neighbouring targets are a little less than ``tolerance`` apart, and
     each instance is certified by its exact front: the best three expressions are worth at least 1.3 times the best one,
     and 1.15 times the best three with nearly the best mean. ``pareto_front()`` is exact, and also for a subclass whose
     objectives never fall when a value is closer to a target or an expression uses fewer numbers.
 
     Args:
-        preset: ``"conflict"`` (four numbers), ``"classic"`` (five numbers and large targets, far apart) or
-            ``"embedded"`` (four small numbers, for a small model).
-        prompt_style: ``"full"`` explains the rules, ``"compact"`` is a few words.
+        preset: ``"conflict"`` (default: four numbers), ``"paper"`` (the game as usual: five numbers, large targets far
+            apart) or ``"compact"`` (four small numbers and a prompt of a few words, for a small model).
         difficulty: Knobs that replace the preset's, by name; see
             ``vpo_envs.tasks.countdown.generator.CountdownConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
@@ -56,7 +55,6 @@ class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
 
     task_type = CountdownTask
     namespace = 16
-    noun = "countdown"
     presets = PRESETS
     config: CountdownConfig
     objectives = monotone_objectives = OBJECTIVES
@@ -66,8 +64,8 @@ class CountdownEnv(PresetEnv[CountdownTask, Expression, CountdownOutcome]):
         return draw_task(rng, self.config, self.split)
 
     def prompt(self, task: CountdownTask, num_answers: int) -> str:
-        """Return the numbers, the targets and the tags to fill in, in the environment's prompt style."""
-        return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers)
+        """Return the numbers, the targets and the tags to fill in, as the preset shows them."""
+        return (compact_prompt if self.preset == "compact" else full_prompt)(task, num_answers)
 
     parse = staticmethod(read_expression)
     evaluate = staticmethod(judge)

@@ -59,13 +59,13 @@ class CountdownConfig(Frozen):
 
 PRESETS = {
     "conflict": CountdownConfig(),
-    "classic": CountdownConfig(
+    "paper": CountdownConfig(
         count=5, numbers=(1, 25), targets=(100, 999), gap=(30, 300), needs=4, min_set_worth=1.0, min_vector_worth=1.0
     ),
-    "embedded": CountdownConfig(numbers=(1, 15), targets=(1, 60), gap=(3, 5), tolerance=4, most=2, integers=True),
+    "compact": CountdownConfig(numbers=(1, 15), targets=(1, 60), gap=(3, 5), tolerance=4, most=2, integers=True),
 }
-"""``conflict``: three expressions beat one, and a value between two targets is a compromise. ``classic``: larger
-targets far apart, so that an expression serves one of them. ``embedded``: two of four small numbers hit a target, for
+"""``conflict``: three expressions beat one, and a value between two targets is a compromise. ``paper``: larger
+targets far apart, so that an expression serves one of them. ``compact``: two of four small numbers hit a target, for
 a small model."""
 
 

@@ -1,4 +1,4 @@
-"""``vpo/EUREQACompact-v0``: chains of people that three witnesses vouch for, for small models."""
+"""``vpo/EUREQA-v0`` with ``preset="compact"``: chains of people that three witnesses vouch for."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ class CompactConfig(Frozen):
         if not self.length <= self.shared <= 2 * self.length:
             raise ValueError(f"shared lies from length={self.length} to twice that, got {self.shared}")
         return self
+
+
+PRESETS = {"compact": CompactConfig()}
 
 
 class ChainTask(Task):
@@ -85,7 +88,7 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
 
     task_type = ChainTask
     namespace = 13
-    knobs = CompactConfig()
+    presets = PRESETS
     objectives = tuple(
         Objective(
             f"witness_{name}", f"Share of the links that witness {name} vouches for", partial(entry, "vouched", i)

@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.data_env import DataTextEnv, Mode
-from vpo_envs.generation import read_knobs
+from vpo_envs.core import Objective
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.eureqa.generator import PRESETS, EUREQAConfig, draw_narrative
 from vpo_envs.tasks.eureqa.rows import read_published
 from vpo_envs.tasks.eureqa.scoring import ENTITY_OBJECTIVES, WORLD_OBJECTIVES, EUREQAOutcome, judge
 from vpo_envs.tasks.eureqa.task import MAX_WORLDS, EUREQATask
 from vpo_envs.tasks.eureqa.text import narrative_prompt, read_names, write_names
 from vpo_envs.text import normalise_name
+from vpo_envs.wording import counted
 
 NOBODY = "unknown"
 
 
-class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
+class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     """Name five masked entities of a narrative, each of which is known only by its relation to the next.
 
     ## Description
@@ -29,7 +30,7 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     Clues describe a chain of six entities with masks for names; the last entity is revealed. Generated narratives rest
     on facts about invented people that the prompt lists; rows of EUREQA (Li et al., 2024), which ask for knowledge of
     the real world, can be loaded instead. The decomposition is that of Vector Policy Optimization (arXiv 2605.22817).
-    In ``mode="conflict"`` the clues fit two or three worlds.
+    With ``preset="conflict"`` the clues fit two or three worlds.
 
     ## Action space
 
@@ -40,33 +41,35 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     Each in [0, 1]. Names are compared without regard to underscores, case, accents, punctuation and articles.
 
-    * ``mode="paper"``: ``entity_A`` to ``entity_E``, 1 for the right name. Generated clues have one solution.
-    * ``mode="conflict"``: ``world_1`` to ``world_3``, the share of the five names that agree with each world that fits
-      the clues, the worlds in the alphabetical order of their names for A. Where there are two worlds, ``world_3`` is
-      inactive and 0.
+    * ``preset="paper"``: ``entity_A`` to ``entity_E``, 1 for the right name. Generated clues have one solution.
+    * ``preset="conflict"``: ``world_1`` to ``world_3``, the share of the five names that agree with each world that
+      fits the clues, the worlds in the alphabetical order of their names for A. Where there are two worlds,
+      ``world_3`` is inactive and 0.
 
     ``pareto_front()`` is exact for any objectives computed from the outcome, a subclass's included.
 
     Args:
-        mode: ``"paper"`` or ``"conflict"``; the latter for generated narratives only.
+        preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
+            ``vpo_envs.tasks.eureqa.compact.EUREQACompactEnv``.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.eureqa.generator.EUREQAConfig``.
-        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of EUREQA.
+        **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of EUREQA.
     """
 
     task_type = EUREQATask
     namespace = 3
-    modes = ("paper", "conflict")
-    objectives = ENTITY_OBJECTIVES
+    presets = PRESETS
+    config: EUREQAConfig
+    objectives = WORLD_OBJECTIVES
 
-    def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
-        if mode == "conflict" and type(self).objectives is EUREQAEnv.objectives:
-            self.objectives = WORLD_OBJECTIVES
-        super().__init__(mode=mode, **options)
-        self.config: EUREQAConfig = read_knobs(PRESETS[mode], difficulty)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         fewest, most = self.config.worlds
-        if not (most == 1 if mode == "paper" else fewest > 1):
-            wanted = "one world" if mode == "paper" else "two or three worlds"
-            raise ValueError(f"mode={mode!r} has {wanted}, got worlds={self.config.worlds}: change one")
+        if not (most == 1 if self.preset == "paper" else fewest > 1):
+            wanted = "one world" if self.preset == "paper" else "two or three worlds"
+            raise ValueError(f"preset={self.preset!r} has {wanted}, got worlds={self.config.worlds}: change one")
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        return ENTITY_OBJECTIVES if self.preset == "paper" else WORLD_OBJECTIVES
 
     def generate(self, rng: np.random.Generator) -> EUREQATask:
         """Draw a narrative of this split."""
@@ -115,7 +118,6 @@ class EUREQAEnv(DataTextEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
         return demonstrations
 
     def _check_task(self, task: EUREQATask) -> None:
-        if len(task.worlds) == 1:
-            self._check_mode("paper", "a task with one world")
-        else:
-            self._check_mode("conflict", f"a task with {len(task.worlds)} worlds")
+        self._check_preset(
+            (len(task.worlds) == 1) is (self.preset == "paper"), f"a task with {counted(len(task.worlds), 'world')}"
+        )

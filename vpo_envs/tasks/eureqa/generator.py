@@ -50,8 +50,12 @@ class EUREQAConfig(Frozen):
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
 
 
-PRESETS: dict[str, EUREQAConfig] = {"paper": EUREQAConfig(), "conflict": EUREQAConfig(worlds=(2, 3), shared=(0, 2))}
-"""``paper``: one world fits the clues. ``conflict``: two or three do."""
+PRESETS: dict[str, Frozen | str | None] = {
+    "conflict": EUREQAConfig(worlds=(2, 3), shared=(0, 2)),
+    "paper": EUREQAConfig(),
+    "compact": "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv",
+}
+"""``conflict``: two or three worlds fit the clues. ``paper``: one does."""
 
 
 class Step(NamedTuple):

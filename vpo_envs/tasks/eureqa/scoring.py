@@ -1,4 +1,4 @@
-"""The outcome of an answer, and the objectives of both modes."""
+"""The outcome of an answer, and the objectives of both presets."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _share(world: int, outcome: EUREQAOutcome) -> float:
 ENTITY_OBJECTIVES = tuple(
     Objective(f"entity_{letter}", f"Entity {letter} is named", partial(_named, i)) for i, letter in enumerate(LETTERS)
 )
-"""``mode="paper"``: one objective per entity."""
+"""``preset="paper"``: one objective per entity."""
 
 WORLD_OBJECTIVES = tuple(
     Objective(f"world_{i + 1}", f"Share of the entities named as in the {ordinal} world", partial(_share, i))
     for i, ordinal in enumerate(("first", "second", "third"))
 )
-"""``mode="conflict"``: one objective per world that fits the clues, in the alphabetical order of their names for A."""
+"""``preset="conflict"``: one objective per world that fits the clues, in alphabetical order of their names for A."""

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import UnknownFront, check_whole
-from vpo_envs.data_env import DataTextEnv
-from vpo_envs.generation import read_knobs
+from vpo_envs.core import Objective, UnknownFront, check_whole
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.gsm8k.front import front_answers
-from vpo_envs.tasks.gsm8k.generator import GSM8KConfig, draw_task
+from vpo_envs.tasks.gsm8k.generator import PRESETS, GSM8KConfig, draw_task
 from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
 from vpo_envs.tasks.gsm8k.scoring import GSM8KOutcome, fact_grid, judge, objectives_of
 from vpo_envs.tasks.gsm8k.task import GSM8KTask
@@ -22,7 +21,7 @@ from vpo_envs.tasks.gsm8k.text import GSM8KAnswer, full_prompt, read_answer, wri
 STEPS = 4
 
 
-class GSM8KEnv(DataTextEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
+class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
     """Solve a word problem by equations that lead to its answer, with an objective for each intermediate value.
 
     ## Description
@@ -61,20 +60,22 @@ class GSM8KEnv(DataTextEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
     Args:
         steps: Number of objectives for intermediate values.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.gsm8k.generator.GSM8KConfig``.
-        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of GSM8K.
+        **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of GSM8K.
     """
 
     task_type = GSM8KTask
     namespace = 22
+    presets = PRESETS
+    config: GSM8KConfig
     objectives = monotone_objectives = objectives_of(STEPS)
 
-    def __init__(self, *, steps: int = STEPS, difficulty: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, *, steps: int = STEPS, **options: Any) -> None:
         check_whole("steps", steps, 1)
         self.steps = steps
-        if type(self).objectives is GSM8KEnv.objectives:
-            self.objectives = objectives_of(steps)
         super().__init__(**options)
-        self.config: GSM8KConfig = read_knobs(GSM8KConfig(), difficulty)
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        return objectives_of(self.steps)
 
     def generate(self, rng: np.random.Generator) -> GSM8KTask:
         """Draw a word problem of this split."""

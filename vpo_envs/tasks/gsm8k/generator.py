@@ -23,6 +23,9 @@ class GSM8KConfig(Frozen):
     numbers: Annotated[tuple[int, int], ascending(2, 50)] = Field((2, 12), description="size of a stated number")
 
 
+PRESETS = {"paper": GSM8KConfig()}
+
+
 def draw_task(rng: np.random.Generator, config: GSM8KConfig, split: Split) -> GSM8KTask:
     """Draw a word problem of ``split`` whose results all differ."""
     source = random.Random(int.from_bytes(rng.bytes(16)))

@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import UnknownFront
+from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.maze.completions import completions
 from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kind
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generator import PRESETS, draw_maze
-from vpo_envs.tasks.maze.lanes import LanesConfig
 from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, cells_along, fact_grid, walk
 from vpo_envs.tasks.maze.task import MazeTask
 from vpo_envs.tasks.maze.text import (
@@ -26,12 +26,11 @@ from vpo_envs.tasks.maze.text import (
     write_compact_route,
     write_route,
 )
-from vpo_envs.tasks.preset_env import PresetEnv
 
 RewardShape = Literal["linear", "convex_bonus", "aligned"]
 
 
-class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
+class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     """Find routes through a maze that make different trade-offs between gold, diamonds and lava.
 
     ## Description
@@ -41,10 +40,10 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
     best set of answers contains routes that choose differently. The geometry is that of Vector Policy Optimization
     (arXiv 2605.22817).
 
-    With ``preset="embedded"`` S and E are the middles of opposite edges, and three lanes join them: one with gold, one
+    With ``preset="compact"`` S and E are the middles of opposite edges, and three lanes join them: one with gold, one
     with diamonds, and a short one between the two. Some gold and some diamonds lie beside the short lane, so that a
     route can also compromise. There is no lava: a subclass with objectives of its own leaves out ``avoid_lava``, which
-    would be the same as ``completion``.
+    would be the same as ``completion``. The prompt is one word per open cell.
 
     ## Action space
 
@@ -62,7 +61,7 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
     2. ``diamond``: the share of the diamonds collected.
     3. ``avoid_lava``: the share of the lava cells not stepped on.
 
-    With ``preset="embedded"`` they are ``gold``, ``diamond`` and ``haste``: (budget - steps) / (budget - steps of a
+    With ``preset="compact"`` they are ``gold``, ``diamond`` and ``haste``: (budget - steps) / (budget - steps of a
     shortest route), the share of the steps saved.
 
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and multiplied by 1.5 (up to 1)
@@ -72,11 +71,9 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
     never fall when a route collects more, enters less lava or is shorter.
 
     Args:
-        preset: ``"paper"`` (9×9, as in the paper), ``"conflict"`` (7×7, certified to need three routes), ``"embedded"``
-            (7×7 with three lanes, certified to need three routes and a vector) or ``"embedded-easy"`` (6×6, hardly any
-            conflict). The embedded ones are small enough for a tiny model.
-        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with three lanes) or ``"aligned"``.
-        prompt_style: ``"full"`` explains the rules, ``"compact"`` is one word per cell (with three lanes: open cell).
+        preset: ``"conflict"`` (default: 7×7, certified to need three routes), ``"paper"`` (9×9, as in the paper) or
+            ``"compact"`` (7×7 with three lanes, certified to need three routes and a vector, for a tiny model).
+        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with ``"compact"``) or ``"aligned"``.
         difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generator.MazeConfig``, or
             ``vpo_envs.tasks.maze.lanes.LanesConfig`` for three lanes.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
@@ -85,38 +82,43 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's form
     task_type = MazeTask
     namespace = 1
-    noun = "maze"
     presets = PRESETS
     objectives = LINEAR
     monotone_objectives = tuple(o for shapes in (SHAPES, LANE_SHAPES) for shape in shapes.values() for o in shape)
 
-    def __init__(self, *, preset: str = "paper", reward_shape: RewardShape = "linear", **options: Any) -> None:
+    def __init__(self, *, reward_shape: RewardShape = "linear", **options: Any) -> None:
         if reward_shape not in (shapes := get_args(RewardShape)):
             raise ValueError(f"unknown reward_shape {reward_shape!r}: choose one of {', '.join(shapes)}")
-        self.has_lanes = isinstance(PRESETS.get(preset), LanesConfig)
-        if type(self).objectives is MazeEnv.objectives:
-            known_shapes = LANE_SHAPES if self.has_lanes else SHAPES
-            if reward_shape not in known_shapes:
-                raise ValueError(
-                    f"maze preset {preset!r} has no {reward_shape!r} rewards: reward_shape must be one of "
-                    f"{', '.join(known_shapes)}"
-                )
-            self.objectives = known_shapes[reward_shape]
-        elif reward_shape != "linear":
+        self.reward_shape = reward_shape
+        super().__init__(**options)
+        if reward_shape != "linear" and type(self).objectives is not MazeEnv.objectives:
             raise ValueError(f"{type(self).__name__} defines its own objectives: reward_shape must be 'linear'")
-        super().__init__(preset=preset, **options)
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether the mazes have three lanes and a prompt of a few words."""
+        return self.preset == "compact"
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        shapes = LANE_SHAPES if self.has_lanes else SHAPES
+        if self.reward_shape not in shapes:
+            raise ValueError(
+                f"preset={self.preset!r} of {type(self).__name__} has no {self.reward_shape!r} rewards: reward_shape "
+                f"must be one of {', '.join(shapes)}"
+            )
+        return shapes[self.reward_shape]
 
     def generate(self, rng: np.random.Generator) -> MazeTask:
         """Draw a maze of this split."""
         return draw_maze(rng, self.config, self.split)
 
     def prompt(self, task: MazeTask, num_answers: int) -> str:
-        """Return the maze and the tags to fill in, in the environment's prompt style."""
-        return (full_prompt if self.prompt_style == "full" else compact_prompt)(task, num_answers, self.has_lanes)
+        """Return the maze and the tags to fill in, as the preset shows them."""
+        return (compact_prompt if self.has_lanes else full_prompt)(task, num_answers)
 
     def condition(self, prompt: str, weights: NDArray[np.floating], active: NDArray[np.bool_] | None = None) -> str:
-        """Return a prompt with weights; in the compact style the tiny model's numbers from 1 to 64."""
-        if self.prompt_style == "full":
+        """Return a prompt with weights; with ``"compact"`` the tiny model's numbers from 1 to 64."""
+        if not self.has_lanes:
             return super().condition(prompt, weights, active)
         return "\n".join([" ".join(["weights", *(str(1 + round(63 * float(w))) for w in weights)]), prompt])
 
@@ -164,8 +166,8 @@ class MazeEnv(PresetEnv[MazeTask, str, MazeOutcome]):
         return [self.write_answer(task, route) for route in routes]
 
     def write_answer(self, task: MazeTask, route: str) -> str:
-        """Return a route in the form that the prompt style asks for."""
-        return write_route(route) if self.prompt_style == "full" else write_compact_route(task, route)
+        """Return a route in the form that the prompt asks for."""
+        return write_compact_route(task, route) if self.has_lanes else write_route(route)
 
     def render(self) -> Any:
         """Return the maze with the routes of the last response: text, or a picture (height, width, 3) of uint8."""

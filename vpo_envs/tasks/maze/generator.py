@@ -62,26 +62,14 @@ class MazeConfig(Frozen):
     )
 
 
-PRESETS: dict[str, MazeConfig | LanesConfig] = {
-    "paper": MazeConfig(),
+PRESETS = {
     "conflict": MazeConfig(
         size=7, opened=(8, 14), gold=(4, 4), diamonds=(4, 4), lava=(5, 5), lava_placement="ring", slack=2, conflict=0.05
     ),
-    "embedded": LanesConfig(),
-    "embedded-easy": MazeConfig(
-        size=6,
-        opened=(2, 5),
-        gold=(4, 4),
-        diamonds=(4, 4),
-        lava=(4, 4),
-        lava_placement="ring",
-        bonus=False,
-        slack=12,
-        exclusive=False,
-    ),
+    "paper": MazeConfig(),
+    "compact": LanesConfig(),
 }
-"""``paper``: the paper's 9×9 maze. ``conflict``: three routes beat one. ``embedded``: three lanes, for a tiny model.
-``embedded-easy``: for a tiny model, with hardly any conflict."""
+"""``conflict``: three routes beat one. ``paper``: the paper's 9×9 maze. ``compact``: three lanes, for a tiny model."""
 
 
 def draw_maze(rng: np.random.Generator, config: MazeConfig | LanesConfig, split: Split) -> MazeTask:

@@ -90,8 +90,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     ``objectives``, ``active_objectives`` and ``outcome``, the facts about the route so far.
 
     Args:
-        preset: As for ``MazeEnv``: ``"paper"``, ``"conflict"``, ``"embedded"`` or ``"embedded-easy"``.
-        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with three lanes) or ``"aligned"``.
+        preset: ``"conflict"`` (default), ``"paper"`` or ``"compact"``, as for ``MazeEnv``.
+        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with ``"compact"``) or ``"aligned"``.
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.
@@ -107,7 +107,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     def __init__(
         self,
         *,
-        preset: str = "paper",
+        preset: str | None = None,
         reward_shape: RewardShape = "linear",
         difficulty: dict[str, Any] | None = None,
         split: Split = "train",

@@ -73,18 +73,9 @@ def write_compact_route(task: MazeTask, route: str) -> str:
     return " ".join(f"{move}{COLUMNS[column]}{row + 1}" for move, (row, column) in zip(route, places, strict=False))
 
 
-def full_prompt(task: MazeTask, num_answers: int, has_lanes: bool = False) -> str:
-    """Return instructions, rules and map for a model that follows instructions; with lanes there is no lava."""
+def full_prompt(task: MazeTask, num_answers: int) -> str:
+    """Return instructions, rules and map for a model that follows instructions."""
     board = task.board
-    items = (
-        f"the share of gold collected ({board.gold_count} in all), the share of diamonds collected "
-        f"({board.diamond_count} in all)"
-    )
-    if has_lanes:
-        goals = f"three goals: {items}, and haste, which is 1 on a shortest route and falls to 0 at {task.budget} steps"
-    else:
-        goals = f"four goals: reaching E, {items}, and avoiding lava"
-    lava = "" if has_lanes else " Stepping on L is allowed but costs points."
     if num_answers == 1:
         wanted = "Give one route, its moves separated by commas, between these tags:"
     else:
@@ -96,17 +87,19 @@ def full_prompt(task: MazeTask, num_answers: int, has_lanes: bool = False) -> st
         [
             f"You are given a maze of {task.size} rows and {task.size} columns. Find routes from S to E.",
             "",
-            "Legend: S start, E exit, # wall, . open, G gold, D diamond"
-            f"{', L lava' * (not has_lanes)}{', B bonus' * (board.bonus != 0)}.",
+            f"Legend: S start, E exit, # wall, . open, G gold, D diamond, L lava{', B bonus' * (board.bonus != 0)}.",
             "",
             *task.rows,
             "",
             "Rules:",
             "- A move is UP, DOWN, LEFT or RIGHT. Walls and edges block a move: you stay, and the step counts.",
             f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
-            f"- You collect gold and diamonds by stepping on them; each counts once.{lava}",
+            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed but "
+            "costs points.",
             "",
-            f"A route is scored on {goals}.",
+            "A route is scored on four goals: reaching E, the share of gold collected "
+            f"({board.gold_count} in all), the share of diamonds collected ({board.diamond_count} in all), and "
+            "avoiding lava.",
             "",
             wanted,
             *[f"{opening}UP, RIGHT{closing}" for opening, closing in answer_tags(num_answers)],
@@ -114,17 +107,13 @@ def full_prompt(task: MazeTask, num_answers: int, has_lanes: bool = False) -> st
     )
 
 
-def compact_prompt(task: MazeTask, num_answers: int, has_lanes: bool = False) -> str:
-    """Return a short prompt for the bundled tiny model: one word per cell, such as ``c2#``; with lanes without walls.
+def compact_prompt(task: MazeTask, num_answers: int) -> str:
+    """Return a short prompt for the bundled tiny model: one word per open cell, such as ``c2G``.
 
     A word is a column letter, a row number and a symbol; naming the place spares a tiny model from counting.
     """
     rows = [
-        " ".join(
-            f"{COLUMNS[column]}{number}{symbol}"
-            for column, symbol in enumerate(row)
-            if not (has_lanes and symbol == WALL)
-        )
+        " ".join(f"{COLUMNS[column]}{number}{symbol}" for column, symbol in enumerate(row) if symbol != WALL)
         for number, row in enumerate(task.rows, start=1)
     ]
     return "\n".join([f"budget {task.budget} answers {num_answers}", *rows])

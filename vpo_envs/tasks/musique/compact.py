@@ -1,4 +1,4 @@
-"""``vpo/MuSiQueCompact-v0``: a question with three readings and one broad answer, for small models."""
+"""``vpo/MuSiQue-v0`` with ``preset="compact"``: a question with three readings and one broad answer."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class CompactConfig(Frozen):
     hops: Annotated[tuple[int, int], ascending(2, 4)] = Field((2, 2), description="paragraphs to follow in a reading")
     asides: int = Field(2, ge=0, le=12, description="paragraphs that no reading needs")
     broad: float = Field(0.4, ge=0, le=1, description="worth of the broad answer in every reading")
+
+
+PRESETS = {"compact": CompactConfig()}
 
 
 class ReadingsTask(Task):
@@ -86,7 +89,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
 
     task_type = ReadingsTask
     namespace = 12
-    knobs = CompactConfig()
+    presets = PRESETS
     objectives = tuple(
         Objective(f"reading_{i + 1}", f"Answer and steps under reading {i + 1}", partial(_score, i))
         for i in range(READINGS)

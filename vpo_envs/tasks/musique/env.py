@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.data_env import DataTextEnv, Mode
-from vpo_envs.generation import read_knobs
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.musique.generator import PRESETS, MuSiQueConfig, draw_question
 from vpo_envs.tasks.musique.rows import read_published
 from vpo_envs.tasks.musique.scoring import OBJECTIVES, SCALAR_WEIGHTS, MuSiQueOutcome, fact_grid, judge
@@ -19,20 +18,20 @@ from vpo_envs.tasks.musique.task import MAX_HOPS, MuSiQueTask
 from vpo_envs.tasks.musique.text import MuSiQueAnswer, question_prompt, read_answer, write_answer
 
 
-class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
+class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     """Answer questions that take two to four steps, and cite the paragraph that supports each step.
 
     ## Description
 
     A question over numbered paragraphs, most of which lead nowhere. Generated questions are about an invented world, in
     the schema of MuSiQue-Ans (Trivedi et al., 2022), whose own rows can be loaded instead; the decomposition is that of
-    Vector Policy Optimization (arXiv 2605.22817). In ``mode="conflict"`` fewer citations count than the question has
-    steps, so that an answer must choose which steps to support.
+    Vector Policy Optimization (arXiv 2605.22817). With ``preset="conflict"`` fewer citations count than the question
+    has steps, so that an answer must choose which steps to support.
 
     ## Action space
 
     Text: ``num_answers`` answers, each in its tag and of the form ``<support>3, 7</support><final>Tarvel</final>``.
-    Every integer in ``<support>`` is a citation; the first four distinct ones count (fewer in ``mode="conflict"``). An
+    Every integer in ``<support>`` is a citation; the first four distinct ones count (fewer with ``"conflict"``). An
     answer without words in ``<final>`` is unparsable.
 
     ## Rewards
@@ -47,23 +46,24 @@ class MuSiQueEnv(DataTextEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     subclass whose objectives never fall when an answer finds more steps, gets a higher F1 or cites less.
 
     Args:
-        mode: ``"paper"`` or ``"conflict"``; the latter for generated questions only.
+        preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
+            ``vpo_envs.tasks.musique.compact.MuSiQueCompactEnv``.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.musique.generator.MuSiQueConfig``.
-        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of MuSiQue-Ans.
+        **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of MuSiQue-Ans.
     """
 
     task_type = MuSiQueTask
     namespace = 2
-    modes = ("paper", "conflict")
+    presets = PRESETS
+    config: MuSiQueConfig
     objectives = monotone_objectives = OBJECTIVES
     scalar_weights = SCALAR_WEIGHTS
 
-    def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
-        super().__init__(mode=mode, **options)
-        self.config: MuSiQueConfig = read_knobs(PRESETS[mode], difficulty)
-        if (mode == "conflict") is not (self.config.missing_citations > 0):
-            wanted = "no missing_citations" if mode == "paper" else "missing_citations of 1 or more"
-            raise ValueError(f"mode={mode!r} has {wanted}, got {self.config.missing_citations}")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if (self.preset == "conflict") is not (self.config.missing_citations > 0):
+            wanted = "no missing_citations" if self.preset == "paper" else "missing_citations of 1 or more"
+            raise ValueError(f"preset={self.preset!r} has {wanted}, got {self.config.missing_citations}")
 
     def generate(self, rng: np.random.Generator) -> MuSiQueTask:
         """Draw a question of this split."""

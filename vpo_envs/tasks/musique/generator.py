@@ -38,11 +38,12 @@ class MuSiQueConfig(Frozen):
     )
 
 
-PRESETS: dict[str, MuSiQueConfig] = {
-    "paper": MuSiQueConfig(),
+PRESETS: dict[str, Frozen | str | None] = {
     "conflict": MuSiQueConfig(hops=(3, 4), missing_citations=1),
+    "paper": MuSiQueConfig(),
+    "compact": "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv",
 }
-"""``paper``: two to four steps, all of which can be cited. ``conflict``: one citation fewer than there are steps."""
+"""``conflict``: one citation fewer than there are steps. ``paper``: two to four steps, all of which can be cited."""
 
 
 def draw_question(rng: np.random.Generator, config: MuSiQueConfig, split: Split) -> MuSiQueTask:

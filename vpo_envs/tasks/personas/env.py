@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import UnknownFront
-from vpo_envs.data_env import BUILTIN, DataTextEnv, Mode
-from vpo_envs.generation import read_knobs
+from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import BUILTIN, TaskEnv
 from vpo_envs.tasks.personas.front import best_sets_of_checks, contradictions, maximal_sets
 from vpo_envs.tasks.personas.generator import PRESETS, PersonasConfig, draw_task
 from vpo_envs.tasks.personas.rows import MAX_INSTRUCTIONS, read_ifeval_row
@@ -34,15 +33,15 @@ class _OutcomeOf:
         return PersonasOutcome(True, tuple([flags[end - n : end] for n, end in zip(self.sizes, ends, strict=True)]))
 
 
-class PersonasEnv(DataTextEnv[PersonasTask, str, PersonasOutcome]):
+class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
     """Write a short text that several personas judge, each by their own list of checks.
 
     ## Description
 
     The prompt names a topic and lists what each persona checks. Checks are deterministic and of families as in IFEval
     (arXiv 2311.07911): bands for the number of words, sentences or bullets; words to use or avoid; no commas, digits,
-    capitals or a certain letter; how the text begins and ends. In ``mode="conflict"`` personas contradict each other:
-    a text passes the checks of one of them and few of the others, or a part of everyone's.
+    capitals or a certain letter; how the text begins and ends. With ``preset="conflict"`` personas contradict each
+    other: a text passes the checks of one of them and few of the others, or a part of everyone's.
 
     ## Action space
 
@@ -54,7 +53,7 @@ class PersonasEnv(DataTextEnv[PersonasTask, str, PersonasOutcome]):
     that breaks a rule: it has 8 to 120 words, uses the topic's word, and at most a quarter of its runs of four words
     are copied from the prompt or repeat an earlier one.
 
-    In ``mode="paper"`` one text can pass all checks. In ``mode="conflict"`` every instance is certified by its exact
+    With ``preset="paper"`` one text can pass all checks. With ``"conflict"`` every instance is certified by its exact
     front: the best three texts are worth at least 1.3 times the best one (``min_set_worth``), and 1.15 times the best
     three among the texts whose mean is within 0.02 of the best (``min_vector_worth``), in expected utility. With rows
     of IFEval the objectives are ``instruction_1`` to ``instruction_4``, those that the row lacks inactive, and the
@@ -64,37 +63,27 @@ class PersonasEnv(DataTextEnv[PersonasTask, str, PersonasOutcome]):
     each with a text that passes them, and no text passes two checks that contradict each other.
 
     Args:
-        mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
+        preset: ``"conflict"`` (default) or ``"paper"`` (the default for rows).
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.personas.generator.PersonasConfig``.
-        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows of IFEval.
+        **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of IFEval.
     """
 
     task_type = PersonasTask
     namespace = 20
-    modes = ("paper", "conflict")
+    presets = PRESETS
+    config: PersonasConfig
     objectives = objectives_of(PRESETS["paper"].personas, "persona")
 
-    def __init__(
-        self,
-        *,
-        mode: Mode = "paper",
-        source: str = BUILTIN,
-        difficulty: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        if mode in PRESETS:
-            self.config: PersonasConfig = read_knobs(PRESETS[mode], difficulty)
-            if (mode == "conflict") is not (self.config.exclusive != (0, 0)):
-                wanted = "exclusive of (0, 0)" if mode == "paper" else "exclusive of 2 or more"
-                raise ValueError(f"mode={mode!r} has {wanted}, got {self.config.exclusive}")
-            if type(self).objectives is PersonasEnv.objectives:
-                rows = source != BUILTIN
-                self.objectives = (
-                    objectives_of(MAX_INSTRUCTIONS, "instruction")
-                    if rows
-                    else objectives_of(self.config.personas, "persona")
-                )
-        super().__init__(mode=mode, source=source, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if (self.preset == "conflict") is not (self.config.exclusive != (0, 0)):
+            wanted = "exclusive of (0, 0)" if self.preset == "paper" else "exclusive of 2 or more"
+            raise ValueError(f"preset={self.preset!r} has {wanted}, got {self.config.exclusive}")
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        if self.source != BUILTIN:
+            return objectives_of(MAX_INSTRUCTIONS, "instruction")
+        return objectives_of(self.config.personas, "persona")
 
     read_row = staticmethod(read_ifeval_row)
     prompt = staticmethod(full_prompt)

@@ -31,7 +31,7 @@ class PersonasConfig(Frozen):
     personas: int = Field(3, ge=2, le=MAX_PERSONAS, description="personas that judge a text: the objectives")
     checks: Annotated[tuple[int, int], ascending(1, 6)] = Field((3, 5), description="checks of each persona")
     exclusive: Annotated[tuple[int, int], ascending(0, 4)] = Field(
-        (0, 0), description="checks of each persona that contradict one of every other persona; 0 in mode paper"
+        (0, 0), description="checks of each persona that contradict one of every other persona; 0 in preset paper"
     )
     min_set_worth: float = Field(
         1.0, ge=1.0, description="certify by the exact front that three texts are worth this many times the best one"
@@ -50,10 +50,9 @@ class PersonasConfig(Frozen):
 
 
 PRESETS = {
-    "paper": PersonasConfig(),
     "conflict": PersonasConfig(exclusive=(2, 3), min_set_worth=1.3, min_vector_worth=1.15),
+    "paper": PersonasConfig(),
 }
-"""The configuration of each mode."""
 
 NUMBERS = ("", "", "", "", "3 ", "7 ", "12 ", "40 ", "99 ")
 ENDS = ("!", "?", ".")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from vpo_envs.core import Failure, Unparsable, check_whole
-from vpo_envs.data_env import DataTextEnv
+from vpo_envs.core import Failure, Objective, Unparsable, check_whole
 from vpo_envs.errors import NothingToScoreWith
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.reward_models.generator import draw_prompt
 from vpo_envs.tasks.reward_models.judges import Judge, load_judge
 from vpo_envs.tasks.reward_models.models import check_heads, load_model
@@ -23,7 +23,7 @@ MAX_CHARS = 20_000
 """Longest answer that is scored."""
 
 
-class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
+class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
     """Answer a prompt; each objective is a reward model, a head of one, or a judge behind an endpoint.
 
     ## Description
@@ -55,7 +55,7 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
             ``vpo_envs.tasks.reward_models.judges.Judge``.
         device: Device of the models in torch's notation, such as ``"cuda:0"``.
         batch_size: Answers in a batch of a model.
-        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads rows with ``prompt`` and ``references``.
+        **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows with ``prompt`` and ``references``.
     """
 
     task_type = RewardTask
@@ -93,9 +93,11 @@ class RewardModelsEnv(DataTextEnv[RewardTask, str, RewardOutcome]):
         self.sources += tuple(Source((name,), partial(load_judge, judge)) for name, judge in asked.items())
         if sum(len(source.names) for source in self.sources) > len(described):
             raise ValueError(f"two objectives have the same name: {', '.join([*(heads or models), *asked])}")
-        if described and type(self).objectives is RewardModelsEnv.objectives:
-            self.objectives = objectives_of(described)
+        self._described = described
         super().__init__(**options)
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        return objectives_of(self._described) if self._described else type(self).objectives
 
     read_row = staticmethod(read_prompt_row)
 

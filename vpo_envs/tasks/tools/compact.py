@@ -1,4 +1,4 @@
-"""``vpo/ToolsCompact-v0``: three needs, a tool for each, and one that does all of them roughly, for small models."""
+"""``vpo/Tools-v0`` with ``preset="compact"``: three needs, a tool for each, and one that does all of them roughly."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ class CompactConfig(Frozen):
     arguments: int = Field(2, ge=1, le=4, description="arguments of each need")
     others: int = Field(0, ge=0, le=8, description="tools that serve no need of the request")
     rough: float = Field(0.4, ge=0, le=1, description="accuracy of the tool that serves all needs")
+
+
+PRESETS = {"compact": CompactConfig()}
 
 
 class RequestTask(Task):
@@ -78,7 +81,7 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
 
     task_type = RequestTask
     namespace = 14
-    knobs = CompactConfig()
+    presets = PRESETS
     objectives = tuple(
         Objective(f"need_{i + 1}", f"Accuracy of the tool that serves need {i + 1}", partial(entry, "served", i))
         for i in range(NEEDS)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from vpo_envs.core import UnknownFront, VectorTextEnv
-from vpo_envs.data_env import DataTextEnv, Mode
-from vpo_envs.generation import read_knobs
+from vpo_envs.core import Objective, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import non_dominated
+from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.tools.front import front_attempts
-from vpo_envs.tasks.tools.generator import ToolsConfig, draw_task
+from vpo_envs.tasks.tools.generator import PRESETS, ToolsConfig, draw_task
 from vpo_envs.tasks.tools.market import draw_market_task
 from vpo_envs.tasks.tools.rows import read_rlla_row
 from vpo_envs.tasks.tools.scoring import CONFLICT, PAPER, ToolsOutcome, evaluate
@@ -20,7 +18,7 @@ from vpo_envs.tasks.tools.task import ToolsTask
 from vpo_envs.tasks.tools.text import Attempt, full_prompt, read_attempt, write_attempt
 
 
-class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
+class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
     """Meet a user's request by calling the right tools with the right arguments.
 
     ## Description
@@ -43,7 +41,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     ## Rewards
 
-    With ``mode="paper"`` four objectives, each in [0, 1]:
+    With ``preset="paper"`` four objectives, each in [0, 1]:
 
     0. ``format``: 1 if the attempt is well-formed and makes calls exactly if calls are wanted.
     1. ``tool_name``: F1 of the names called and wanted, as multisets.
@@ -59,39 +57,39 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
     least three different words, no tags, is not copied from the prompt and, in generated tasks, plainly states the fact
     that is asked for and no other.
 
-    With ``mode="conflict"`` a request has four parts, each of which an exact tool or a quick one can do, at a price;
+    With ``preset="conflict"`` a request has four parts, each of which an exact tool or a quick one can do, at a price;
     the credits do not cover everything. The objectives are ``request_1`` to ``request_4``: the accuracy of the
     tool that did this part with exactly the right arguments, 0 if none did. All are 0 for an attempt that is not
     well-formed, costs more than the budget or calls a tool that is not listed. Every instance is certified: the
     all-ones vector is unattainable, the front has at least three points, and the best three attempts beat the best one
     by 0.05 in expected utility.
 
-    ``pareto_front()`` is exact: the gold attempt in paper mode, everything that the credits can buy in conflict mode.
+    ``pareto_front()`` is exact: the gold attempt with ``"paper"``, everything that the credits can buy with
+    ``"conflict"``.
 
     Args:
-        mode: ``"paper"`` or ``"conflict"``; the latter for generated tasks only.
+        preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
+            ``vpo_envs.tasks.tools.compact.ToolsCompactEnv``.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.tools.generator.ToolsConfig``.
-        **options: Those of :class:`vpo_envs.DataTextEnv`; ``source`` reads ToolRL's rlla rows.
+        **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads ToolRL's rlla rows.
     """
 
     task_type = ToolsTask
     namespace = 4
-    modes = ("paper", "conflict")
-    objectives = PAPER
+    presets = PRESETS
+    config: ToolsConfig
+    objectives = CONFLICT
     monotone_objectives = (*PAPER, *CONFLICT)
 
-    def __init__(self, *, mode: Mode = "paper", difficulty: dict[str, Any] | None = None, **options: Any) -> None:
-        self.config = read_knobs(ToolsConfig(), difficulty)
-        if mode == "conflict" and type(self).objectives is PAPER:
-            self.objectives = CONFLICT
-        super().__init__(mode=mode, **options)
+    def _objectives(self) -> tuple[Objective, ...]:
+        return PAPER if self.preset == "paper" else CONFLICT
 
     read_row = staticmethod(read_rlla_row)
     parse = staticmethod(read_attempt)
 
     def generate(self, rng: np.random.Generator) -> ToolsTask:
         """Draw a task of this split."""
-        return (draw_market_task if self.mode == "conflict" else draw_task)(rng, self.config, self.split)
+        return (draw_market_task if self.preset == "conflict" else draw_task)(rng, self.config, self.split)
 
     def prompt(self, task: ToolsTask, num_answers: int) -> str:
         """Return the tools, the conversation and the tags to fill in."""
@@ -104,11 +102,11 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         return evaluate(task, answer)
 
     def feasible(self, outcome: ToolsOutcome) -> bool:
-        """Return whether the attempt earns anything: in conflict mode, if it is well-formed and within the budget."""
-        return self.mode == "paper" or (outcome.well_formed and outcome.within_budget)
+        """Return whether the attempt earns anything: with conflict, if it is well-formed and within the budget."""
+        return self.preset == "paper" or (outcome.well_formed and outcome.within_budget)
 
     def outcome_front(self, task: ToolsTask) -> Sequence[tuple[ToolsOutcome, str]]:
-        """Return the outcome of the gold attempt; in conflict mode, of every affordable non-dominated attempt.
+        """Return the outcome of the gold attempt; with conflict, of every affordable non-dominated attempt.
 
         Raises:
             UnknownFront: The subclass has objectives of its own or overrides ``reward_vector``.
@@ -124,7 +122,7 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         return [(self.evaluate(task, self.parse(answer)), answer) for answer in answers]
 
     def demonstrations(self, task: ToolsTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the gold attempt each time; in conflict mode attempts of the front, different if possible."""
+        """Return the gold attempt each time; with conflict attempts of the front, different if possible."""
         if task.market is None:
             return [self.outcome_front(task)[0][1]] * num_answers
         answers = front_attempts(task.market)
@@ -133,7 +131,5 @@ class ToolsEnv(DataTextEnv[ToolsTask, Attempt, ToolsOutcome]):
         return [order[i % len(order)] for i in range(num_answers)]
 
     def _check_task(self, task: ToolsTask) -> None:
-        if task.market is None:
-            self._check_mode("paper", "a task without a market")
-        else:
-            self._check_mode("conflict", "a task with a market")
+        what = "a task without a market" if task.market is None else "a task with a market"
+        self._check_preset((task.market is None) is (self.preset == "paper"), what)

@@ -19,7 +19,7 @@ class ToolsConfig(Frozen):
     """How tasks are drawn. Pairs are inclusive ranges, drawn uniformly."""
 
     requests: Annotated[tuple[int, int], ascending(1, 8)] = Field(
-        (1, 3), description="calls that a request needs; conflict mode always has four"
+        (1, 3), description="calls that a request needs; always four with preset conflict"
     )
     distractors: Annotated[tuple[int, int], ascending(0, 10)] = Field(
         (1, 4), description="tools that are useless for the request"
@@ -30,6 +30,13 @@ class ToolsConfig(Frozen):
     repeats: float = Field(0.2, ge=0.0, le=1.0, description="probability that two calls go to the same tool")
     opaque: float = Field(0.3, ge=0.0, le=1.0, description="probability that a tool has a meaningless name")
     no_call: float = Field(0.15, ge=0.0, le=1.0, description="share of tasks where no call is wanted")
+
+
+PRESETS: dict[str, Frozen | str | None] = {
+    "conflict": ToolsConfig(),
+    "paper": ToolsConfig(),
+    "compact": "vpo_envs.tasks.tools.compact:ToolsCompactEnv",
+}
 
 
 class Want(NamedTuple):

@@ -1,0 +1,147 @@
+"""What the tasks share: presets, knobs of their generators, and rows of data sets in place of generated tasks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from envs_data.readers import HUB, OnBadRow, load_rows
+from vpo_envs.core import MAX_STREAM, AnswerT, Frozen, Objective, OutcomeT, TaskT, VectorTextEnv, check_whole
+from vpo_envs.generation import read_knobs, split_of_content
+from vpo_envs.wording import counted, did_you_mean
+
+Preset = Literal["paper", "conflict", "compact"]
+BUILTIN = "builtin"
+WHOLE = "whole:"
+
+
+class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
+    """A text environment with presets, whose tasks are drawn by a generator or read from rows of a data set.
+
+    Rows are read once, at construction. ``task(i)`` is row ``i`` modulo their number, and :meth:`reset` draws one of
+    them. The rows of one file are divided between the splits by their content: half for training, a quarter each for
+    validation and test.
+
+    Args:
+        preset: ``"paper"`` for the task as it was published, ``"conflict"`` for generated tasks whose objectives cannot
+            all be satisfied at once, ``"compact"`` for a version in a few words, for small models. Each task has some
+            of them. The default is the class's first one; with rows of a data set it is ``"paper"``.
+        difficulty: Knobs of the generator that replace the preset's, by name.
+        source: ``"builtin"`` for generated tasks, the path of a file, or ``"hf:org/name[:config]"``; see
+            :mod:`envs_data.readers`. A path with ``{split}`` names one file for each split, and ``"whole:path"`` takes
+            all rows of a file whatever the split is.
+        on_bad_row: ``"error"`` stops at the first bad row; ``"skip"`` leaves bad rows out and warns.
+        **options: Those of :class:`vpo_envs.VectorTextEnv`.
+    """
+
+    presets: ClassVar[Mapping[str, Frozen | str | None]] = {"paper": None}
+    """The generator's knobs by preset, ``None`` without any, or ``"module:Class"`` for a preset with a class of its
+    own, which is made instead. The first is the default."""
+
+    def __new__(cls, *, preset: str | None = None, **options: Any) -> Self:
+        """Make the class of the preset, as :class:`pathlib.Path` makes that of the system."""
+        place = cls.presets.get(preset) if isinstance(preset, str) else None
+        if not isinstance(place, str):
+            return super().__new__(cls)
+        if "presets" not in vars(cls):
+            raise ValueError(f"{cls.__name__} has no preset {preset!r}: subclass {place.replace(':', '.')} for it")
+        module, _, name = place.partition(":")
+        made: Self = getattr(import_module(module), name)(preset=preset, **options)
+        return made
+
+    def __init__(
+        self,
+        *,
+        preset: str | None = None,
+        difficulty: Mapping[str, Any] | None = None,
+        source: str = BUILTIN,
+        on_bad_row: OnBadRow = "error",
+        **options: Any,
+    ) -> None:
+        if preset is None:
+            preset = next(iter(self.presets)) if source == BUILTIN else "paper"
+        if preset not in self.presets:
+            choices = f"{did_you_mean(str(preset), self.presets)}choose one of {', '.join(self.presets)}"
+            raise ValueError(f"unknown preset {preset!r} of {type(self).__name__}: {choices}")
+        if on_bad_row not in get_args(OnBadRow):
+            raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
+        if not isinstance(source, str) or not source:
+            raise ValueError(f"source must be {BUILTIN!r}, a path or hf:org/name, got {source!r}")
+        if source != BUILTIN and type(self).read_row is TaskEnv.read_row:
+            raise ValueError(f"{type(self).__name__} reads no data set: source must be {BUILTIN!r}, got {source!r}")
+        if source != BUILTIN and preset != "paper":
+            raise ValueError(
+                f"preset={preset!r} of {type(self).__name__} needs source={BUILTIN!r}, since its tasks are generated; "
+                f"got source={source!r}"
+            )
+        self.preset = preset
+        self.names_tags = preset != "compact"
+        self.source = source
+        knobs = self.presets[preset]
+        assert not isinstance(knobs, str)
+        if difficulty is not None and knobs is None:
+            raise ValueError(f"preset={preset!r} of {type(self).__name__} has no knobs, got difficulty={difficulty!r}")
+        self.config: Any = None if knobs is None else read_knobs(knobs, difficulty)
+        """The generator's configuration: the preset's with the knobs of ``difficulty`` replaced."""
+        own = type(self).__mro__
+        chosen, stated = ([name in vars(cls) for cls in own] for name in ("_objectives", "objectives"))
+        if True in stated and chosen.index(True) <= stated.index(True):
+            self.objectives = self._objectives()
+        super().__init__(**options)
+        self.rows: tuple[TaskT, ...] = ()
+        """The tasks of an external source; empty if tasks are generated."""
+        self.skipped_rows = 0
+        """Number of bad rows that were left out."""
+        if source != BUILTIN:
+            self._read_source(on_bad_row)
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of these arguments; not asked for a subclass that states ``objectives`` of its own."""
+        return type(self).objectives
+
+    def _read_source(self, on_bad_row: OnBadRow) -> None:
+        path = self.source.removeprefix(WHOLE).replace("{split}", self.split)
+        loaded = load_rows(path, self.read_row, split=self.split, on_bad_row=on_bad_row)
+        self.rows, self.skipped_rows = loaded.rows, loaded.skipped
+        divided = path == self.source and not path.startswith(HUB)
+        if divided:
+            self.rows = tuple(row for row in loaded.rows if split_of_content(row.content_hash()) == self.split)
+        if loaded.skipped:
+            rows = counted(loaded.skipped, "bad row")
+            share = f", {len(self.rows)} of them for split {self.split!r}" if divided else ""
+            message = f"skipped {rows} and kept {len(loaded.rows)}{share}; the first: {loaded.first_skipped}"
+            warnings.warn(message, stacklevel=3)
+        if not self.rows:
+            raise ValueError(
+                f"{path} has no row for split {self.split!r}: its rows, {len(loaded.rows)} in all, are divided between "
+                "the splits by their content; write {split} in the path to name one file for each split, or "
+                f"{WHOLE}{path} to use all rows"
+            )
+
+    def _check_preset(self, fits: bool, what: str) -> None:
+        """Raise ``ValueError`` unless a task, described by ``what``, fits the preset."""
+        if not fits:
+            other = "paper" if self.preset == "conflict" else "conflict"
+            raise ValueError(f"{what} does not fit preset={self.preset!r}: make the environment with preset={other!r}")
+
+    def read_row(self, raw: Mapping[str, Any]) -> TaskT:
+        """Return the task that a raw row of a data set holds.
+
+        Raises:
+            BadRow: The row does not fit the schema. Pydantic's own error serves as well.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads no data set")
+
+    def task(self, index: int) -> TaskT:
+        """Return the ``index``-th task: generated, or row ``index`` modulo the number of rows."""
+        if not self.rows:
+            return super().task(index)
+        check_whole("the index of a task", index, 0, MAX_STREAM)
+        return self.rows[index % len(self.rows)]
+
+    def _choose_task(self, options: dict[str, Any]) -> tuple[TaskT, int | None]:
+        if self.rows and not options:
+            options["index"] = int(self.np_random.integers(len(self.rows)))
+        return super()._choose_task(options)
