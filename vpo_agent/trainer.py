@@ -86,7 +86,12 @@ class Trainer(Training):
         self._eval_env, self._validation_env = (
             env if self.estimator.in_prompt else env.criteria_env for env in evaluated
         )
-        self.estimator.try_out(config.rollouts_per_prompt)
+        tried = self.estimator.try_out(config.rollouts_per_prompt)
+        if config.rollouts_per_prompt == 1 and not tried.advantages.any():
+            raise ValueError(
+                f"rollouts_per_prompt is 1, but method {config.method} compares the rollouts of a prompt, so none "
+                "would have an advantage: set it to 2 or more"
+            )
         others = (self._eval_env, self._validation_env)
         self.scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
         """Scores rollouts. Its workers live while it is entered, as in training and in each evaluation."""
@@ -142,7 +147,8 @@ class Trainer(Training):
         self.skipped_steps = int(state["skipped_steps"])
         self._bad_in_a_row = 0
         self._notice: str | None = None
-        self._failure = ""
+        self._failure = self._outside = ""
+        self._warned = False
         self.folder.start(self.step)
         set_aside(damaged)
 
@@ -199,6 +205,7 @@ class Trainer(Training):
         lengths = rollouts.samples.mask.sum(dim=1).cpu().numpy()
         self._notice = unread_notice(rollouts.status, lengths, config.max_new_tokens, rollouts.samples.texts[0])
         self._failure = rollouts.failure
+        self._outside = rollouts.outside(self.env.objective_names)
         result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights)
         estimated = time.perf_counter()
         self.hold()
@@ -230,6 +237,12 @@ class Trainer(Training):
         show_step(self._bar, row, bad=self._bad_in_a_row > 0, failure=self._failure)
         if self.step == self._first + 1 and self._notice is not None:
             self._bar.write(f"step {self.step}: {self._notice}")
+        if self._outside and not self._warned:
+            self._warned = True
+            self._bar.write(
+                f"step {self.step}: rewards leave [0, 1], which methods and measures take for granted "
+                f"({self._outside}): scale them, and test them with vpo check"
+            )
         last, every = self.step == self.steps, self.config.checkpoint_every
         if self._bad_in_a_row >= MAX_BAD_STEPS or (last and self._bad_in_a_row and not self._weights_are_finite()):
             raise self._diverged()

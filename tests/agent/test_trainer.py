@@ -34,6 +34,33 @@ def test_settings_that_are_not_checked_are_refused() -> None:
         Trainer({"steps": 2})  # type: ignore[arg-type]
 
 
+def test_a_single_rollout_is_refused_where_the_method_compares_rollouts(
+    letters_config: MakeConfig, own_registry: None
+) -> None:
+    with pytest.raises(ValueError, match=r"rollouts_per_prompt is 1, but method vpo compares .*: set it to 2 or more"):
+        Trainer(letters_config(rollouts_per_prompt=1))
+
+    @register_estimator("against_half", answers="set")
+    def _(groups: RewardGroups) -> Advantages:
+        scores = groups.rewards.mean((2, 3))
+        return Advantages(scores - 0.5, scores)
+
+    Trainer(letters_config(rollouts_per_prompt=1, method="against_half", steps=1)).train()
+
+
+def test_rewards_outside_their_range_are_told_once(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(toys.LETTERS, "a", (1.5, -2.0))
+    Trainer(letters_config(method="grpo")).train()
+    told = [line for line in capsys.readouterr().out.splitlines() if "rewards leave [0, 1]" in line]
+    assert len(told) == 1
+    assert "(left 0 to 1.5, right -2 to 1): scale them, and test them with vpo check" in told[0]
+    monkeypatch.undo()
+    Trainer(letters_config(method="grpo", name="within")).train()
+    assert "[0, 1]" not in capsys.readouterr().out
+
+
 class Crash(Exception):
     """Stands for whatever ends a process."""
 

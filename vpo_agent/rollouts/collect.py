@@ -39,6 +39,14 @@ class Rollouts:
         """Which rollouts have a score, because no answer's scorer failed; shape (P, G)."""
         return np.asarray((self.status != Status.INVALID).all(axis=-1))
 
+    def outside(self, names: Sequence[str]) -> str:
+        """Return the ranges of the objectives, called ``names``, that leave [0, 1]; empty if there are none."""
+        found = self.rewards[self.status != Status.INVALID]
+        ranges = zip(names, *(end(axis=0, initial=0) for end in (found.min, found.max)), strict=True)
+        return ", ".join(
+            f"{name} {low:.3g} to {high:.3g}" for name, low, high in ranges if low < -1e-6 or high > 1 + 1e-6
+        )
+
 
 def collect(
     env: VectorTextEnv[Any, Any, Any],
