@@ -120,7 +120,7 @@ def report(folder: Path, methods: list[str]) -> None:
     from vpo_agent.measure.intervals import over_prompts
     from vpo_agent.measure.pool import Pool
     from vpo_agent.measure.summary import summarise
-    from vpo_agent.report.page import markdown_table
+    from vpo_agent.pages.page import markdown_table
     from vpo_agent.report.tables import interval, number
 
     columns, values = [], []

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs_data.code_problems import CodeProblem, load_problems
-from vpo_agent.measure.decomposed import utility_of_choice
+from vpo_agent.decompose import utility_of_choice
 from vpo_agent.measure.intervals import over_prompts
-from vpo_agent.report.page import markdown_table
+from vpo_agent.pages.page import markdown_table
 from vpo_envs import decompose
 from vpo_envs.core import AnswerTimeout, ScorerFailure
 from vpo_envs.decomposition.finding import FINDERS

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vpo_agent.measure.decomposed import mapped_pool
+from vpo_agent.decompose import mapped_pool
 from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
-from vpo_agent.report.page import markdown_table
+from vpo_agent.pages.page import markdown_table
 from vpo_agent.runs.study import StudyRun, read_study, runs_of
 from vpo_envs.decomposition.linear import read_decomposition
 

@@ -22,11 +22,11 @@ from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.metrics import best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.worth import worth_of_fronts
-from vpo_agent.report import figure_style as style
+from vpo_agent.pages import figure_style as style
+from vpo_agent.pages.looks import MARKERS
+from vpo_agent.pages.page import Page, Table
 from vpo_agent.report.learning_curves import over_steps
-from vpo_agent.report.looks import MARKERS
 from vpo_agent.report.methods import Method
-from vpo_agent.report.page import Page, Table
 from vpo_agent.report.runs import group, read_runs
 from vpo_agent.report.tables import interval as bounds
 from vpo_agent.report.tables import number

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vpo_agent.config import TrainConfig, is_run, read_run_config
+from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, quiet_transformers
-from vpo_agent.report.page import markdown_table
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target

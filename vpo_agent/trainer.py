@@ -26,7 +26,7 @@ from vpo_agent.measure.measures import measures
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.measure.notices import unread_notice
 from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.sampling import sample_pool
+from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.backends import check_backend, open_sampler
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
@@ -44,7 +44,7 @@ from vpo_envs.wording import counted
 MAX_BAD_STEPS = 3
 """Consecutive steps with a loss or gradient that is not finite, after which a run ends."""
 
-TRAIN_STREAM, EVAL_STREAM = 0, 1
+TRAIN_STREAM = 0
 
 
 class Trainer(Training):

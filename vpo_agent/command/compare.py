@@ -30,9 +30,9 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Compare and report."""
+    from vpo_agent.pages.page import markdown_table
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.compare_page import differences_table, facts, means_table
-    from vpo_agent.report.page import markdown_table
 
     tables = compare_runs(
         arguments.runs,

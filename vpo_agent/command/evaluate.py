@@ -64,9 +64,9 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate and report."""
+    from vpo_agent.measure.columns import read_pairs
+    from vpo_agent.pages.folder import check_folder
     from vpo_agent.report.evaluation import evaluate_pool
-    from vpo_agent.report.figures import read_pairs
-    from vpo_agent.report.folder import check_folder
 
     if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
         raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     endpoint, sampled = None, True
     if arguments.endpoint is not None:
-        from vpo_agent.report.sampling import DEFAULTS, sample_endpoint
+        from vpo_agent.runs.pools import DEFAULTS, sample_endpoint
 
         _refuse(given, OF_A_LOCAL_MODEL, "does not apply to a model behind an endpoint")
         name = str(arguments.model)
@@ -139,7 +139,7 @@ def _task_name(env: str) -> str:
 def _sample(arguments: argparse.Namespace, target: Path, sampling: Mapping[str, Any]) -> tuple[Pool, Path]:
     """Return a pool sampled from a run or model, and the usual folder of its report."""
     from vpo_agent.config import is_run
-    from vpo_agent.report.sampling import DEFAULTS, sample_model, sample_run
+    from vpo_agent.runs.pools import DEFAULTS, sample_model, sample_run
     from vpo_agent.runs.targets import target_name
 
     arguments.k = arguments.k or DEFAULTS["k"]

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from vpo_agent.report.folder import check_folder
+    from vpo_agent.pages.folder import check_folder
     from vpo_agent.runs.warm_start import RECIPE, WarmStartTraining, last_checkpoint
 
     out: Path = arguments.out

@@ -45,7 +45,7 @@ class Pool:
     tokens: NDArray[np.int32] | None = None
     """Number of generated tokens of each response, (N, R); ``None`` if unknown, as in pools of earlier versions."""
     tasks: tuple[str, ...] | None = None
-    """A hash of each prompt's task, (N,), equal where a task is repeated; ``None`` in pools of earlier versions."""
+    """A hash of each prompt's task in canonical form, (N,); ``None`` in pools of earlier versions."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,

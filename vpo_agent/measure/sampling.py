@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from vpo_agent.policy.samples import TextSampler
     from vpo_envs.scoring.scorers import Scorer
 
+EVAL_STREAM = 1
+"""Second number of the seed of an evaluation's samples; training has 0."""
+
 
 def sample_pool(
     env: VectorTextEnv[Any, Any, Any],
@@ -50,7 +53,6 @@ def sample_pool(
     from vpo_agent.rollouts.prompts import make_prompts
 
     tasks = [env.task(index) for index in indices]
-    hashes = tuple(task.content_hash() for task in tasks)
     asked = [task for task in tasks for _ in range(rollouts)] if state_weights else tasks
     each = 1 if state_weights else rollouts
     prompts = make_prompts(env, asked, _goals(env, tasks, rollouts) if state_weights else None)
@@ -79,16 +81,20 @@ def sample_pool(
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
         tokens=None if found.tokens is None else found.tokens.reshape(len(tasks), rollouts),
-        tasks=hashes,
+        tasks=tuple(_digest(task.canonical) for task in tasks),
         source={
             **_source(env),
-            "tasks": blake2b("".join(hashes).encode(), digest_size=16).hexdigest(),
+            "tasks": _digest("".join(task.content_hash() for task in tasks)),
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
             **(source or {}),
             **found.origin,
         },
     )
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _source(env: VectorTextEnv[Any, Any, Any]) -> dict[str, Any]:

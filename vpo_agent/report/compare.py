@@ -8,14 +8,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from vpo_agent.measure.columns import Pair, read_pairs
 from vpo_agent.measure.intervals import SAID
 from vpo_agent.measure.notices import notices
+from vpo_agent.pages.folder import check_folder, whole_folder
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
 from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
 from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
-from vpo_agent.report.figures import Pair, default_pairs, draw_answers, draw_curves, draw_fronts, read_pairs
-from vpo_agent.report.folder import check_folder, whole_folder
+from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, title, units
 from vpo_agent.report.origin import environment_of, same_instances

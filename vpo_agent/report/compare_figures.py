@@ -10,9 +10,8 @@ from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vpo_agent.report import figure_style as style
-from vpo_agent.report.looks import looks_of
-from vpo_agent.report.methods import Method, title, units
+from vpo_agent.pages import figure_style as style
+from vpo_agent.report.methods import Method, looks_of, title, units
 from vpo_agent.report.tables import ARROWS
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vpo_agent.pages.page import Page
 from vpo_agent.report.examples import ExampleSet, add_examples
-from vpo_agent.report.page import Page
 from vpo_agent.report.tables import best_on_fronts, interval, named, number
 from vpo_envs.wording import counted
 

@@ -14,16 +14,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
+from vpo_agent.measure.columns import Pair
 from vpo_agent.measure.intervals import SAID
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import BY_TOKENS
-from vpo_agent.report import figure_style as style
-from vpo_agent.report.looks import Look, looks_of
-from vpo_agent.report.methods import Method, common_curves, title
+from vpo_agent.pages import figure_style as style
+from vpo_agent.pages.looks import Look
+from vpo_agent.report.methods import Method, common_curves, looks_of, title
 from vpo_envs import Status
 from vpo_envs.pareto import non_dominated
-
-Pair = tuple[int, int]
 
 PANELS = {
     "utility@k": "utility@k ↑ (weighting unknown, 0 to 1)",
@@ -96,21 +95,6 @@ def _curve(axes: Axes, method: Method, name: str, look: Look) -> Artist:
 
 
 # ------------------------------------------------------------------------------------------ fronts
-
-
-def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
-    """Read pairs of different objectives from ``"gold,diamond"``; several are separated by ``;``."""
-    known = list(objectives)
-    found = []
-    for part in text.split(";"):
-        names = [name.strip() for name in part.split(",")]
-        for name in names:
-            if name not in known:
-                raise ValueError(f"--pairs names the unknown objective {name!r}: choose among {', '.join(known)}")
-        if len(names) != 2 or names[0] == names[1]:
-            raise ValueError(f"--pairs takes two different objectives, such as {known[0]},{known[-1]}; got {part!r}")
-        found.append((known.index(names[0]), known.index(names[1])))
-    return found
 
 
 def default_pairs(pool: Pool, count: int = 3) -> list[Pair]:

@@ -12,6 +12,7 @@ import numpy as np
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats
 from vpo_agent.measure.summary import Curve, Summary
+from vpo_agent.pages.looks import Look, looks
 
 Row = Mapping[str, Any]
 
@@ -77,3 +78,9 @@ def common_names(methods: Sequence[Method]) -> list[str]:
     """The measures that every run of every method has, in the order of tables."""
     first, *others = [summary.measures for method in methods for summary in method.summaries]
     return [name for name in first if all(name in other for other in others)]
+
+
+def looks_of(methods: Sequence[Method]) -> list[Look]:
+    """Return the looks of methods that are drawn together."""
+    sources = [method.summaries[0].pool.source.get("method") for method in methods]
+    return looks([method.label for method in methods], [None if one is None else str(one) for one in sources])

@@ -8,7 +8,7 @@ from typing import Any
 from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import Measure
 from vpo_agent.measure.summary import Summary
-from vpo_agent.report.page import markdown_table
+from vpo_agent.pages.page import markdown_table
 from vpo_envs.wording import counted
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
-from vpo_agent.report import figure_style as style
-from vpo_agent.report.looks import looks
+from vpo_agent.pages import figure_style as style
+from vpo_agent.pages.looks import looks
 from vpo_agent.search.goal import VALUE_NAMES
 from vpo_agent.search.records import TOLERANCE, SearchResult
 

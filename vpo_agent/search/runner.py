@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.report.page import markdown_table
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import evolve

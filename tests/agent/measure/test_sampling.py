@@ -49,7 +49,6 @@ def test_a_sampled_pool_holds_the_environments_own_view(letters_model: Path) -> 
     known = dict(pool.source)
     other = sample_pool(env, policy, range(3, 7), **settings)
     assert known.pop("tasks") != other.source["tasks"]
-    assert pool.tasks == tuple(env.task(index).content_hash() for index in range(2, 6))
     repeated = sample_pool(env, policy, [2, 3, 2], **settings)
     assert repeated.prompts_in_words("test") == "3 test prompts, 2 distinct tasks"
     assert known == {"split": "test", "num_answers": 3, "max_new_tokens": 14, "temperature": 1.0}

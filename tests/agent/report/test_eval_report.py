@@ -18,10 +18,11 @@ from pools import D, M, N, R, maze_pool, random_pool
 
 from vpo_agent.command import main
 from vpo_agent.estimators.weights import draw_weights
+from vpo_agent.measure.columns import read_pairs
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.report.evaluation import evaluate_pool
-from vpo_agent.report.figures import default_pairs, outcome_shares, read_pairs
+from vpo_agent.report.figures import default_pairs, outcome_shares
 from vpo_envs import Status
 
 PNG = b"\x89PNG"

@@ -21,7 +21,7 @@ from pools import random_pool
 
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
-from vpo_agent.report import figure_style as style
+from vpo_agent.pages import figure_style as style
 from vpo_agent.report.compare_figures import draw_differences, draw_measures
 from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import plot_learning_curves

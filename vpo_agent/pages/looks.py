@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
-from vpo_agent.report.methods import Method
-
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 GREY = "#56606b"
@@ -61,12 +59,6 @@ def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Loo
         line = LINES[number // len(PALETTE) % len(LINES)]
         found.append(Look(PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)], line))
     return found
-
-
-def looks_of(methods: Sequence[Method]) -> list[Look]:
-    """Return the looks of methods that are drawn together."""
-    sources = [method.summaries[0].pool.source.get("method") for method in methods]
-    return looks([method.label for method in methods], [None if one is None else str(one) for one in sources])
 
 
 def _known(label: str) -> int | None:

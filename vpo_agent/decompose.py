@@ -1,4 +1,4 @@
-"""What a decomposition keeps of a pool: variance, differences between answers, and the worth of a set."""
+"""Few objectives for many criteria of a pool: found, measured by what they keep, and told in tables."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.worth import worth_of_answers, worth_of_fronts
+from vpo_agent.pages.page import markdown_table
+from vpo_agent.report.tables import number
 from vpo_envs import Decomposition, Finder, Status, decompose
 from vpo_envs.pareto import COARSE, BestSets, best_set, non_dominated, set_utility, spread_weights
+from vpo_envs.wording import counted
 
 DRAWS = 16
 """Choices among answers that are equal to the chooser, over which a utility is averaged."""
@@ -154,3 +157,39 @@ def mapped_pool(pool: Pool, decomposition: Decomposition) -> Pool:
         else None,
         tasks=pool.tasks,
     )
+
+
+def described(found: Decomposition) -> str:
+    """Return which criteria went where, as a table in Markdown."""
+    rows = []
+    for objective in found.objectives:
+        # The heaviest first, which names a component with many small weights.
+        ordered = sorted(objective.weights.items(), key=lambda item: -abs(item[1]))
+        rows.append([objective.name, ", ".join(f"{weight:.2f} {name}" for name, weight in ordered)])
+    text = f"{counted(len(found.objectives), 'objective')} by {found.by} from {len(found.criteria)} criteria"
+    table = markdown_table(["objective", "criteria with their weights"], rows, "ll")
+    left = [name for name in found.criteria if not any(name in one.weights for one in found.objectives)]
+    return f"{text} of {found.env or 'the pool'}\n\n{table}\n\nIn no objective: {', '.join(left) or 'none'}."
+
+
+def measured(report: PoolReport, found: Decomposition) -> str:
+    """Return what is kept, as a table in Markdown."""
+    kept = report.kept
+    rows = [
+        ["variance between answers to a prompt", "1.000", number(report.variance)],
+        ["distinct reward vectors told apart", "1.000", number(kept.vectors)],
+        [
+            "utility, on the criteria, of the three chosen by them",
+            number(report.criteria.three),
+            number(kept.choice),
+        ],
+        ["utility, on the criteria, of the three chosen by their mean", number(kept.scalar), ""],
+    ]
+    sets = [("among the answers", report.criteria, report.objectives)]
+    if report.fronts is not None:
+        sets.append(("on the exact fronts", *report.fronts))
+    for where, before, after in sets:
+        rows.append([f"worth of a set {where}", number(before.set_worth), number(after.set_worth)])
+        rows.append([f"worth of the vector {where}", number(before.vector_worth), number(after.vector_worth)])
+    heads = ["", f"{len(found.criteria)} criteria", counted(len(found.objectives), "objective")]
+    return markdown_table(heads, rows, "lrr")

@@ -9,7 +9,7 @@ import pytest
 from browser import AXE, DRIVER, Browser, chromium
 from PIL import Image
 
-from vpo_agent.report.page import Page
+from vpo_agent.pages.page import Page
 
 pytestmark = pytest.mark.skipif(DRIVER is None, reason="needs Chromium and chromedriver: make browser")
 

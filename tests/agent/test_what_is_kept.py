@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from pools import random_pool
 
-from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.measure.decomposed import (
+from vpo_agent.decompose import (
     decompose_pool,
     explained_variance,
     mapped_pool,
@@ -19,6 +18,7 @@ from vpo_agent.measure.decomposed import (
     utility_of_choice,
     what_is_kept,
 )
+from vpo_agent.estimators.weights import draw_weights
 from vpo_envs import Decomposition, Status
 from vpo_envs.pareto import spread_weights
 

@@ -1,7 +1,7 @@
 """How figures look: axes, legends, labels, and how a figure becomes a file.
 
 Never pyplot: no global figure, back end or style is read or set, so threads, servers and notebooks may draw.
-:mod:`vpo_agent.report.looks` has the colours of methods.
+:mod:`vpo_agent.pages.looks` has the colours of methods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from vpo_agent.measure.intervals import Band
-from vpo_agent.report.looks import Look
+from vpo_agent.pages.looks import Look
 
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
 BAND_ALPHA = 0.16

@@ -1,0 +1,1 @@
+"""How pages, tables and figures look, and how a folder of them is written whole."""
