@@ -15,8 +15,7 @@ import gymnasium as gym
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from vpo_agent.estimators import available_estimators, estimator
-from vpo_agent.estimators.losses import Aggregation, KLEstimator
+from vpo_agent.estimators.choices import BUILT_IN, Aggregation, KLEstimator, answers_of
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.decomposition.linear import read_decomposition
 from vpo_envs.registration import import_modules
@@ -91,7 +90,7 @@ class Run(Task):
 class Method(_Group):
     """how rollouts are scored"""
 
-    method: str = _setting("vpo", f"estimator: {', '.join(available_estimators())}")
+    method: str = _setting("vpo", f"estimator: {', '.join(BUILT_IN)}")
     method_options: dict[str, Any] = _setting({}, "options of the estimator, by name")
     num_answers: int | None = _setting(
         None, f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1", ge=1
@@ -204,8 +203,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:
-        chosen = estimator(self.method)
-        if chosen.answers == "single" and self.answers_per_rollout > 1:
+        if answers_of(self.method) == "single" and self.answers_per_rollout > 1:
             raise ValueError(
                 f"method {self.method} scores one answer per rollout, but num_answers is {self.num_answers}: "
                 "set num_answers to 1, or choose vpo or multi_rlvr"
@@ -314,7 +312,7 @@ class Job(NamedTuple):
 
 def usual_answers(method: str) -> int:
     """Return the answers per rollout of a method where ``num_answers`` is not set."""
-    return 1 if estimator(method).answers == "single" else DEFAULT_SET_SIZE
+    return 1 if answers_of(method) == "single" else DEFAULT_SET_SIZE
 
 
 def check_room(num_answers: int, max_new_tokens: int) -> None:

@@ -19,7 +19,15 @@ from vpo_agent.command.parser import (
     json_list,
     json_object,
 )
-from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
+from vpo_agent.config import (
+    CONFIG_FILE,
+    DEFAULT_RUNS_DIR,
+    GROUPS,
+    Job,
+    TrainConfig,
+    make_config,
+    read_config,
+)
 from vpo_agent.errors import RunStopped
 from vpo_envs.registration import import_modules
 from vpo_envs.wording import did_you_mean

@@ -34,14 +34,15 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the plan."""
     from vpo_agent.command.options import parse_job
-    from vpo_agent.learning.fits import GIGA, plan_run, read_shape
-    from vpo_agent.policy.rows import check_context
 
     chosen, options = own_options().parse_own(arguments.options)
     choices = {**presets.ALL, **presets.MAZE}
     config = parse_job(options, description=DESCRIPTION, presets=choices, program="vpo plan").config
     if chosen.memory is None:
         raise ValueError("vpo plan needs the memory of the GPU: give it, such as --memory 80GB")
+    from vpo_agent.learning.fits import GIGA, plan_run, read_shape
+    from vpo_agent.policy.rows import check_context
+
     shape = read_shape(config.model)
     prompt = chosen.prompt_tokens or longest_prompt(config)
     check_context(shape.positions, prompt, config.max_new_tokens)

@@ -38,11 +38,13 @@ def train_script(description: str, choices: presets.Presets) -> None:
 def train(argv: list[str] | None, description: str, choices: presets.Presets, program: str | None = None) -> None:
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
     with when_stopped("no step was taken yet: give the same command again"):
+        from vpo_agent.command.options import parse_job
         from vpo_envs.libraries import check_libraries
 
+        # Settings are read before torch is loaded, which takes seconds.
+        job = parse_job(argv, description=description, presets=choices, program=program)
         # Before the imports that fail with messages of their own where a library is too old.
         check_libraries()
-        from vpo_agent.command.options import parse_job
         from vpo_agent.job import train_and_report
 
-        train_and_report(parse_job(argv, description=description, presets=choices, program=program))
+        train_and_report(job)

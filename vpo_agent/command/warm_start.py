@@ -57,15 +57,20 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from vpo_agent.pages.folder import check_folder
-    from vpo_agent.runs.warm_start import RECIPE, WarmStartTraining, last_checkpoint
-
     out: Path = arguments.out
-    found = last_checkpoint(out, resume=arguments.resume)
-    check_folder(out, RECIPE)
+    saved = any((out / "checkpoints").glob("step_*"))
+    if arguments.resume and not saved:
+        raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
+    if saved and not arguments.resume:
+        raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
     recipe = read_recipe(arguments)
-    checkpointing = arguments.gradient_checkpointing
-    training = WarmStartTraining(recipe, out, found, device=arguments.device, gradient_checkpointing=checkpointing)
+    from vpo_agent.pages.folder import check_folder
+    from vpo_agent.runs.warm_start import RECIPE, WarmStartTraining
+
+    check_folder(out, RECIPE)
+    training = WarmStartTraining(
+        recipe, out, device=arguments.device, gradient_checkpointing=arguments.gradient_checkpointing
+    )
     if training.plan:
         print(training.plan.table())
     training.train()

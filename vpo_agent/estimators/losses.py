@@ -5,13 +5,12 @@ Axes: B sequences of T response tokens.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-KLEstimator = Literal["k1", "k2", "k3"]
-Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
+from vpo_agent.estimators.choices import Aggregation, KLEstimator
 
 # exp(20) is half a billion: far outside any clip range, but finite in float32. With an infinite ratio, the gradient of
 # the branch that the clip discards would be 0 * inf.

@@ -7,15 +7,13 @@ import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from vpo_agent.estimators.choices import Answers, unknown_estimator
 from vpo_agent.estimators.reward_groups import checked_groups
-from vpo_envs.wording import did_you_mean
-
-Answers = Literal["single", "set"]
 
 EPSILON = 1e-6
 """A deviation (for maxrl a mean) below this counts as no signal. It is also added to denominators."""
@@ -90,8 +88,7 @@ def estimator(name: str) -> Estimator:
         ValueError: there is none.
     """
     if name not in _REGISTRY:
-        choices = f"{did_you_mean(str(name), _REGISTRY)}choose one of {', '.join(_REGISTRY)}"
-        raise ValueError(f"unknown estimator {name!r}: {choices}, or add your own with register_estimator")
+        raise unknown_estimator(name, _REGISTRY)
     return _REGISTRY[name]
 
 

@@ -33,23 +33,12 @@ APART = 1_000_000
 Env = VectorTextEnv[Any, Any, Any]
 
 
-def last_checkpoint(out: Path, *, resume: bool) -> Path | None:
-    """Return the checkpoint to continue from; ValueError if there is one against ``resume``, or none."""
-    found, _ = newest_whole(out / CHECKPOINTS)
-    if resume and found is None:
-        raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
-    if found is not None and not resume:
-        raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
-    return found
-
-
 class WarmStartTraining(Training):
     """One warm start, in a folder that holds the recipe, the rows, the checkpoints and in the end the model.
 
     Args:
         recipe: Its settings.
-        out: The folder; nothing is written before :meth:`train`.
-        found: The checkpoint to continue from.
+        out: The folder, whose last checkpoint it continues from; nothing is written before :meth:`train`.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:0"``.
         gradient_checkpointing: Recompute activations in the backward pass.
 
@@ -58,9 +47,8 @@ class WarmStartTraining(Training):
             that does not fit into the GPU's memory, or a checkpoint of other settings.
     """
 
-    def __init__(
-        self, recipe: Recipe, out: Path, found: Path | None, *, device: str, gradient_checkpointing: bool = False
-    ) -> None:
+    def __init__(self, recipe: Recipe, out: Path, *, device: str, gradient_checkpointing: bool = False) -> None:
+        found, _ = newest_whole(out / CHECKPOINTS)
         import_modules(recipe.imports)
         self.recipe, self.out = recipe, out
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}

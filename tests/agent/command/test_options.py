@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
+from processes import run_python
 
 from vpo_agent.command.options import parse_job, run
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
+from vpo_agent.estimators.choices import BUILT_IN
 from vpo_agent.presets import ALL, MAZE
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -61,6 +67,30 @@ def test_help_shows_the_setting_with_its_meaning_and_default(help_text: str, nam
 def test_help_shows_what_is_no_setting(help_text: str) -> None:
     for option in ("--preset", "--config", "--resume", "--overwrite", "A job.", "small, large"):
         assert option in help_text
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["train", "--stps", "3"], "did you mean --steps?"),
+        (["train", "--method", "vpoo"], "unknown estimator 'vpoo': did you mean vpo?"),
+        (["train", "--env", "vpo/Mazze-v0"], "unknown environment 'vpo/Mazze-v0': did you mean vpo/Maze-v0?"),
+        (["plan", "--memory", "80GB", "--steps", "x"], "steps='x' is invalid"),
+        (["warm-start", "--out", "new", "--env", "vpo/Maze-v0", "--batch", "x"], "batch='x' is invalid"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_torch_is_loaded(argv: list[str], said: str) -> None:
+    code = f"import sys; from vpo_agent.command import main; sys.exit(main({argv}) + 10 * ('torch' in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+
+
+def test_the_names_known_without_torch_are_those_of_the_registry() -> None:
+    program = "from vpo_agent import available_estimators; from vpo_agent.estimators import estimator; "
+    code = f"{program}print({{name: estimator(name).answers for name in available_estimators()}})"
+    done = run_python(["-c", code])
+    assert list(ast.literal_eval(done.stdout).items()) == list(BUILT_IN.items()), done.stderr
 
 
 @pytest.mark.parametrize(

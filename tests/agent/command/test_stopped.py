@@ -9,12 +9,11 @@ from typing import Any, NoReturn
 import pytest
 
 from vpo_agent import job
-from vpo_agent.command import main, parser
+from vpo_agent.command import main, options, parser
 from vpo_agent.command.train import train_script
 from vpo_agent.presets import MAZE
 from vpo_agent.runs import study, targets
 from vpo_agent.runs.stopped import vpo_command
-from vpo_envs import libraries
 
 
 def stop(*_: Any, **__: Any) -> NoReturn:
@@ -80,7 +79,7 @@ def test_a_command_that_is_stopped_while_it_imports_says_so(
 def test_a_script_that_is_stopped_as_it_starts_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(libraries, "check_libraries", stop)
+    monkeypatch.setattr(options, "parse_job", stop)
     with pytest.raises(SystemExit) as ended:
         train_script("", MAZE)
     assert ended.value.code == 130

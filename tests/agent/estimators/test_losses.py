@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vpo_agent.estimators.losses import Aggregation, KLEstimator, kl_per_token, policy_loss, truncated_importance
+from vpo_agent.estimators.choices import Aggregation, KLEstimator
+from vpo_agent.estimators.losses import kl_per_token, policy_loss, truncated_importance
 
 AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean", "fixed_length"]
 KL_ESTIMATORS: list[KLEstimator] = ["k1", "k2", "k3"]
