@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vpo_agent.config import TrainConfig, is_run, read_run_config
 from vpo_agent.pages.page import markdown_table
-from vpo_agent.policy.loading import choose_device, choose_dtype, load_model, quiet_transformers
+from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target
@@ -88,7 +90,7 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
     target.mkdir(parents=True, exist_ok=True)
     if merge:
         with quiet_transformers():
-            model, tokenizer = load_model(source, choose_dtype(config.dtype, choose_device("auto")))
+            model, tokenizer = load_model(source, torch.float32)
             model.save_pretrained(target)
             tokenizer.save_pretrained(target)
     else:

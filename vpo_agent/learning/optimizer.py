@@ -34,6 +34,7 @@ class MasterAdamW:
         fused: Whether to use the fused step; ``None`` uses it on a GPU.
 
     Raises:
+        ValueError: No parameter needs a gradient.
         OutOfMemory: The copies or, at the first step, the moments do not fit into the device's memory.
     """
 
@@ -48,6 +49,11 @@ class MasterAdamW:
         fused: bool | None = None,
     ) -> None:
         self.parameters = {name: p for name, p in named_parameters if p.requires_grad}
+        if not self.parameters:
+            raise ValueError(
+                "no weight can be trained, because saved adapters stay apart from their base in bfloat16: give "
+                "--dtype float32, or train from their base with --lora-rank"
+            )
         self.masters = {
             name: p if p.dtype == torch.float32 else p.detach().float().requires_grad_()
             for name, p in self.parameters.items()

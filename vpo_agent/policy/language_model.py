@@ -89,7 +89,7 @@ class LMPolicy(Sampler):
 
         Args:
             name_or_path: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub, a folder or a GGUF file;
-                saved LoRA adapters are merged into their base.
+                saved LoRA adapters are merged into their base in float32, and stay apart in bfloat16.
             device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.
@@ -108,6 +108,11 @@ class LMPolicy(Sampler):
             name_or_path = checkpoint
         model, tokenizer = load_model(name_or_path, choose_dtype(dtype, place))
         if lora_rank:
+            if hasattr(model, "get_base_model"):
+                raise ValueError(
+                    f"adapters cannot be added to {str(name_or_path)!r}, which is adapters itself, in bfloat16: give "
+                    "--dtype float32, or train from its base"
+                )
             model = add_adapters(model, lora_rank, seed=seed, saved=checkpoint)
         with memory_for(f"the model {str(name_or_path)!r}", "use a smaller one, or --dtype bfloat16"):
             model = model.to(place)

@@ -71,7 +71,8 @@ def find_bundled(name_or_path: str | Path) -> str:
 def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
     """Read a causal language model and its tokenizer onto the CPU: a bundled one, or from the Hub, a folder or GGUF.
 
-    Saved LoRA adapters are merged into their base model, so the result is an ordinary model.
+    In float32, saved LoRA adapters are merged into their base model, so the result is an ordinary model. Other formats
+    would round small updates away, so adapters stay apart there, as a frozen PEFT model.
 
     Raises:
         ValueError: The model cannot be found or read.
@@ -146,7 +147,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def _read_weights(name: str, dtype: torch.dtype) -> Any:
-    """Read a model without its tokenizer; adapters are merged into their base, which may hold adapters itself."""
+    """Read a model without its tokenizer; the base of adapters may hold adapters itself."""
     name = find_bundled(name)
     if is_gguf(name):
         return load_gguf(name, dtype)[0]
@@ -155,7 +156,14 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
         return AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
     from peft import PeftModel
 
-    model: Any = PeftModel.from_pretrained(_read_weights(base, dtype), name)
+    model: Any = _read_weights(base, dtype)
+    if isinstance(model, PeftModel):
+        model.load_adapter(name, f"adapters {len(model.peft_config)}")
+        model.base_model.set_adapter(list(model.peft_config))
+    else:
+        model = PeftModel.from_pretrained(model, name)
+    if dtype != torch.float32:
+        return model.requires_grad_(False)
     model = model.merge_and_unload().requires_grad_(True)
     # Adapters that are added to this model belong to it, and not to the base under it.
     model.name_or_path = name

@@ -82,7 +82,8 @@ class WarmStartTraining(Training):
         if has_words(policy):
             policy.model.half()  # Half the size, and rounding that no answer notices.
         if self.recipe.lora_rank:
-            policy.model = policy.model.merge_and_unload()  # An ordinary model, which gets adapters of its own in RL.
+            # An ordinary model, which gets adapters of its own in RL; bfloat16 would round most of the update away.
+            policy.model = policy.model.float().merge_and_unload()
         policy.save(self.out)
 
     def train_step(self) -> float:

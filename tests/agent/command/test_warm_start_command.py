@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 import envs_data
 from vpo_agent.command import main
 from vpo_agent.config import Recipe, TrainConfig, check_settings, read_values
+from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
@@ -252,6 +253,19 @@ def test_adapters_of_a_chat_model_end_in_an_ordinary_model_that_training_asks_al
     for found, wanted in zip(trainer.policy.encode_prompts(prompts), expected, strict=True):
         assert torch.equal(found, wanted)
     assert trainer.train_step()["step"] == 1
+
+
+def test_adapters_in_half_precision_are_saved_with_all_of_their_update(chat_model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    out = tmp_path / "made"
+    options = ["--lora-rank", "2", "--learning-rate", "1e-5", "--dtype", "bfloat16", "--max-new-tokens", "16"]
+    assert main(letters(chat_model, *options, "--out", str(out))) == 0
+    base, saved = load_file(chat_model / "model.safetensors"), load_file(out / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    update = saved[name] - base[name].bfloat16().float()
+    assert torch.linalg.matrix_rank(update, rtol=1e-3) == 2, "it is rounded"
+    with pytest.raises(ValueError, match="no weight can be trained, because saved adapters stay apart"):
+        MasterAdamW([("frozen", torch.zeros(1))], learning_rate=1e-3, beta2=0.9, weight_decay=0.0)
 
 
 def test_a_warm_start_on_a_gpu_is_planned_before_it_starts(

@@ -442,13 +442,13 @@ def with_adapters(folder: Path, seed: int = 0) -> LMPolicy:
     return LMPolicy.from_pretrained(folder, device="cpu", lora_rank=4, seed=seed)
 
 
-def train_a_little(policy: LMPolicy) -> None:
+def train_a_little(policy: LMPolicy, scale: float = 0.05) -> None:
     """Move whatever is trainable."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in policy.model.parameters():
             if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
 
 
 def test_lora_trains_adapters_alone_and_reaches_the_gradient_of_separate_sequences(bpe_model: Path) -> None:
@@ -519,6 +519,35 @@ def test_adapters_over_a_folder_of_adapters_come_back_with_both(bpe_model: Path,
     samples = sample(second)
     torch.testing.assert_close(merged.log_probs(samples)[0], second.log_probs(samples)[0], rtol=0, atol=1e-4)
     assert not torch.allclose(merged.log_probs(samples)[0], first.log_probs(samples)[0], atol=1e-2)
+
+
+def test_young_adapters_keep_their_update_in_half_precision(bpe_model: Path, tmp_path: Path) -> None:
+    policies = []
+    for number, base in enumerate((bpe_model, tmp_path / "0")):
+        policy = LMPolicy.from_pretrained(base, device="cpu", lora_rank=4, seed=number)
+        train_a_little(policy, 0.002)
+        policy.save(tmp_path / str(number))
+        policies.append(policy)
+    young = LMPolicy.from_pretrained(bpe_model, device="cpu", dtype="bfloat16", lora_rank=4, checkpoint=tmp_path / "0")
+    samples = sample(young)
+    loaded = LMPolicy.from_pretrained(tmp_path / "0", device="cpu", dtype="bfloat16")
+    assert torch.equal(loaded.log_probs(samples)[0], young.log_probs(samples)[0])
+    assert sample(loaded).texts == samples.texts
+
+    def update(policy: LMPolicy) -> Tensor:
+        """What adapters add to the first layer's output."""
+        states = torch.randn(64, 32, generator=torch.Generator().manual_seed(0)).to(policy.dtype)
+        base = LMPolicy.from_pretrained(bpe_model, device="cpu", dtype=str(policy.dtype).removeprefix("torch."))
+        after, before = (one.causal_lm.model.layers[0].self_attn.q_proj for one in (policy, base))
+        return (after(states) - before(states)).detach().float()
+
+    both = LMPolicy.from_pretrained(tmp_path / "1", device="cpu", dtype="bfloat16")
+    expected = update(LMPolicy.from_pretrained(tmp_path / "1", device="cpu"))
+    assert float((update(both) - expected).norm() / expected.norm()) < 0.3
+    with pytest.raises(
+        ValueError, match=r"cannot be added to .*0', which is adapters itself, .*: give --dtype float32"
+    ):
+        LMPolicy.from_pretrained(tmp_path / "0", device="cpu", dtype="bfloat16", lora_rank=4)
 
 
 def test_the_cache_of_shared_prompts_carries_gradient_into_the_prompt() -> None:

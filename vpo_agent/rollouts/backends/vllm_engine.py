@@ -48,7 +48,10 @@ class VLLMSampler(EngineSampler):
 
                 self._llm: Any = LLM(
                     model=find_bundled(model),
-                    dtype=str(policy.dtype).removeprefix("torch."),
+                    # Merged in bfloat16, adapters would lose most of a small update.
+                    dtype="float32"
+                    if policy.model is not policy.causal_lm
+                    else str(policy.dtype).removeprefix("torch."),
                     gpu_memory_utilization=gpu_memory_utilization,
                     enable_sleep_mode=True,
                     # Log-probabilities of the tempered distribution.
@@ -107,7 +110,7 @@ class VLLMSampler(EngineSampler):
 
 
 def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of a Hugging Face model by their names in a checkpoint, with LoRA adapters merged.
+    """Yield the weights of a Hugging Face model by their names in a checkpoint, with LoRA adapters merged in float32.
 
     A tied weight comes once. The model is not changed.
     """
@@ -118,7 +121,7 @@ def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                 merged = weight.detach()
                 if name == "weight":
                     for adapter in module.active_adapters:
-                        merged = merged + module.get_delta_weight(adapter).to(merged)
+                        merged = merged.float() + module.get_delta_weight(adapter).float()
                 yield f"{prefix}.{name}", merged
         elif ".base_layer" not in prefix and ".lora_" not in prefix:
             for name, weight in module.named_parameters(recurse=False):
