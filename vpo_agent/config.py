@@ -7,18 +7,17 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-import gymnasium as gym
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vpo_agent.estimators.choices import BUILT_IN, Aggregation, KLEstimator, answers_of
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.decomposition.linear import read_decomposition
-from vpo_envs.registration import import_modules
+from vpo_envs.registration import saved_env
 from vpo_envs.scoring.scorers import ScorerPool
 from vpo_envs.wording import counted, did_you_mean
 
@@ -406,21 +405,17 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run_config(folder: Path) -> TrainConfig:
-    """Return the settings of the run in ``folder``, and import the modules that register its environment if needed."""
+    """Return the settings of the run in ``folder``, with an environment that imports nothing.
+
+    Raises:
+        ValueError: The settings cannot be read, or name modules that register the environment and were not asked for.
+    """
     path = folder / CONFIG_FILE
     settings = read_config(path)
-    # What the user has imported already, such as by --import, counts: the file may have moved since.
-    if settings.get("env") not in gym.registry:
-        import_saved(settings.get("imports", []))
+    if "env" in settings:
+        env, kwargs = saved_env(settings["env"], settings.get("env_kwargs") or {}, settings.get("imports", []))
+        settings |= {"env": env, **({"env_kwargs": kwargs} if kwargs else {})}
     return make_config(settings, repr(str(path)))
-
-
-def import_saved(modules: Iterable[str]) -> None:
-    """Import the modules that saved settings name; ValueError, with the way out, if one has moved."""
-    try:
-        import_modules(modules)
-    except ValueError as error:
-        raise ValueError(f"{error}; if the file or module has moved, name it with --import") from None
 
 
 class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types

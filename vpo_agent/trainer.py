@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vpo_agent.config import TrainConfig, import_saved
+from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
@@ -38,6 +38,7 @@ from vpo_agent.runs.progress import progress_bar, show_step
 from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import VectorTextEnv
 from vpo_envs.libraries import check_libraries
+from vpo_envs.registration import import_modules
 from vpo_envs.scoring.scorers import Scorer
 from vpo_envs.wording import counted
 
@@ -69,7 +70,7 @@ class Trainer(Training):
     def __init__(self, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"Trainer takes a TrainConfig, got a {type(config).__name__}: use make_config")
-        import_saved(config.imports)
+        import_modules(config.imports)
         check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
         check_backend(config.backend)
         self.config = config

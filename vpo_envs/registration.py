@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +122,29 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
     return env
 
 
+def saved_env(env_id: str, kwargs: Mapping[str, Any], imports: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
+    """Return the id and the arguments of an environment that saved data names, so that making it imports nothing.
+
+    Saved data may come from anybody: only what was asked for is imported.
+
+    Raises:
+        ValueError: The environment is not registered, and the data name modules that would do it.
+    """
+    module, _, bare_id = env_id.rpartition(":")
+    named = list(dict.fromkeys([*imports, *([module] if module else [])]))
+    if bare_id not in gym.registry and named:
+        options = " ".join(f"--import {one}" for one in named)
+        raise ValueError(
+            f"{bare_id} is registered by {' and '.join(named)}, which runs only if you ask for it: add {options}, or "
+            "the place that it has moved to"
+        )
+    inner = kwargs.get("env")
+    if not isinstance(inner, str):
+        return bare_id, dict(kwargs)
+    inner_id, inner_kwargs = saved_env(inner, kwargs.get("env_kwargs") or {}, imports)
+    return bare_id, {**kwargs, "env": inner_id, **({"env_kwargs": inner_kwargs} if "env_kwargs" in kwargs else {})}
+
+
 def import_modules(modules: Iterable[str]) -> None:
     """Import modules by name or as the path of a ``.py`` file, to register environments; ValueError if one fails."""
     for module in modules:
@@ -169,8 +192,14 @@ def _ids_made_in(module: str) -> list[str]:
     return [env_id for env_id in gym.registry if any(f"{_made_in(env_id)}.".startswith(f"{name}.") for name in names)]
 
 
+def is_imported(module: str) -> bool:
+    """Return whether a module, by name or as the path of a ``.py`` file, is imported."""
+    path = str(Path(module).expanduser().resolve())
+    return module in sys.modules or any(getattr(one, "__file__", None) == path for one in list(sys.modules.values()))
+
+
 def _import_file(path: Path) -> None:
-    if any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
+    if is_imported(str(path)):
         return
     # Under its own name where that is free, so that worker processes can import it as well.
     _find_modules_in(path.parent)

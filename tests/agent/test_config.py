@@ -163,14 +163,6 @@ def test_merged_keys_of_yaml_are_no_repetition(tmp_path: Path) -> None:
     assert read_config(tmp_path / "mine.yaml")["method_options"] == {"data_seed": 1, "mode": "y"}
 
 
-def test_a_run_whose_module_has_moved_says_how_to_name_it(tmp_path: Path) -> None:
-    module = tmp_path / "teams.py"
-    saved = make_config({"env": "own/Moved-v0", "imports": [str(module)]}).grouped()
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(ValueError, match=r"teams.py': there is no such file; .* has moved, name .* --import$"):
-        read_run_config(tmp_path)
-
-
 def test_every_setting_is_in_one_group_and_a_saved_config_has_them_all() -> None:
     config = make_config({"name": "x", "scalar_weights": [1, 0]})
     saved = config.grouped()

@@ -29,7 +29,7 @@ from vpo_agent.config import (
     read_config,
 )
 from vpo_agent.errors import RunStopped
-from vpo_envs.registration import import_modules
+from vpo_envs.registration import import_modules, is_imported
 from vpo_envs.wording import did_you_mean
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -64,7 +64,8 @@ def parse_job(
         hint = did_you_mean(preset, presets)
         raise ValueError(f"unknown preset {preset!r}: {hint}choose one of {', '.join(presets)}")
     given = {name: typed(TrainConfig, name, value) for name, value in given.items()}
-    if resume and preset is None and config_file is None and given.get("name") is not None:
+    saved_run = resume and preset is None and config_file is None and given.get("name") is not None
+    if saved_run:
         config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE
         if not config_file.is_file():
             raise ValueError(f"there is no run to resume in {str(config_file.parent)!r}")
@@ -84,6 +85,15 @@ def parse_job(
         values["imports"] = [*kept, *given["imports"]]
     # Modules may register an estimator as well, which the settings are checked against.
     import_modules(given.get("imports", []))
+    if saved_run:
+        # A run may come from anybody: what it names is not imported unasked. A settings file of --config is asked for.
+        needed = dict.fromkeys([*values.get("imports", []), values.get("env", "").rpartition(":")[0]])
+        if unasked := [one for one in needed if one and not is_imported(one)]:
+            options = " ".join(f"--import {one}" for one in unasked)
+            raise ValueError(
+                f"the run needs {' and '.join(unasked)}, which runs only if you ask for it: add {options}, "
+                "or the place that it has moved to"
+            )
     source = "the settings" if config_file is None else f"the settings, with those of {str(config_file)!r}"
     return Job(make_config(values, source), resume, overwrite)
 

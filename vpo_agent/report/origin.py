@@ -7,7 +7,7 @@ from typing import Any
 
 from vpo_agent.measure.pool import Pool
 from vpo_envs import VectorTextEnv
-from vpo_envs.registration import make_text_env
+from vpo_envs.registration import make_text_env, saved_env
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 
@@ -21,9 +21,10 @@ def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
     env_id = pool.source.get("env")
     if not isinstance(env_id, str):
         return None, "the pool does not state its environment"
-    kwargs = {**dict(pool.source.get("env_kwargs", {})), "split": pool.source.get("split", "test")}
     m = pool.rewards.shape[2]
     try:
+        env_id, kwargs = saved_env(env_id, pool.source.get("env_kwargs") or {})
+        kwargs["split"] = pool.source.get("split", "test")
         env = make_text_env(env_id, **kwargs, num_answers=m)
     except ValueError as error:
         return None, str(error)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import torch
 
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.language_model import LMPolicy
@@ -108,7 +111,7 @@ class SearchTarget:
     num_answers: int
     """m, answers in a response."""
     load: Callable[[], LMPolicy]
-    """Loads the policy; called only if something is left to search."""
+    """Loads the policy."""
 
 
 def run_search(
@@ -116,27 +119,29 @@ def run_search(
 ) -> dict[str, SearchResult]:
     """Search with each policy, and save what is found.
 
-    ``out`` gets ``search.json`` (the job), ``NAME.jsonl`` for each policy (a line per instance with every reward
-    vector, see :func:`read_log`), ``results.md`` and ``solved.png``. Called again with the same job, it continues with
-    the instances that have no line yet.
+    ``out`` gets ``search.json`` (the job, and a hash of each policy's weights), ``NAME.jsonl`` for each policy (a line
+    per instance with every reward vector, see :func:`read_log`), ``results.md`` and ``solved.png``. Called again with
+    the same job, it continues with the instances that have no line yet.
 
     Raises:
-        ValueError: A setting is invalid, two policies share a name, or ``out`` holds another job.
+        ValueError: A setting is invalid, two policies share a name, or ``out`` holds another job, or what another
+            policy of the same name has found.
     """
     names = [target.name for target in targets]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"each policy needs a different name, got {', '.join(names) or 'none'}")
+        raise ValueError(f"each policy needs a different name, got {', '.join(names) or 'none'}: search each alone")
     envs = [job.environment(target.num_answers) for target in targets]
     _claim(job, out)
     results = {}
     for target, env in zip(targets, envs, strict=True):
         log = out / f"{target.name}.jsonl"
+        policy = target.load()
+        _claim_policy(target, policy, log)
         done = read_log(log)
         left = [index for index in job.indices if index not in done]
         if left:
             each = counted(job.iterations, "answer") if job.tokens is None else counted(job.tokens, "token")
             say(f"{target.name}: {job.label} on {counted(len(left), 'instance')}, {each} each")
-            policy = target.load()
             for first in range(0, len(left), SIDE_BY_SIDE):
                 found = _search(job, env, policy, left[first : first + SIDE_BY_SIDE])
                 with log.open("a", encoding="utf-8") as file:
@@ -220,6 +225,7 @@ def _claim(job: SearchJob, out: Path) -> None:
                 raise ValueError(
                     f"{str(out)!r} holds a search with {name}={before.get(name)!r}, not {value!r}: give another --out"
                 )
+        wanted["policies"] = before.get("policies", {})
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{str(out)!r} is not the folder of a search, so it is left alone: give another --out")
     try:
@@ -227,3 +233,22 @@ def _claim(job: SearchJob, out: Path) -> None:
         write_text_atomically(saved, json.dumps(wanted, indent=2) + "\n")
     except OSError as error:
         raise ValueError(f"cannot write into {str(out)!r}: {error.strerror}") from error
+
+
+def _claim_policy(target: SearchTarget, policy: LMPolicy, log: Path) -> None:
+    """Note whose answers a log holds, or check that they are this policy's."""
+    digest = blake2b(digest_size=16)
+    for name, tensor in sorted(policy.model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())
+    wanted = {"num_answers": target.num_answers, "weights": digest.hexdigest()}
+    saved = log.with_name("search.json")
+    job = json.loads(saved.read_text(encoding="utf-8"))
+    policies = job.setdefault("policies", {})
+    if log.exists() and policies.get(target.name) != wanted:
+        raise ValueError(
+            f"{str(log)!r} holds what another policy named {target.name!r} has found, with other weights or another "
+            "number of answers: give another --out"
+        )
+    policies[target.name] = wanted
+    write_text_atomically(saved, json.dumps(job, indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from itertools import combinations
@@ -442,16 +443,9 @@ def job_on_letters(**changes: object) -> SearchJob:
 
 
 def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
-    loads: list[str] = []
-
-    def load(name: str) -> LMPolicy:
-        loads.append(name)
-        return letters
-
-    targets = [SearchTarget(name, m, lambda name=name: load(name)) for name, m in (("one", 1), ("three", 3))]
+    targets = [SearchTarget(name, m, lambda: letters) for name, m in (("one", 1), ("three", 3))]
     out = tmp_path / "search"
     whole = run_search(job_on_letters(), targets, out, say=lambda text: None)
-    assert loads == ["one", "three"]
     for name in ("one", "three"):
         lines = (out / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
@@ -464,11 +458,28 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
     log = out / "three.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text(lines[0] + lines[1][:40])
-    again = run_search(job_on_letters(), targets, out, say=lambda text: None)
-    assert loads == ["one", "three", "three"]
+    said: list[str] = []
+    again = run_search(job_on_letters(), targets, out, say=said.append)
+    assert said == ["three: evolve (prefix) on 2 instances, 8 answers each"]
     assert [row.to_json() for row in again["three"].instances] == [row.to_json() for row in whole["three"].instances]
     with pytest.raises(ValueError, match="holds a search with seed=0, not 1: give another --out"):
         run_search(job_on_letters(seed=1), targets, out)
+
+
+@pytest.mark.parametrize("change", ["weights", "number of answers"])
+def test_what_another_policy_of_the_same_name_found_is_not_shown(
+    letters: LMPolicy, tmp_path: Path, change: str
+) -> None:
+    run_search(job_on_letters(), [SearchTarget("run", 1, lambda: letters)], tmp_path, say=lambda text: None)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    other = LMPolicy(copy.deepcopy(letters.model), letters.tokenizer)
+    if change == "weights":
+        # The smallest difference: a step of training hardly changes more.
+        next(other.model.parameters()).data.view(-1)[0] += 1e-6
+    targets = [SearchTarget("run", 1 if change == "weights" else 3, lambda: other)]
+    with pytest.raises(ValueError, match=r"what another policy named .run. has found, .*: give another --out"):
+        run_search(job_on_letters(), targets, tmp_path, say=lambda text: None)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_the_table_shows_best_and_cost_against_the_budget() -> None:
