@@ -32,7 +32,7 @@ from vpo_envs.core import AnswerTimeout, ScorerFailure
 from vpo_envs.decomposition.finding import FINDERS
 from vpo_envs.pareto import best_sets
 from vpo_envs.tasks.code import CodeEnv
-from vpo_envs.tasks.code.generator import problem_task
+from vpo_envs.tasks.code.generate import problem_task
 
 Floats = NDArray[np.float64]
 

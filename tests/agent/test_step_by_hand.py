@@ -23,7 +23,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import Rollouts, collect
 from vpo_agent.trainer import Trainer
 from vpo_envs import MazeEnv, ScorerFailure, Status, register_env
-from vpo_envs.tasks.maze.scoring import MazeOutcome
+from vpo_envs.tasks.maze.routes import MazeOutcome
 from vpo_envs.tasks.maze.task import MazeTask
 
 P, G = 4, 6

@@ -11,7 +11,7 @@ from paths import ROOT
 from vpo_agent.command import gallery
 from vpo_envs.core import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import env_ids, make_text_env, text_env_ids
-from vpo_envs.tasks.tools.text import FORMAT
+from vpo_envs.tasks.tools.task import FORMAT
 from vpo_envs.wording import cut
 
 PAGE = ROOT / "docs" / "gallery.md"

@@ -34,8 +34,7 @@ from vpo_envs.sandbox import (
     run_program,
 )
 from vpo_envs.sandbox import interpreters as interpreters_module
-from vpo_envs.tasks.code.scoring import CodeOutcome, run_tests
-from vpo_envs.tasks.code.task import CodeTask, CodeTest
+from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, run_tests
 
 LIMITS = Limits(seconds=0.5, memory_mb=256, output_bytes=1 << 20)
 UNHURRIED = LIMITS._replace(seconds=20.0)

@@ -16,9 +16,8 @@ import pytest
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs import CodeEnv
 from vpo_envs.sandbox import same_output
-from vpo_envs.tasks.code.generator import SHOWN, builtin_tasks, problem_task
-from vpo_envs.tasks.code.scoring import CodeOutcome, outcome_of
-from vpo_envs.tasks.code.task import CodeTask
+from vpo_envs.tasks.code.generate import SHOWN, builtin_tasks, problem_task
+from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, outcome_of
 
 PAPER = load_problems("paper")
 CONFLICT = load_problems("conflict")

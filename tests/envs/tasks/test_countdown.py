@@ -17,8 +17,8 @@ from scipy.stats import qmc
 
 from vpo_envs import CountdownEnv, CountdownOutcome, CountdownTask, Objective, Status, UnknownFront, Unparsable
 from vpo_envs.pareto import set_utility, spread_weights
-from vpo_envs.tasks.countdown import generator
-from vpo_envs.tasks.countdown.text import MAX_CHARS, read_expression
+from vpo_envs.tasks.countdown import generate
+from vpo_envs.tasks.countdown.task import MAX_CHARS, read_expression
 from vpo_envs.text import format_answers
 
 TASK = CountdownTask(numbers=(2, 3, 7, 8), targets=(20, 28, 37))
@@ -390,12 +390,12 @@ def test_bad_choices_and_knobs_without_instances_are_named() -> None:
 
 def test_worths_that_no_instance_has_end_after_a_number_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[CountdownTask] = []
-    monkeypatch.setattr(generator, "_worths", lambda task: (tried.append(task), (1.4, 1.3))[1])
+    monkeypatch.setattr(generate, "_worths", lambda task: (tried.append(task), (1.4, 1.3))[1])
     with pytest.raises(
-        ValueError, match=f"none of {generator.MAX_CERTIFICATES} instances is certified for .*lower worths"
+        ValueError, match=f"none of {generate.MAX_CERTIFICATES} instances is certified for .*lower worths"
     ):
         CountdownEnv(difficulty={"min_set_worth": 50}).task(0)
-    assert len(tried) == generator.MAX_CERTIFICATES
+    assert len(tried) == generate.MAX_CERTIFICATES
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,8 @@ import vpo_envs  # noqa: F401 - registers the environments
 from envs_data.readers import BadRow
 from vpo_envs.core import Status, UnknownFront, Unparsable
 from vpo_envs.tasks.gsm8k.env import GSM8KEnv
-from vpo_envs.tasks.gsm8k.equations import read_equation, read_number
 from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
-from vpo_envs.tasks.gsm8k.task import GSM8KTask
-from vpo_envs.tasks.gsm8k.text import read_answer, write_answer
+from vpo_envs.tasks.gsm8k.task import GSM8KTask, read_answer, read_equation, read_number, write_answer
 from vpo_envs.text import format_answers
 
 ROWS = REALDATA / "gsm8k" / "train_200.jsonl"

@@ -16,9 +16,8 @@ from maze_oracle import Cell, brute_front, cells_with, distances, linear_vector,
 from vpo_envs import MazeEnv, MazeTask, Split, Status, Unparsable
 from vpo_envs.core import SPLITS
 from vpo_envs.tasks.maze import PRESETS, MazeConfig
-from vpo_envs.tasks.maze.demonstrations import random_routes
+from vpo_envs.tasks.maze.routes import random_routes, read_route, write_route
 from vpo_envs.tasks.maze.task import split_of_layout
-from vpo_envs.tasks.maze.text import read_route, write_route
 from vpo_envs.text import answer_tags, format_answers
 
 ROUTES = st.text("UDLR", min_size=1, max_size=40)

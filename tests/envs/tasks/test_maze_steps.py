@@ -14,8 +14,8 @@ from maze_oracle import after, cells_with, every_outcome, front_of, linear_vecto
 from numpy.typing import NDArray
 
 from vpo_envs import MazeEnv, MazeStepsEnv, MazeTask, Objective, UnknownFront
+from vpo_envs.tasks.maze.routes import write_route
 from vpo_envs.tasks.maze.steps import PLANES
-from vpo_envs.tasks.maze.text import write_route
 
 ROUTES = st.text("UDLR", min_size=1, max_size=60)
 Step = tuple[NDArray[np.float32], NDArray[np.float32], bool, bool, dict[str, Any]]

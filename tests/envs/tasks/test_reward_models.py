@@ -23,9 +23,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassifi
 from vpo_envs.core import ScorerFailure, Status, UnknownFront
 from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, override_rate
 from vpo_envs.tasks.reward_models.attacks import ATTACKS
-from vpo_envs.tasks.reward_models.cache import ScoreCache
-from vpo_envs.tasks.reward_models.calibration import quantile
 from vpo_envs.tasks.reward_models.judges import Judge, messages
+from vpo_envs.tasks.reward_models.task import ScoreCache, quantile
 from vpo_envs.text import format_answers
 
 TASK = RewardTask(request="Say hello.", references=("No.", "Hello.", "Hello, how are you today?"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
 from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, text_match, value_match
-from vpo_envs.tasks.tools.text import read_attempt, write_attempt
+from vpo_envs.tasks.tools.task import read_attempt, write_attempt
 from vpo_envs.text import format_answers
 
 BOOK = ("book", {"venue": "Red Hall", "guests": 4, "outside": False})

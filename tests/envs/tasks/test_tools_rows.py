@@ -13,7 +13,7 @@ import pytest
 from paths import REALDATA
 
 from vpo_envs import ToolsEnv
-from vpo_envs.tasks.tools.text import write_attempt
+from vpo_envs.tasks.tools.task import write_attempt
 from vpo_envs.text import format_answers
 
 RLLA = REALDATA / "toolrl" / "rlla_sft.json"

@@ -18,12 +18,20 @@ from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, Unkn
 from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, Sandbox, SandboxUnavailable, Wanted
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.code.front import best_outcomes
-from vpo_envs.tasks.code.generator import builtin_tasks
+from vpo_envs.tasks.code.generate import builtin_tasks
 from vpo_envs.tasks.code.rows import read_code_row
-from vpo_envs.tasks.code.scoring import FAILED, CodeOutcome, Verdict, run_tests
-from vpo_envs.tasks.code.task import MAX_TESTS, CodeTask, Difficulty
-from vpo_envs.tasks.code.text import code_prompt, read_source
+from vpo_envs.tasks.code.task import (
+    FAILED,
+    MAX_TESTS,
+    CodeOutcome,
+    CodeTask,
+    Difficulty,
+    Verdict,
+    best_outcomes,
+    code_prompt,
+    read_source,
+    run_tests,
+)
 
 logger = logging.getLogger("vpo_envs.tasks.code")
 

@@ -1,15 +1,19 @@
-"""Programming problems as data: a statement and tests."""
+"""A programming problem with its tests: the prompt, reading a program, the verdicts on it, and the best outcomes."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Task
+from vpo_envs.core import Task, Unparsable
+from vpo_envs.sandbox import Claim, Program, RunResult, Sandbox, same_output
+from vpo_envs.text import answer_tags
 
 MAX_TESTS = 16
 MAX_TEST_BYTES = 8192
@@ -83,3 +87,176 @@ def spread(sizes: Sequence[int], count: int = MAX_TESTS) -> list[int]:
     if len(order) <= count:
         return sorted(order)
     return sorted(order[round(i * (len(order) - 1) / (count - 1))] for i in range(count))
+
+
+MAX_SOURCE_CHARS = 65_536
+
+FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^`\n]*+)$", re.MULTILINE)
+"""A line that opens a fenced block, or closes one where no text follows the fence. It never backtracks, so a long row
+of tildes takes linear time."""
+
+
+def code_prompt(task: CodeTask, num_answers: int) -> str:
+    """Return the statement, its examples, and the form of the answers."""
+    parts = [f"# {task.title}" if task.title else "", task.statement.strip()]
+    for number, test in enumerate(task.tests[: task.shown], start=1):
+        parts.append(example(task.kind, task.entry, number, test))
+    if task.kind == "stdin":
+        parts.append("Write a complete Python program that reads standard input and writes standard output.")
+    elif task.entry:
+        parts.append(f"Write Python code that defines `{task.entry}`; it is called with the arguments of each test.")
+    else:
+        parts.append("Write Python code that defines what the statement asks for.")
+    if task.starter_code.strip():
+        parts.append(f"Start from this code:\n```python\n{task.starter_code.strip()}\n```")
+    parts.append(_wanted(task, num_answers))
+    return "\n\n".join(part for part in parts if part)
+
+
+def example(kind: CodeKind, entry: str, number: int, test: CodeTest) -> str:
+    """Return a test as an example of the prompt."""
+    given, wanted = test.input, test.output
+    if kind == "stdin":
+        return f"Example {number}, input:\n{given.rstrip()}\nOutput:\n{wanted.rstrip()}"
+    if kind == "call":
+        arguments = ", ".join(repr(value) for value in json.loads(given))
+        return f"Example {number}: {entry}({arguments}) gives {json.loads(wanted)!r}"
+    return f"Example {number}: {given} gives {wanted}"
+
+
+def _wanted(task: CodeTask, num_answers: int) -> str:
+    tags = [f"{opening}…{closing}" for opening, closing in answer_tags(num_answers)]
+    if num_answers == 1:
+        return f"Put the whole code, and nothing else, inside {tags[0]}. Only the standard library is available."
+    reading = " The statement can be read in several ways: let the attempts follow different readings."
+    return (
+        f"Make {num_answers} different attempts, each complete by itself: {', '.join(tags)}. Put code and nothing else "
+        "inside each tag. Each attempt is tested separately, so attempts that differ in their approach are worth more "
+        f"than copies.{reading if task.readings else ''} Only the standard library is available."
+    )
+
+
+def read_source(text: str) -> str:
+    """Return the program inside an answer: the last fenced block if there is one, else the whole text.
+
+    Raises:
+        Unparsable: There is no program, or it is too long.
+    """
+    block = _last_fenced_block(text) if "```" in text or "~~~" in text else None
+    source = (text if block is None else block).strip("\r\n").rstrip()
+    if not source.strip():
+        raise Unparsable("the answer holds no code")
+    if len(source) > MAX_SOURCE_CHARS:
+        raise Unparsable(f"the code is longer than {MAX_SOURCE_CHARS} characters")
+    return source
+
+
+def _last_fenced_block(text: str) -> str | None:
+    """Return the content of the last fenced block, in linear time; ``None`` if no block is closed.
+
+    A block ends at the next line that holds the same fence and nothing else. A fence that is never closed is text.
+    """
+    fences = list(FENCE.finditer(text))
+    # From the end, so that the next fence that closes each one is looked up and not searched for.
+    closing: dict[str, int] = {}
+    ends: list[int | None] = [None] * len(fences)
+    for i in reversed(range(len(fences))):
+        fence, info = fences[i].groups()
+        ends[i] = closing.get(fence)
+        if not info.strip(" \t"):
+            closing[fence] = i
+    block, last = None, -1
+    for i, (fence, end) in enumerate(zip(fences, ends, strict=True)):
+        if i > last and end is not None:
+            block = text[fence.end() + 1 : fences[end].start()]
+            last = end
+    return block
+
+
+Verdict = Literal["passed", "wrong", "error", "timed_out", "output_limit"]
+FAILED: tuple[Verdict, ...] = ("error", "timed_out", "output_limit")
+"""The verdicts on a run without a result."""
+
+
+class CodeOutcome(NamedTuple):
+    """The facts about one answer, which the objectives score."""
+
+    verdicts: tuple[Verdict, ...]
+    """One for each test of the problem."""
+    tier: str = ""
+    """The sandbox's tier; empty if nothing was run."""
+    constant: bool = False
+    """Whether all tests that it passes expect one result, though others do not; so it is with a constant program."""
+
+    @property
+    def passed(self) -> tuple[bool, ...]:
+        """Whether the answer passed each test."""
+        return tuple([verdict == "passed" for verdict in self.verdicts])
+
+
+def run_tests(task: CodeTask, source: str, sandbox: Sandbox) -> CodeOutcome:
+    """Run a program on every test of a problem.
+
+    The sandbox receives inputs only. An input that several tests share runs once, so a program cannot answer it in
+    several ways.
+
+    Raises:
+        SandboxUnavailable: No sandbox could be set up, or the host failed.
+    """
+    inputs = tuple(dict.fromkeys(test.input for test in task.tests))
+    ran = sandbox.run(Program(source, task.kind, inputs, task.entry, task.setup))
+    runs = dict(zip(inputs, ran.runs, strict=True))
+    return outcome_of(task, [judge(task, test, runs[test.input]) for test in task.tests], ran.tier.value)
+
+
+def outcome_of(task: CodeTask, verdicts: Sequence[Verdict], tier: str = "") -> CodeOutcome:
+    """Return the outcome of these verdicts on the tests of a problem."""
+    right = {test.output for test, verdict in zip(task.tests, verdicts, strict=True) if verdict == "passed"}
+    several = all(len({getattr(test, side) for test in task.tests}) > 1 for side in ("input", "output"))
+    return CodeOutcome(tuple(verdicts), tier, several and len(right) == 1)
+
+
+def judge(task: CodeTask, test: CodeTest, run: RunResult) -> Verdict:
+    """Compare the output of a run with what a test expects.
+
+    A run passes only if it also exited by itself with code 0; an exit code alone is never a pass.
+    """
+    if run.ending == "timed_out" or run.ending == "output_limit":
+        return run.ending
+    if run.ending != "exited" or run.code != 0:
+        return "error"
+    if task.kind == "stdin":
+        return "passed" if same_output(run.stdout, test.output) else "wrong"
+    if not run.result:
+        return "error"
+    try:
+        equal = Claim(run.result).equals(task.expected(test), as_json=task.kind == "call")
+    except ValueError:
+        return "error"
+    return "passed" if equal else "wrong"
+
+
+def best_outcomes(task: CodeTask) -> list[tuple[CodeOutcome, str]]:
+    """Return every best outcome of a problem with readings, each with a program that attains it.
+
+    A program's result depends on its input alone, so for each distinct input it passes the tests that expect one and
+    the same output. The choices for different inputs are independent, and none beats another, so the number of outcomes
+    is the product of the numbers of distinct outputs of each input.
+    """
+    outputs: dict[str, list[str]] = {}
+    for test in task.tests:
+        known = outputs.setdefault(test.input, [])
+        if test.output not in known:
+            known.append(test.output)
+    found = []
+    for choice in itertools.product(*outputs.values()):
+        chosen = dict(zip(outputs, choice, strict=True))
+        verdicts: list[Verdict] = ["passed" if chosen[test.input] == test.output else "wrong" for test in task.tests]
+        found.append((outcome_of(task, verdicts), _lookup(task.entry, chosen)))
+    return found
+
+
+def _lookup(entry: str, chosen: dict[str, str]) -> str:
+    """Return the source of a function that looks up the chosen output of each input."""
+    table = {json.dumps(json.loads(given)): json.loads(wanted) for given, wanted in chosen.items()}
+    return f"import json\n\nTABLE = {table!r}\n\n\ndef {entry}(*args):\n    return TABLE[json.dumps(list(args))]"

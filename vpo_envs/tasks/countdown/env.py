@@ -9,12 +9,19 @@ import numpy as np
 
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.countdown.completions import completions
-from vpo_envs.tasks.countdown.front import front_expressions
-from vpo_envs.tasks.countdown.generator import PRESETS, CountdownConfig, draw_task, front_vectors
-from vpo_envs.tasks.countdown.scoring import OBJECTIVES, CountdownOutcome, fact_grid, judge
-from vpo_envs.tasks.countdown.task import CountdownTask
-from vpo_envs.tasks.countdown.text import Expression, compact_prompt, full_prompt, read_expression
+from vpo_envs.tasks.countdown.front import completions, front_expressions
+from vpo_envs.tasks.countdown.generate import PRESETS, CountdownConfig, draw_task, front_vectors
+from vpo_envs.tasks.countdown.task import (
+    OBJECTIVES,
+    CountdownOutcome,
+    CountdownTask,
+    Expression,
+    compact_prompt,
+    fact_grid,
+    full_prompt,
+    judge,
+    read_expression,
+)
 
 
 class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
@@ -49,7 +56,7 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
         preset: ``"conflict"`` (default: four numbers), ``"paper"`` (the game as usual: five numbers, large targets far
             apart) or ``"compact"`` (four small numbers and a prompt of a few words, for a small model).
         difficulty: Knobs that replace the preset's, by name; see
-            ``vpo_envs.tasks.countdown.generator.CountdownConfig``.
+            ``vpo_envs.tasks.countdown.generate.CountdownConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
 

@@ -1,10 +1,17 @@
-"""A set of numbers and three targets as an instance."""
+"""Numbers and three targets: the prompts, reading an expression, its outcome and the objectives."""
 
 from __future__ import annotations
 
+import re
+from functools import partial
+from math import gcd
+from typing import NamedTuple
+
 from pydantic import Field, field_validator
 
-from vpo_envs.core import Task
+from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.pareto import FactGrid
+from vpo_envs.text import answer_tags, several_answers
 
 MAX_NUMBERS = 6
 LARGEST = 100
@@ -42,3 +49,247 @@ class CountdownTask(Task):
         if len(set(targets)) < len(targets) or not all(abs(target) <= LARGEST_TARGET for target in targets):
             raise ValueError(f"targets are different numbers of at most {LARGEST_TARGET:,}, got {targets}")
         return targets
+
+
+MAX_CHARS = 1000
+"""Longest text that is read as an expression, which also bounds its depth and the size of its value."""
+SHOWN_CHARS = 20
+TOKEN = re.compile(r"[0-9]+|\S")
+SIGNS = str.maketrans("×·÷−–", "**/--")
+STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2}
+DIGITS = frozenset("0123456789")
+
+
+class Expression(NamedTuple):
+    """An expression that was read, with its exact value."""
+
+    key: str
+    """The expression with all parentheses; the operands of a sum or product in a fixed order."""
+    numbers: tuple[int, ...]
+    """The numbers used, in ascending order."""
+    numerator: int
+    """Numerator of the value as a reduced fraction."""
+    denominator: int
+    """Its denominator, above 0."""
+    whole: bool
+    """Whether every intermediate result is a whole number."""
+
+
+Part = tuple[str, int, int]
+"""Key, numerator and denominator of a part of an expression."""
+
+
+class Reading(NamedTuple):
+    """A text read from left to right so far."""
+
+    numbers: list[int]
+    """The numbers in it."""
+    parts: list[Part]
+    """Parts that wait for an operator to be applied to them; the last one is complete unless an operand is wanted."""
+    waiting: list[str]
+    """Operators between those parts, and open parentheses."""
+    whole: bool
+    """Whether every intermediate result so far is a whole number."""
+    wants_operand: bool
+    """Whether a number or a parenthesis must come next."""
+
+
+def read_expression(text: str) -> Expression:
+    """Read an expression of whole numbers, ``+ - * /`` and parentheses, and calculate its value exactly.
+
+    ``× · ÷`` and the typographic minus signs are read as well. Multiplication and division bind more strongly than
+    addition and subtraction; operators of equal strength are read from the left. A sum or product with its operands
+    exchanged is the same expression. The text is never executed, and reading it takes no recursion.
+
+    Raises:
+        Unparsable: The text is longer than :data:`MAX_CHARS`, is not such an expression, or divides by zero.
+    """
+    numbers, parts, waiting, whole, wants_operand = read_beginning(text)
+    if wants_operand:
+        raise Unparsable("a number is missing at the end" if waiting else "no expression")
+    while waiting:
+        operator = waiting.pop()
+        if operator == "(":
+            raise Unparsable("a ) is missing at the end")
+        whole = _calculate(parts, operator) and whole
+    key, numerator, denominator = parts[0]
+    common = gcd(numerator, denominator) if denominator > 0 else -gcd(numerator, denominator)
+    return Expression(key, tuple(sorted(numbers)), numerator // common, denominator // common, whole)
+
+
+def read_beginning(text: str) -> Reading:
+    """Read the beginning of an expression; every operator that must come before the next one is calculated.
+
+    Raises:
+        Unparsable: No expression of at most :data:`MAX_CHARS` characters begins like this, or it divides by zero.
+    """
+    if len(text) > MAX_CHARS:
+        raise Unparsable(f"an expression has at most {MAX_CHARS:,} characters, got {len(text):,}")
+    numbers: list[int] = []
+    parts: list[Part] = []
+    waiting: list[str] = []
+    whole = wants_operand = True
+    for token in TOKEN.findall(text.translate(SIGNS)):
+        if token in STRENGTH:
+            if wants_operand:
+                raise Unparsable(f"a number is missing before {token}")
+            strength = STRENGTH[token]
+            while waiting and waiting[-1] != "(" and STRENGTH[waiting[-1]] >= strength:
+                whole = _calculate(parts, waiting.pop()) and whole
+            waiting.append(token)
+            wants_operand = True
+        elif token == ")":
+            if wants_operand:
+                raise Unparsable("a number is missing before )")
+            while waiting and waiting[-1] != "(":
+                whole = _calculate(parts, waiting.pop()) and whole
+            if not waiting:
+                raise Unparsable("a ( is missing for )")
+            waiting.pop()
+        elif token != "(" and token[0] not in DIGITS:
+            raise Unparsable(f"{token!r} is not a digit, one of + - * / or a parenthesis")
+        elif not wants_operand:
+            raise Unparsable(f"an operator is missing before {token[:SHOWN_CHARS]}")
+        elif token == "(":
+            waiting.append(token)
+        else:
+            number = int(token)
+            numbers.append(number)
+            parts.append((str(number), number, 1))
+            wants_operand = False
+    return Reading(numbers, parts, waiting, whole, wants_operand)
+
+
+def _calculate(parts: list[Part], operator: str) -> bool:
+    """Replace the last two parts by the result of an operator; return false for a division with a remainder."""
+    right, r, s = parts.pop()
+    left, p, q = parts.pop()
+    exact = True
+    if operator == "/":
+        if r == 0:
+            raise Unparsable(f"{right[:SHOWN_CHARS]} is 0, and nothing can be divided by it")
+        numerator, denominator = p * s, q * r
+        exact = numerator % denominator == 0
+        if exact:
+            numerator, denominator = numerator // denominator, 1
+    elif operator == "*":
+        numerator, denominator = p * r, q * s
+    elif operator == "+":
+        numerator, denominator = p * s + r * q, q * s
+    else:
+        numerator, denominator = p * s - r * q, q * s
+    # Either order of the operands is the same sum or product.
+    key = f"({left}{operator}{right})" if operator in "-/" or left < right else f"({right}{operator}{left})"
+    parts.append((key, numerator, denominator))
+    return exact
+
+
+def full_prompt(task: CountdownTask, num_answers: int) -> str:
+    """Return numbers, targets and rules for a model that follows instructions."""
+    if num_answers == 1:
+        wanted = "Write one expression between these tags:"
+    else:
+        wanted = f"{several_answers(num_answers, 'expressions')}\nWrite each expression between its own tags:"
+    fractions = "Every intermediate result must be a whole number." if task.integers else "Fractions are exact."
+    return "\n".join(
+        [
+            f"You are given the numbers {_listed(task.numbers)}, and the targets {_listed(task.targets)}. Write an "
+            "arithmetic expression whose value is close to one or more of the targets.",
+            "",
+            "Rules:",
+            "- Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them.",
+            f"- {fractions}",
+            "- Write nothing but the expression: no result, no equals sign, no words.",
+            "- An expression that uses any other number scores nothing. So does one whose value is "
+            f"{task.tolerance} or more away from every target.",
+            "",
+            "An expression is scored on four goals: for each target, 1 if the value is the target, falling evenly to 0 "
+            f"at a distance of {task.tolerance}; and frugality, which is 1 for a single number and falls evenly to 0 "
+            f"if all {len(task.numbers)} are used.",
+            "",
+            wanted,
+            *[f"{opening}an expression{closing}" for opening, closing in answer_tags(num_answers)],
+        ]
+    )
+
+
+def compact_prompt(task: CountdownTask, num_answers: int) -> str:
+    """Return a short prompt for a small model, in which each number is one word."""
+    rows = [("numbers", *task.numbers), ("targets", *task.targets), ("within", task.tolerance)]
+    return "\n".join([*(" ".join(map(str, row)) for row in rows), f"answers {num_answers}"])
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}"
+
+
+class CountdownOutcome(NamedTuple):
+    """The facts about one expression that the objectives look at."""
+
+    given: bool
+    """Whether it uses given numbers only, each at most once."""
+    whole: bool
+    """Whether every intermediate result is a whole number, or need not be."""
+    numerator: int
+    """Numerator of the value."""
+    denominator: int
+    """Denominator of the value."""
+    hits: tuple[float, ...]
+    """For each target max(0, 1 - distance / tolerance)."""
+    used: int
+    """Numbers used."""
+    total: int
+    """Numbers given, at least 2."""
+
+
+def judge(task: CountdownTask, answer: Expression) -> CountdownOutcome:
+    """Compare the numbers that an expression uses with those given, and its value with the targets."""
+    _, numbers, numerator, denominator, whole = answer
+    left = list(task.numbers)
+    try:
+        for number in numbers:
+            left.remove(number)
+        given = True
+    except ValueError:
+        given = False
+    return outcome_of(task, given, whole or not task.integers, numerator, denominator, len(numbers))
+
+
+def outcome_of(
+    task: CountdownTask, given: bool, whole: bool, numerator: int, denominator: int, used: int
+) -> CountdownOutcome:
+    """Return the outcome of an expression with this value, which uses ``used`` numbers."""
+    # Divided only where the result is small: the value of an expression may exceed the largest float.
+    furthest = task.tolerance * denominator
+    misses = [abs(numerator - target * denominator) for target in task.targets]
+    hits = tuple([1 - miss / furthest if miss < furthest else 0.0 for miss in misses])
+    return CountdownOutcome(given, whole, numerator, denominator, hits, used, len(task.numbers))
+
+
+def _hit(target: int, outcome: CountdownOutcome) -> float:
+    return outcome.hits[target]
+
+
+def _frugality(outcome: CountdownOutcome) -> float:
+    return 1 - (outcome.used - 1) / (outcome.total - 1)
+
+
+OBJECTIVES = (
+    # A partial, unlike a lambda, can be pickled with its environment.
+    *(
+        Objective(f"hit_{i + 1}", f"Closeness to the {ordinal} target", partial(_hit, i))
+        for i, ordinal in enumerate(("first", "second", "third"))
+    ),
+    Objective("frugality", "Share of the numbers saved: 1 for a single number, 0 if all are used", _frugality),
+)
+
+
+def fact_grid(total: int) -> FactGrid:
+    """Return outcomes, from worse to better: fewer numbers used, closer to each target."""
+    closeness = tuple(step / 8 for step in range(9))
+    return FactGrid(_outcome, ((total,), tuple(range(total, 0, -1)), *[closeness] * TARGETS))
+
+
+def _outcome(total: int, used: int, *hits: float) -> CountdownOutcome:
+    return CountdownOutcome(True, True, 0, 1, hits, used, total)

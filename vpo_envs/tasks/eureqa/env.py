@@ -11,11 +11,19 @@ from numpy.typing import NDArray
 
 from vpo_envs.core import Objective
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.eureqa.generator import PRESETS, EUREQAConfig, draw_narrative
+from vpo_envs.tasks.eureqa.generate import PRESETS, EUREQAConfig, draw_narrative
 from vpo_envs.tasks.eureqa.rows import read_published
-from vpo_envs.tasks.eureqa.scoring import ENTITY_OBJECTIVES, WORLD_OBJECTIVES, EUREQAOutcome, judge
-from vpo_envs.tasks.eureqa.task import MAX_WORLDS, EUREQATask
-from vpo_envs.tasks.eureqa.text import narrative_prompt, read_names, write_names
+from vpo_envs.tasks.eureqa.task import (
+    ENTITY_OBJECTIVES,
+    MAX_WORLDS,
+    WORLD_OBJECTIVES,
+    EUREQAOutcome,
+    EUREQATask,
+    judge,
+    narrative_prompt,
+    read_names,
+    write_names,
+)
 from vpo_envs.text import normalise_name
 from vpo_envs.wording import counted
 
@@ -51,7 +59,7 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
             ``vpo_envs.tasks.eureqa.compact.EUREQACompactEnv``.
-        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.eureqa.generator.EUREQAConfig``.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.eureqa.generate.EUREQAConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of EUREQA.
     """
 

@@ -1,13 +1,15 @@
-"""A narrative of masked entities."""
+"""A narrative of masked entities: the prompt, reading the names, their outcome and the objectives."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from vpo_envs.core import Task
-from vpo_envs.text import normalise_name
+from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.text import answer_tags, normalise_name, read_tag, several_answers
 
 LETTERS = "ABCDE"
 CHAIN = len(LETTERS)
@@ -67,3 +69,94 @@ class EUREQATask(Task):
     def normal_worlds(self) -> tuple[tuple[str, ...], ...]:
         """The names of each world, normalised for comparison."""
         return tuple(tuple(normalise_name(name) for name in world) for world in self.worlds)
+
+
+TAGS = tuple(f"entity_{letter}" for letter in LETTERS)
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Read the names of A to E, normalised; empty where a tag is missing or contains no letter or digit.
+
+    Raises:
+        Unparsable: No entity is named.
+    """
+    names = tuple([normalise_name(name) if (name := read_tag(text, tag)) else "" for tag in TAGS])
+    if not any(names):
+        raise Unparsable("no entity is named: expected <entity_A>…</entity_A> to <entity_E>…</entity_E>")
+    return names
+
+
+def write_names(names: Sequence[str]) -> str:
+    """Return the content of an answer tag that names A to E."""
+    return "".join(f"<{tag}>{name}</{tag}>" for tag, name in zip(TAGS, names, strict=True))
+
+
+def narrative_prompt(task: EUREQATask, num_answers: int) -> str:
+    """Return the facts, the clues, the leaf and the tags to fill in."""
+    known = ["Known facts:", *[f"- {fact}" for fact in task.facts], ""] if task.facts else []
+    masked = ", ".join(f"entity {letter} is {mask!r}" for letter, mask in zip(LETTERS, task.masks, strict=False))
+    lines = [
+        "In the clues below, the names of some entities are masked. Work out who or what they are.",
+        "",
+        *known,
+        "Clues:",
+        *task.clues,
+        f"{task.masks[-1][:1].upper()}{task.masks[-1][1:]} is {task.leaf}.",
+        "",
+        *([] if task.masks == MASKS else [f"In these clues, {masked}."]),
+        "Name the entities A to E. Write the full name of each in its tag.",
+    ]
+    if len(task.worlds) > 1:
+        lines.append(
+            "The clues fit more than one world. For each of these worlds, an answer is scored on the share of its "
+            "names that are right there."
+        )
+    else:
+        lines.append("Each correct name scores separately.")
+    if num_answers > 1:
+        lines.append(several_answers(num_answers))
+    lines.append("Use this form:")
+    blank = write_names(["..."] * len(TAGS))
+    return "\n".join([*lines, *[f"{opening}{blank}{closing}" for opening, closing in answer_tags(num_answers)]])
+
+
+ABSENT_WORLD = (False,) * CHAIN
+
+
+class EUREQAOutcome(NamedTuple):
+    """The facts about one answer that the objectives look at."""
+
+    agreement: tuple[tuple[bool, ...], ...]
+    """Whether each entity has the name that each world gives it, shape (3, 5); false for absent worlds."""
+    world_count: int
+    """Number of worlds that fit the clues."""
+
+
+def judge(task: EUREQATask, answer: tuple[str, ...]) -> EUREQAOutcome:
+    """Compare normalised names for A to E, empty where none was given, with those of each world."""
+    agreement = [
+        tuple([given == name for given, name in zip(answer, world, strict=True)]) for world in task.normal_worlds
+    ]
+    agreement += [ABSENT_WORLD] * (MAX_WORLDS - len(agreement))
+    return EUREQAOutcome(tuple(agreement), len(task.worlds))
+
+
+def _named(entity: int, outcome: EUREQAOutcome) -> float:
+    return float(outcome.agreement[0][entity])
+
+
+def _share(world: int, outcome: EUREQAOutcome) -> float:
+    return sum(outcome.agreement[world]) / CHAIN
+
+
+# A partial, unlike a lambda, can be pickled with its environment.
+ENTITY_OBJECTIVES = tuple(
+    Objective(f"entity_{letter}", f"Entity {letter} is named", partial(_named, i)) for i, letter in enumerate(LETTERS)
+)
+"""``preset="paper"``: one objective per entity."""
+
+WORLD_OBJECTIVES = tuple(
+    Objective(f"world_{i + 1}", f"Share of the entities named as in the {ordinal} world", partial(_share, i))
+    for i, ordinal in enumerate(("first", "second", "third"))
+)
+"""``preset="conflict"``: one objective per world that fits the clues, in alphabetical order of their names for A."""

@@ -12,11 +12,19 @@ from vpo_envs.core import Objective, UnknownFront, check_whole
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.gsm8k.front import front_answers
-from vpo_envs.tasks.gsm8k.generator import PRESETS, GSM8KConfig, draw_task
+from vpo_envs.tasks.gsm8k.generate import PRESETS, GSM8KConfig, draw_task
 from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
-from vpo_envs.tasks.gsm8k.scoring import GSM8KOutcome, fact_grid, judge, objectives_of
-from vpo_envs.tasks.gsm8k.task import GSM8KTask
-from vpo_envs.tasks.gsm8k.text import GSM8KAnswer, full_prompt, read_answer, write_answer
+from vpo_envs.tasks.gsm8k.task import (
+    GSM8KAnswer,
+    GSM8KOutcome,
+    GSM8KTask,
+    fact_grid,
+    full_prompt,
+    judge,
+    objectives_of,
+    read_answer,
+    write_answer,
+)
 
 STEPS = 4
 
@@ -59,7 +67,7 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
 
     Args:
         steps: Number of objectives for intermediate values.
-        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.gsm8k.generator.GSM8KConfig``.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.gsm8k.generate.GSM8KConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of GSM8K.
     """
 

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from vpo_envs.core import UnknownFront, Unparsable
-from vpo_envs.tasks.gsm8k.equations import TOKEN, read_number
-from vpo_envs.tasks.gsm8k.scoring import GSM8KOutcome, judge
-from vpo_envs.tasks.gsm8k.task import GSM8KTask
-from vpo_envs.tasks.gsm8k.text import read_answer, write_answer
+from vpo_envs.tasks.gsm8k.task import TOKEN, GSM8KOutcome, GSM8KTask, judge, read_answer, read_number, write_answer
 
 MOST_STEPS = 8
 """Most intermediate values of a task whose front is computed; it has a point for each set of them."""

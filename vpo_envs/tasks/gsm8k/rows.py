@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from envs_data.readers import BadRow
 from vpo_envs.core import Unparsable
-from vpo_envs.tasks.gsm8k.equations import SHOWN_CHARS, read_equation, read_number
-from vpo_envs.tasks.gsm8k.task import GSM8KTask
-from vpo_envs.tasks.gsm8k.text import FINAL
+from vpo_envs.tasks.gsm8k.task import FINAL, SHOWN_CHARS, GSM8KTask, read_equation, read_number
 
 MARK = re.compile(r"<<([^<>]*)>>")
 

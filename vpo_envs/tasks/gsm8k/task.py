@@ -1,14 +1,104 @@
-"""A word problem with its solution in steps."""
+"""A word problem: equations in exact fractions, the prompt, reading an answer, its outcome and the objectives."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import NamedTuple
 
 from pydantic import Field, field_validator
 
-from vpo_envs.core import Task
-from vpo_envs.tasks.gsm8k.equations import Equation, read_equation, read_number
+from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.countdown.task import read_expression
+from vpo_envs.text import answer_tags, several_answers
+
+SHOWN_CHARS = 40
+LONGEST_NUMBER = 20
+"""Most characters of a number."""
+DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)?(?:\.[0-9]+|(?<=[0-9])\.(?![0-9]))?%?"
+TOKEN = re.compile(rf"(?=\.?[0-9]){DIGITS}|\S", re.ASCII)
+RESULT = re.compile(rf"(-?)\s*((?=\.?[0-9]){DIGITS})\s*(?:/\s*((?=\.?[0-9]){DIGITS}))?", re.ASCII)
+SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "$": " ", "€": " ", "£": " "})
+"""Typographic signs become those of a keyboard, and currency signs blanks."""
+
+
+class Equation(NamedTuple):
+    """An expression and the result that is stated for it."""
+
+    operands: tuple[Fraction, ...]
+    """The numbers of the expression, in ascending order."""
+    result: Fraction
+    """The stated result."""
+    right: bool
+    """Whether the expression joins two numbers or more, and its exact value is the stated result."""
+
+
+def read_equation(text: str) -> Equation:
+    """Read an equation: numbers, ``+ - * /`` and parentheses on the left side, and one number on the right side.
+
+    Numbers may have a decimal point, commas between thousands, a currency sign or ``%``. The text is never executed,
+    and reading it takes no recursion.
+
+    Raises:
+        Unparsable: The text is not an equation, is too long, or divides by zero.
+    """
+    left, *results = text.split("=")
+    if len(results) != 1:
+        raise Unparsable(f"an equation has one equals sign: {text[:SHOWN_CHARS]!r}")
+    plain: list[str] = []
+    operands: list[Fraction] = []
+    negative = False
+    for token in TOKEN.findall(left.translate(SIGNS)):
+        if token[0] in "0123456789.":
+            number = _read_digits(token)
+            operands.append(-number if negative else number)
+            plain.append(_plain(operands[-1]))
+            negative = False
+        elif negative:
+            raise Unparsable(f"a number is missing after -: {text[:SHOWN_CHARS]!r}")
+        elif token == "-" and (not plain or plain[-1] in "(+-*/"):
+            negative = True
+        else:
+            plain.append(token)
+    value = read_expression(" ".join([*plain, *["-"] * negative]))
+    result = read_number(results[0])
+    right = len(operands) > 1 and value.numerator == result * value.denominator
+    return Equation(tuple(sorted(operands)), result, right)
+
+
+def read_number(text: str) -> Fraction:
+    """Read one number: ``1,150.00``, ``-3``, ``$4``, ``20%``, ``10/3``, or with a full stop at the end.
+
+    Raises:
+        Unparsable: The text is not a number, or one that is too long.
+    """
+    match = RESULT.fullmatch(text.translate(SIGNS).strip())
+    if match is None:
+        raise Unparsable(f"{text.strip()[:SHOWN_CHARS]!r} is not a number")
+    sign, over, under = match.groups()
+    divisor = _read_digits(under or "1")
+    if not divisor:
+        raise Unparsable(f"{text.strip()[:SHOWN_CHARS]!r} divides by zero")
+    return _read_digits(over) / divisor * (-1 if sign else 1)
+
+
+def _read_digits(text: str) -> Fraction:
+    """Return the number that matched ``DIGITS``."""
+    digits = text.replace(",", "").removesuffix("%").removesuffix(".")
+    if not digits or len(text) > LONGEST_NUMBER:
+        raise Unparsable(f"a number has digits, and at most {LONGEST_NUMBER} characters: {text[:SHOWN_CHARS]!r}")
+    return Fraction(digits) / (100 if text.endswith("%") else 1)
+
+
+def _plain(number: Fraction) -> str:
+    """Return a number as an expression of whole numbers without a sign."""
+    size = f"{abs(number.numerator)}" if number.denominator == 1 else f"({abs(number.numerator)}/{number.denominator})"
+    return f"(0-{size})" if number < 0 else size
+
 
 SPARE = 2
 """Equations that an answer may have beyond those of the task's own solution."""
@@ -61,3 +151,143 @@ class GSM8KTask(Task):
     def limit(self) -> int:
         """Most equations of an answer."""
         return len(self.calculations) + SPARE
+
+
+MAX_CHARS = 4000
+MAX_LINES = 32
+FINAL = "####"
+
+
+class GSM8KAnswer(NamedTuple):
+    """A parsed answer."""
+
+    equations: tuple[Equation, ...]
+    final: Fraction
+
+
+def read_answer(text: str) -> GSM8KAnswer:
+    """Read equations, one a line or separated by semicolons, and the final answer after ``####`` on the last line.
+
+    Raises:
+        Unparsable: The text is too long, has too many lines, or a line is not of this form.
+    """
+    if len(text) > MAX_CHARS:
+        raise Unparsable(f"an answer has at most {MAX_CHARS:,} characters, got {len(text):,}")
+    lines = [line.strip() for line in re.split(r"[\n;]", text) if line.strip()]
+    if not 1 <= len(lines) <= MAX_LINES:
+        raise Unparsable(f"an answer has 1 to {MAX_LINES} lines, got {len(lines)}")
+    if not lines[-1].startswith(FINAL):
+        raise Unparsable(f"the last line is {FINAL} and the final answer")
+    return GSM8KAnswer(tuple([read_equation(line) for line in lines[:-1]]), read_number(lines[-1].removeprefix(FINAL)))
+
+
+def write_answer(calculations: Sequence[str], final: str) -> str:
+    """Return the content of an answer tag."""
+    return "\n".join([*calculations, f"{FINAL} {final}"])
+
+
+def full_prompt(task: GSM8KTask, num_answers: int) -> str:
+    """Return the question, the rules and the tags to fill in."""
+    if num_answers == 1:
+        wanted = "Write one answer between these tags:"
+    else:
+        wanted = f"{several_answers(num_answers)}\nWrite each answer between its own tags:"
+    return "\n".join(
+        [
+            task.question,
+            "",
+            "An answer is a list of equations, one a line, and the final answer after ####, as in this one to another "
+            "question:",
+            "12 * 3 = 36",
+            "36 / 2.5 = 14.4",
+            "#### 14.4",
+            "",
+            "Rules:",
+            "- An equation joins numbers by +, -, *, / and parentheses, and has one number after the equals sign. It "
+            "holds exactly: write 10 / 3 = 10/3, not 10 / 3 = 3.33.",
+            "- Its result is used in a later equation, or is the final answer. Equations that break a rule count for "
+            "nothing.",
+            f"- Write at most {task.limit} equations; an answer with more scores nothing. Write no words.",
+            "",
+            "An answer is scored on several goals: each intermediate result of the solution that it reaches; the final "
+            f"answer; and, if that is right, brevity (1 without equations, falling evenly to 0 at {task.limit}).",
+            "",
+            wanted,
+            *[f"{opening}equations and final answer{closing}" for opening, closing in answer_tags(num_answers)],
+        ]
+    )
+
+
+class GSM8KOutcome(NamedTuple):
+    """The facts about one answer that the objectives look at."""
+
+    steps: tuple[bool, ...]
+    """For each intermediate value whether it is reached."""
+    final: bool
+    """Whether the final answer is right."""
+    equations: int
+    limit: int
+    """Most equations of an answer."""
+
+
+def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
+    """Follow an answer back from its final answer, through equations that hold, to the values they rest on.
+
+    Values count only if at least half of the equations reach one of the solution, so that guessing earns little.
+    """
+    needed, reached = {answer.final}, set()
+    for equation in reversed(answer.equations):
+        if equation.right and equation.result in needed:
+            reached.add(equation.result)
+            needed.update(equation.operands)
+    found = reached.intersection((*task.steps, task.answer))
+    earns = 2 * len(found) >= len(answer.equations)
+    steps = tuple([earns and value in found for value in task.steps])
+    return GSM8KOutcome(steps, answer.final == task.answer, len(answer.equations), task.limit)
+
+
+def _share(objective: int, objectives: int, outcome: GSM8KOutcome) -> float:
+    """Return the share of the intermediate values that one of several objectives stands for."""
+    bounds = list(pairwise(groups(len(outcome.steps), objectives)))
+    if objective >= len(bounds):
+        return 0.0  # A task with fewer steps: the objective is inactive.
+    found = outcome.steps[slice(*bounds[objective])]
+    return sum(found) / len(found)
+
+
+def groups(steps: int, objectives: int) -> list[int]:
+    """Return the bounds of consecutive groups of steps: one each, or as even as possible if there are too many."""
+    count = min(steps, objectives)
+    return [i * steps // count for i in range(count + 1)] if count else [0]
+
+
+def _final(outcome: GSM8KOutcome) -> float:
+    return float(outcome.final)
+
+
+def _brevity(outcome: GSM8KOutcome) -> float:
+    return max(0.0, 1 - outcome.equations / outcome.limit) if outcome.final else 0.0
+
+
+def objectives_of(steps: int) -> tuple[Objective, ...]:
+    """Return the objectives with ``steps`` of them for intermediate values."""
+    return (
+        # A partial, unlike a lambda, can be pickled with its environment.
+        *(
+            Objective(
+                f"step_{i + 1}", f"Intermediate value {i + 1} of the solution is reached", partial(_share, i, steps)
+            )
+            for i in range(steps)
+        ),
+        Objective("final", "The final answer is right", _final),
+        Objective("brevity", "1 without equations, 0 at the limit, if the final answer is right", _brevity),
+    )
+
+
+def fact_grid(steps: int, limit: int) -> FactGrid:
+    """Return outcomes, from worse to better: fewer equations, a right final answer, more steps reached."""
+    return FactGrid(_outcome, ((limit,), tuple(range(limit, -1, -1)), (False, True), *[(False, True)] * steps))
+
+
+def _outcome(limit: int, equations: int, final: bool, *steps: bool) -> GSM8KOutcome:
+    return GSM8KOutcome(steps, final, equations, limit)

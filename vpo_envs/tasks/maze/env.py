@@ -12,20 +12,26 @@ from numpy.typing import NDArray
 from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.maze.completions import completions
-from vpo_envs.tasks.maze.demonstrations import random_routes, routes_of_each_kind
-from vpo_envs.tasks.maze.front import outcome_front
-from vpo_envs.tasks.maze.generator import PRESETS, draw_maze
-from vpo_envs.tasks.maze.scoring import LANE_SHAPES, LINEAR, SHAPES, MazeOutcome, cells_along, fact_grid, walk
-from vpo_envs.tasks.maze.task import MazeTask
-from vpo_envs.tasks.maze.text import (
+from vpo_envs.tasks.maze.front import completions, outcome_front
+from vpo_envs.tasks.maze.generate import PRESETS, draw_maze
+from vpo_envs.tasks.maze.lanes import routes_of_each_kind
+from vpo_envs.tasks.maze.routes import (
+    LANE_SHAPES,
+    LINEAR,
+    SHAPES,
+    MazeOutcome,
+    cells_along,
     compact_prompt,
+    fact_grid,
     full_prompt,
     moves_so_far,
+    random_routes,
     read_route,
+    walk,
     write_compact_route,
     write_route,
 )
+from vpo_envs.tasks.maze.task import MazeTask
 
 RewardShape = Literal["linear", "convex_bonus", "aligned"]
 
@@ -74,7 +80,7 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
         preset: ``"conflict"`` (default: 7×7, certified to need three routes), ``"paper"`` (9×9, as in the paper) or
             ``"compact"`` (7×7 with three lanes, certified to need three routes and a vector, for a tiny model).
         reward_shape: ``"linear"``, ``"convex_bonus"`` (not with ``"compact"``) or ``"aligned"``.
-        difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generator.MazeConfig``, or
+        difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generate.MazeConfig``, or
             ``vpo_envs.tasks.maze.lanes.LanesConfig`` for three lanes.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
     """

@@ -21,7 +21,7 @@ from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range
 from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
-from vpo_envs.tasks.maze.scoring import LANES, MazeOutcome
+from vpo_envs.tasks.maze.routes import LANES, MazeOutcome
 from vpo_envs.tasks.maze.task import (
     DIAMOND,
     EXIT,
@@ -115,6 +115,23 @@ def solved_lanes(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
 def lane_vectors(outcomes: Sequence[tuple[MazeOutcome, str]]) -> NDArray[np.float64]:
     """Return the reward vectors of outcomes under the linear objectives of the lanes, shape (n, 3)."""
     return np.array([[objective.score(outcome) for objective in LANES] for outcome, _ in outcomes])
+
+
+def routes_of_each_kind(task: MazeTask, rng: np.random.Generator, count: int) -> list[str]:
+    """Return ``count`` routes over ``UDLR`` from the front of a maze with three lanes, of different kinds.
+
+    A kind is the best route for one of the objectives, or for their mean. All kinds are equally likely, in random
+    order. After them come the other routes of the front, and then the same again.
+    """
+    outcomes = solved_lanes(task)
+    vectors = lane_vectors(outcomes)
+    means = vectors.mean(axis=1)
+    kinds = dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means))
+    chosen: list[int] = []
+    while len(chosen) < count:
+        others = [i for i in range(len(outcomes)) if i not in kinds]
+        chosen += [*rng.permutation(list(kinds)).tolist(), *rng.permutation(others).tolist()]
+    return [outcomes[i][1] for i in chosen[:count]]
 
 
 def _lane(turns: list[int], size: int) -> Iterator[Place]:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.utils.colorize import colorize
 from numpy.typing import NDArray
 
-from vpo_envs.tasks.maze.scoring import cells_along, walk
+from vpo_envs.tasks.maze.routes import cells_along, walk
 from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, OPEN, START, WALL, MazeTask, move_between
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vpo_envs.core import MAX_STREAM, Split, UnknownFront, check_whole, refuse_arguments
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
-from vpo_envs.tasks.maze.scoring import MazeOutcome, cells_along
+from vpo_envs.tasks.maze.routes import MazeOutcome, cells_along
 from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, MOVES, WALL, MazeTask
 
 RewardTiming = Literal["exit", "collected"]

@@ -1,8 +1,7 @@
 """Multi-hop questions with citations: generator, reader of the published rows, and the environment."""
 
 from vpo_envs.tasks.musique.env import MuSiQueEnv
-from vpo_envs.tasks.musique.generator import MuSiQueConfig
-from vpo_envs.tasks.musique.scoring import MuSiQueOutcome
-from vpo_envs.tasks.musique.task import MuSiQueTask
+from vpo_envs.tasks.musique.generate import MuSiQueConfig
+from vpo_envs.tasks.musique.task import MuSiQueOutcome, MuSiQueTask
 
 __all__ = ["MuSiQueConfig", "MuSiQueEnv", "MuSiQueOutcome", "MuSiQueTask"]

@@ -11,11 +11,21 @@ from numpy.typing import NDArray
 
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.musique.generator import PRESETS, MuSiQueConfig, draw_question
+from vpo_envs.tasks.musique.generate import PRESETS, MuSiQueConfig, draw_question
 from vpo_envs.tasks.musique.rows import read_published
-from vpo_envs.tasks.musique.scoring import OBJECTIVES, SCALAR_WEIGHTS, MuSiQueOutcome, fact_grid, judge
-from vpo_envs.tasks.musique.task import MAX_HOPS, MuSiQueTask
-from vpo_envs.tasks.musique.text import MuSiQueAnswer, question_prompt, read_answer, write_answer
+from vpo_envs.tasks.musique.task import (
+    MAX_HOPS,
+    OBJECTIVES,
+    SCALAR_WEIGHTS,
+    MuSiQueAnswer,
+    MuSiQueOutcome,
+    MuSiQueTask,
+    fact_grid,
+    judge,
+    question_prompt,
+    read_answer,
+    write_answer,
+)
 
 
 class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
@@ -48,7 +58,7 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
             ``vpo_envs.tasks.musique.compact.MuSiQueCompactEnv``.
-        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.musique.generator.MuSiQueConfig``.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.musique.generate.MuSiQueConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of MuSiQue-Ans.
     """
 

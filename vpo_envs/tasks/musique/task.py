@@ -1,13 +1,18 @@
-"""A multi-hop question with its paragraphs."""
+"""A question with its paragraphs: the prompt, reading an answer, its outcome and the objectives."""
 
 from __future__ import annotations
 
-from functools import cached_property
+import re
+from collections.abc import Sequence
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from vpo_envs.core import Frozen, Task
-from vpo_envs.text import count_tokens, squad_tokens
+from vpo_envs.core import Frozen, Objective, Task, Unparsable
+from vpo_envs.pareto import FactGrid
+from vpo_envs.text import answer_tags, count_tokens, read_tag, several_answers, squad_tokens, token_f1
 
 MAX_HOPS = 4
 MAX_CITATIONS = 4
@@ -82,3 +87,127 @@ class MuSiQueTask(Task):
 def has_words(text: str) -> bool:
     """Return whether a text contains a letter or a digit of any script."""
     return any(map(str.isalnum, text))
+
+
+INTEGER = re.compile(r"\d+")
+NO_PARAGRAPH = -1
+LONGEST_NUMBER = 9
+NUMBER_WORDS = ("no", "one", "two", "three", "four")
+
+
+class MuSiQueAnswer(NamedTuple):
+    """A parsed answer."""
+
+    citations: tuple[int, ...]
+    """The first :data:`MAX_CITATIONS` distinct paragraph numbers, in the order of the text."""
+    tokens: tuple[str, ...]
+    """The final answer, normalised."""
+
+
+def read_citations(text: str) -> tuple[int, ...]:
+    """Return the first four distinct integers of a text, however separated: ``[3]``, ``3 and 7``, ``7.``.
+
+    A number too long for any paragraph is read as -1.
+    """
+    numbers = [int(digits) if len(digits) <= LONGEST_NUMBER else NO_PARAGRAPH for digits in INTEGER.findall(text)]
+    return tuple(dict.fromkeys(numbers))[:MAX_CITATIONS]
+
+
+def read_answer(text: str) -> MuSiQueAnswer:
+    """Read an answer: citations in an optional ``<support>``, and the answer itself in ``<final>``.
+
+    Raises:
+        Unparsable: There is no ``<final>``, or it contains no letter or digit.
+    """
+    final = read_tag(text, "final")
+    if final is None:
+        raise Unparsable("no <final>…</final>")
+    if not has_words(final):
+        raise Unparsable("<final> contains no letter or digit")
+    support = read_tag(text, "support")
+    return MuSiQueAnswer(() if support is None else read_citations(support), squad_tokens(final))
+
+
+def write_answer(citations: Sequence[int], final: str) -> str:
+    """Return the content of an answer tag."""
+    return f"<support>{', '.join(map(str, citations))}</support><final>{final}</final>"
+
+
+def question_prompt(task: MuSiQueTask, num_answers: int) -> str:
+    """Return the paragraphs, the question, the rules and the tags to fill in."""
+    cap = task.max_citations
+    rule = (
+        f"Cite at most {NUMBER_WORDS[cap]} different paragraph{'s' if cap > 1 else ''}: further citations do not count."
+    )
+    if cap < len(set(task.support)):
+        rule += f" The question takes {NUMBER_WORDS[len(task.support)]} steps, so choose which of them to support."
+    wanted = "Give one answer in this form:" if num_answers == 1 else f"{several_answers(num_answers)} Use this form:"
+    return "\n".join(
+        [
+            "Answer the question using the paragraphs below. It takes several steps, each answered by one paragraph.",
+            "",
+            *[f"[{paragraph.number}] {paragraph.title}: {paragraph.text}" for paragraph in task.paragraphs],
+            "",
+            f"Question: {task.question}",
+            "",
+            "An answer has two parts: the numbers of the paragraphs that support it, in <support>, and the answer "
+            "itself, as short as possible, in <final>.",
+            rule,
+            "You score for citing the paragraph of each step, and for the words that your final answer shares with the "
+            "correct one.",
+            wanted,
+            *[
+                f"{opening}<support>...</support><final>...</final>{closing}"
+                for opening, closing in answer_tags(num_answers)
+            ],
+        ]
+    )
+
+
+class MuSiQueOutcome(NamedTuple):
+    """The facts about one answer that the objectives look at."""
+
+    hops: tuple[bool, ...]
+    """Whether the gold paragraph of each of four hops is among the citations that count; false for absent hops."""
+    hop_count: int
+    """Hops of the question."""
+    answer_f1: float
+    """Best token F1 over the gold answers, in [0, 1]."""
+    cited: int
+    """Distinct citations that count."""
+
+
+def judge(task: MuSiQueTask, answer: MuSiQueAnswer) -> MuSiQueOutcome:
+    """Find the steps that are cited, and compare the final answer with the gold ones."""
+    counted = answer.citations[: task.max_citations]
+    hops = [number in counted for number in task.support]
+    f1 = max([token_f1(answer.tokens, gold) for gold in task.gold_tokens])
+    hops += [False] * (MAX_HOPS - len(hops))
+    return MuSiQueOutcome(tuple(hops), len(task.support), f1, len(counted))
+
+
+def _cited(hop: int, outcome: MuSiQueOutcome) -> float:
+    return float(outcome.hops[hop])
+
+
+OBJECTIVES = (
+    # A partial, unlike a lambda, can be pickled with its environment.
+    *(
+        Objective(f"hop_{i + 1}", f"The paragraph of the {ordinal} step is cited", partial(_cited, i))
+        for i, ordinal in enumerate(("first", "second", "third", "fourth"))
+    ),
+    Objective("answer_f1", "Token F1 of the final answer with the best gold answer", attrgetter("answer_f1")),
+)
+SCALAR_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 3.0)
+"""The paper's scalar: the final answer weighs as much as three paragraphs."""
+
+
+def fact_grid(hop_count: int, max_citations: int) -> FactGrid:
+    """Return the outcomes of a question, from worse to better: more hops found, a higher F1, fewer citations."""
+    found = [(False, True)] * hop_count + [(False,)] * (MAX_HOPS - hop_count)
+    grades = tuple(step / 16 for step in range(17))
+    return FactGrid(_outcome, ((hop_count,), grades, tuple(range(max_citations, -1, -1)), *found))
+
+
+def _outcome(hop_count: int, answer_f1: float, cited: int, *hops: bool) -> MuSiQueOutcome:
+    return MuSiQueOutcome(hops, hop_count, answer_f1, cited)

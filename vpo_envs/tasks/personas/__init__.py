@@ -2,8 +2,7 @@
 
 from vpo_envs.tasks.personas.checks import Check
 from vpo_envs.tasks.personas.env import PersonasEnv
-from vpo_envs.tasks.personas.generator import PersonasConfig
-from vpo_envs.tasks.personas.scoring import PersonasOutcome
-from vpo_envs.tasks.personas.task import PersonasTask
+from vpo_envs.tasks.personas.generate import PersonasConfig
+from vpo_envs.tasks.personas.task import PersonasOutcome, PersonasTask
 
 __all__ = ["Check", "PersonasConfig", "PersonasEnv", "PersonasOutcome", "PersonasTask"]

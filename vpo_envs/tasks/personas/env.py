@@ -14,11 +14,16 @@ from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import BUILTIN, TaskEnv
 from vpo_envs.tasks.personas.front import best_sets_of_checks, contradictions, maximal_sets
-from vpo_envs.tasks.personas.generator import PRESETS, PersonasConfig, draw_task
+from vpo_envs.tasks.personas.generate import PRESETS, PersonasConfig, draw_task
 from vpo_envs.tasks.personas.rows import MAX_INSTRUCTIONS, read_ifeval_row
-from vpo_envs.tasks.personas.scoring import PersonasOutcome, evaluate, objectives_of
-from vpo_envs.tasks.personas.task import PersonasTask
-from vpo_envs.tasks.personas.text import full_prompt, read_answer
+from vpo_envs.tasks.personas.task import (
+    PersonasOutcome,
+    PersonasTask,
+    evaluate,
+    full_prompt,
+    objectives_of,
+    read_answer,
+)
 from vpo_envs.tasks.personas.witness import witness
 
 
@@ -64,7 +69,7 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
 
     Args:
         preset: ``"conflict"`` (default) or ``"paper"`` (the default for rows).
-        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.personas.generator.PersonasConfig``.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.personas.generate.PersonasConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of IFEval.
     """
 

@@ -1,15 +1,16 @@
-"""A text that several personas judge, each by their own checks."""
+"""A text for several personas: the request, reading an answer, its outcome and the objectives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cached_property
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from vpo_envs.core import Task
-from vpo_envs.tasks.personas.checks import Check, Counted, compiled, read_text
+from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.tasks.personas.checks import Check, Counted, compiled, describe, read_text
+from vpo_envs.text import answer_tags, several_answers
 
 RUN = 4
 """Number of consecutive words that are compared with the request and with the rest of the text."""
@@ -67,3 +68,109 @@ def content(topic: str, personas: Iterable[Iterable[Check]]) -> str:
 def runs(words: list[str]) -> Iterator[tuple[str, ...]]:
     """Return all runs of ``RUN`` words, in order."""
     return zip(*[words[i:] for i in range(RUN)], strict=False)
+
+
+MIN_WORDS = 8
+MAX_WORDS = 120
+AS_BLANKS = bytes.maketrans(b"\n", b" ")
+"""Line breaks as blanks."""
+CONTROLS = bytes([*range(ord("\n")), *range(ord("\n") + 1, ord(" ")), 127])
+"""Control characters of ASCII but the line break."""
+
+
+def request(topic: str, personas: Sequence[Sequence[Check]]) -> str:
+    """Return what is asked for: the topic, the checks of each persona and the rules."""
+    lines = [
+        f"Write a short text about {topic}. It is for {len(personas)} personas, each of whom judges it by a list of "
+        "checks."
+    ]
+    for number, checks in enumerate(personas, start=1):
+        lines += ["", f"Persona {number} wants a text that", *(f"- {describe(check)}" for check in checks)]
+    rules = (
+        f'Rules: the text uses the word "{topic}" and has {MIN_WORDS} to {MAX_WORDS} words. It is not copied from '
+        "these instructions and does not repeat itself. A text that breaks a rule earns nothing."
+    )
+    return "\n".join([*lines, "", rules])
+
+
+def full_prompt(task: PersonasTask, num_answers: int) -> str:
+    """Return the request and the tags to fill in."""
+    tags = [f"{opening} a text {closing}" for opening, closing in answer_tags(num_answers)]
+    kind = "personas" if task.topic else "instructions"
+    wanted = (
+        "Write the text between these tags:"
+        if num_answers == 1
+        else f"{several_answers(num_answers, 'texts', kind)} Write each text between its own tags:"
+    )
+    return "\n\n".join([task.request, "\n".join([wanted, *tags])])
+
+
+def read_answer(text: str) -> str:
+    """Return a text with single blanks, and no blanks at the ends of lines.
+
+    Raises:
+        Unparsable: The text is empty.
+    """
+    text = text.strip()
+    if not text:
+        raise Unparsable("the text is empty")
+    if text.isascii():
+        blanks = text.encode().translate(AS_BLANKS, CONTROLS)
+        if len(blanks) == len(text) and b"  " not in blanks:
+            return text
+    return "\n".join([" ".join(line.split()) for line in text.splitlines()])
+
+
+MOST_STALE = 0.25
+"""Highest share of runs of words that may be copied from the prompt or repeat an earlier one."""
+
+
+class PersonasOutcome(NamedTuple):
+    """The facts about one text that the objectives look at."""
+
+    real: bool
+    """Whether the text follows the rules: a text of its own, on the topic, neither copied nor padded."""
+    held: tuple[tuple[bool, ...], ...]
+    """For each persona which checks hold; empty for a text that breaks a rule, whose checks are not counted."""
+
+
+def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
+    """Check a text for every persona of a task."""
+    text = read_text(answer)
+    if not _is_real(task, text.words):
+        return PersonasOutcome(False, ())
+    counted, bands, owned = task.compiled
+    counts = [count(text, value) for count, value in counted]
+    held = tuple([least <= counts[place] <= most for place, least, most in bands])
+    return PersonasOutcome(True, tuple([held[own] for own in owned]))
+
+
+def _is_real(task: PersonasTask, words: list[str]) -> bool:
+    if task.topic and not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in words):
+        return False
+    different = set(words)
+    count = len(words) - RUN + 1
+    # Runs are slow to compare. A run that repeats another begins with a repeated word, and one that is copied has
+    # only words of the request: mostly there are so few of either that no more has to be known.
+    repeated = len(words) - len(different)
+    if max(0, len(task.vocabulary & different) + repeated - (RUN - 1)) + repeated <= MOST_STALE * count:
+        return True
+    copied = len(task.passages.intersection(runs(words)))
+    if copied + repeated > MOST_STALE * count:
+        repeated = count - len(set(runs(words)))
+    return copied + repeated <= MOST_STALE * count or count <= 0
+
+
+def _share(persona: int, outcome: PersonasOutcome) -> float:
+    if persona >= len(outcome.held):
+        return 0.0  # A row with fewer instructions: the objective is inactive.
+    held = outcome.held[persona]
+    return sum(held) / len(held)
+
+
+def objectives_of(count: int, kind: str) -> tuple[Objective, ...]:
+    """Return ``count`` objectives named ``kind_1`` and so on: the share of each persona's checks that hold."""
+    return tuple(
+        Objective(f"{kind}_{k + 1}", f"Share of the checks of {kind} {k + 1} that hold", partial(_share, k))
+        for k in range(count)
+    )

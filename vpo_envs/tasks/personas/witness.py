@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 
 from vpo_envs.tasks.personas.checks import Check, Family, holds, read_text
-from vpo_envs.tasks.personas.text import MAX_WORDS, MIN_WORDS
-from vpo_envs.tasks.personas.vocabulary import WORDS
+from vpo_envs.tasks.personas.task import MAX_WORDS, MIN_WORDS
+
+WORDS: dict[str, list[str]] = {
+    kind: words.split()
+    for kind, words in tomllib.loads(files(__package__).joinpath("vocabulary.toml").read_text("utf-8")).items()
+}
+"""Words by the name that ``vocabulary.toml`` gives their kind."""
+
 
 KINDS = {"a": "adjectives", "n": "nouns", "v": "verbs", "d": "adverbs", "j": "joining"}
 TRIES = 4

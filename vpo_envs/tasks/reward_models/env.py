@@ -12,11 +12,17 @@ from pydantic import ValidationError
 from vpo_envs.core import Failure, Objective, Unparsable, check_whole
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.reward_models.generator import draw_prompt
+from vpo_envs.tasks.reward_models.generate import draw_prompt
 from vpo_envs.tasks.reward_models.judges import Judge, load_judge
 from vpo_envs.tasks.reward_models.models import check_heads, load_model
-from vpo_envs.tasks.reward_models.scoring import RewardOutcome, Source, evaluate_all, objectives_of
-from vpo_envs.tasks.reward_models.task import RewardTask, read_prompt_row
+from vpo_envs.tasks.reward_models.task import (
+    RewardOutcome,
+    RewardTask,
+    Source,
+    evaluate_all,
+    objectives_of,
+    read_prompt_row,
+)
 from vpo_envs.text import answer_tags, several_answers
 
 MAX_CHARS = 20_000

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from vpo_envs.core import Frozen, ScorerFailure
 from vpo_envs.endpoint import Client, EndpointError
-from vpo_envs.tasks.reward_models.cache import Pair, ScoreCache, Scores
+from vpo_envs.tasks.reward_models.task import Pair, ScoreCache, Scores
 
 BEST = 10
 """The highest mark; the lowest is 0."""

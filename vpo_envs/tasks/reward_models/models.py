@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vpo_envs.core import ScorerFailure
-from vpo_envs.tasks.reward_models.cache import Pair, ScoreCache, Scores
+from vpo_envs.tasks.reward_models.task import Pair, ScoreCache, Scores
 
 
 def check_heads(path: str, heads: int) -> None:

@@ -1,14 +1,19 @@
-"""A prompt with reference answers, on which the scores of reward models and judges are calibrated."""
+"""A prompt with reference answers, and scores that are remembered and placed among those of the references."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from envs_data.readers import BadRow
-from vpo_envs.core import Task
+from vpo_envs.core import Failure, Objective, ScorerFailure, Task
 
 
 class RewardTask(Task):
@@ -38,3 +43,120 @@ def read_prompt_row(raw: Mapping[str, Any]) -> RewardTask:
         if field not in raw:
             raise BadRow(field, "Field required")
     return RewardTask(request=raw["prompt"], references=raw["references"])
+
+
+Pair = tuple[str, str]
+"""A request and an answer to it."""
+Scores = tuple[float, ...]
+"""Raw scores of one answer, one for each head."""
+Scorer = Callable[[Sequence[Pair]], "list[Scores | ScorerFailure]"]
+"""Scores several answers; a failure stands where an answer could not be scored."""
+REMEMBERED = 100_000
+
+
+class ScoreCache:
+    """Scores each request and answer once and remembers the latest; failures are tried again.
+
+    Args:
+        scorer: What scores the answers that are new.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._known: OrderedDict[Pair, Scores] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, pairs: Sequence[Pair]) -> list[Scores | ScorerFailure]:
+        """Return the scores of each pair, in order."""
+        # One batch at a time: a model on a device is not shared between threads.
+        with self._lock:
+            new = list(dict.fromkeys(pair for pair in pairs if pair not in self._known))
+            failed: dict[Pair, ScorerFailure] = {}
+            for pair, scores in zip(new, self._scorer(new) if new else [], strict=True):
+                if isinstance(scores, ScorerFailure):
+                    failed[pair] = scores
+                else:
+                    self._known[pair] = scores
+            found: list[Scores | ScorerFailure] = []
+            for pair in pairs:
+                if pair in failed:
+                    found.append(failed[pair])
+                else:
+                    self._known.move_to_end(pair)
+                    found.append(self._known[pair])
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+            return found
+
+
+def quantile(score: float, references: Sequence[float]) -> float:
+    """Return the place of a score among reference scores, in [0, 1].
+
+    0 at or below the lowest reference, 1 at or above the highest, linear between neighbours, so that R different
+    references lie at 0, 1/(R−1), …, 1. Equal references share the middle of their places, and the places of the lowest
+    and the highest ones are stretched to 0 and 1. Where all are equal, a score equal to them is at 0.5.
+
+    Args:
+        score: A finite score.
+        references: Scores of at least two references, ascending.
+    """
+    if references[0] == references[-1]:
+        return 0.5 + 0.5 * ((score > references[0]) - (score < references[0]))
+    middles = [bisect_left(references, one) + bisect_right(references, one) - 1 for one in references]
+    place = float(np.interp(score, references, middles))
+    return (place - middles[0]) / (middles[-1] - middles[0])
+
+
+class RewardOutcome(NamedTuple):
+    """The facts about one answer that the objectives look at."""
+
+    quantiles: tuple[float, ...]
+    """Place of each score among those of the references, in [0, 1]."""
+    scores: tuple[float, ...]
+    """What the models and judges gave, before calibration."""
+
+
+class Source(NamedTuple):
+    """A model or judge."""
+
+    names: tuple[str, ...]
+    """Names of its scores, which are those of the objectives."""
+    load: Callable[[], ScoreCache]
+
+
+def _place(number: int, outcome: RewardOutcome) -> float:
+    return outcome.quantiles[number]
+
+
+def objectives_of(described: Mapping[str, str]) -> tuple[Objective, ...]:
+    """Return one objective for each score, by its name, with its description."""
+    return tuple(Objective(name, text, partial(_place, i)) for i, (name, text) in enumerate(described.items()))
+
+
+def evaluate_all(sources: Sequence[Source], pairs: Sequence[tuple[RewardTask, str]]) -> list[RewardOutcome | Failure]:
+    """Score answers with every source, in one batch each, and compare them with the references of their tasks.
+
+    Returns:
+        For each pair its outcome, or the failure of the first source that could not score it or a reference.
+    """
+    asked: list[Pair] = []
+    for task, answer in pairs:
+        asked += [(task.request, text) for text in (answer, *task.references)]
+    raw: list[list[float]] = [[] for _ in pairs]
+    places: list[list[float]] = [[] for _ in pairs]
+    failed: dict[int, ScorerFailure] = {}
+    for source in sources:
+        scored = iter(source.load()(asked))
+        for i, (task, _) in enumerate(pairs):
+            own, *references = [next(scored) for _ in range(1 + len(task.references))]
+            known = [scores for scores in references if not isinstance(scores, ScorerFailure)]
+            if isinstance(own, ScorerFailure):
+                failed.setdefault(i, own)
+            elif len(known) < len(references):
+                reason = next(scores for scores in references if isinstance(scores, ScorerFailure))
+                failed.setdefault(i, ScorerFailure(f"a reference answer has no score: {reason}"))
+            else:
+                raw[i] += own
+                columns = [sorted(column) for column in zip(*known, strict=True)]
+                places[i] += [quantile(score, column) for score, column in zip(own, columns, strict=True)]
+    return [failed.get(i) or RewardOutcome(tuple(places[i]), tuple(raw[i])) for i in range(len(pairs))]

@@ -10,12 +10,10 @@ from vpo_envs.core import Objective, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.tools.front import front_attempts
-from vpo_envs.tasks.tools.generator import PRESETS, ToolsConfig, draw_task
-from vpo_envs.tasks.tools.market import draw_market_task
+from vpo_envs.tasks.tools.generate import PRESETS, ToolsConfig, draw_market_task, draw_task
 from vpo_envs.tasks.tools.rows import read_rlla_row
 from vpo_envs.tasks.tools.scoring import CONFLICT, PAPER, ToolsOutcome, evaluate
-from vpo_envs.tasks.tools.task import ToolsTask
-from vpo_envs.tasks.tools.text import Attempt, full_prompt, read_attempt, write_attempt
+from vpo_envs.tasks.tools.task import Attempt, ToolsTask, full_prompt, read_attempt, write_attempt
 
 
 class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
@@ -70,7 +68,7 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
             ``vpo_envs.tasks.tools.compact.ToolsCompactEnv``.
-        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.tools.generator.ToolsConfig``.
+        difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.tools.generate.ToolsConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads ToolRL's rlla rows.
     """
 

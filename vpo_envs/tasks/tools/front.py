@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.pareto import non_dominated
-from vpo_envs.tasks.tools.task import Market, Offer
-from vpo_envs.tasks.tools.text import write_attempt
+from vpo_envs.tasks.tools.task import Market, Offer, write_attempt
 
 
 def front_attempts(market: Market) -> list[str]:

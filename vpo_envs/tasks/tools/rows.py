@@ -7,8 +7,7 @@ from typing import Any
 
 from envs_data.readers import BadRow
 from vpo_envs.core import Unparsable
-from vpo_envs.tasks.tools.task import ToolCall, ToolsTask
-from vpo_envs.tasks.tools.text import read_attempt
+from vpo_envs.tasks.tools.task import ToolCall, ToolsTask, read_attempt
 
 
 def read_rlla_row(raw: Mapping[str, Any]) -> ToolsTask:

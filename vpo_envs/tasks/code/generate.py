@@ -6,8 +6,7 @@ import functools
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs.core import Split
-from vpo_envs.tasks.code.task import CodeTask, CodeTest, Difficulty
-from vpo_envs.tasks.code.text import example
+from vpo_envs.tasks.code.task import CodeTask, CodeTest, Difficulty, example
 
 SHOWN = 2
 """Number of inputs that become examples of the statement; they are no tests, so that answers cannot be copied."""

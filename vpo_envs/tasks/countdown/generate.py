@@ -15,9 +15,15 @@ from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range, ascending, split_of_content
 from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.countdown.front import Ints, front_expressions, reach
-from vpo_envs.tasks.countdown.scoring import OBJECTIVES, judge
-from vpo_envs.tasks.countdown.task import LARGEST, LARGEST_TARGET, MAX_NUMBERS, CountdownTask
-from vpo_envs.tasks.countdown.text import read_expression
+from vpo_envs.tasks.countdown.task import (
+    LARGEST,
+    LARGEST_TARGET,
+    MAX_NUMBERS,
+    OBJECTIVES,
+    CountdownTask,
+    judge,
+    read_expression,
+)
 
 MAX_TRIES = 10_000
 MAX_CERTIFICATES = 1500

@@ -19,7 +19,7 @@ from vpo_envs.generation import Range
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.lanes import LanesConfig, try_lanes
-from vpo_envs.tasks.maze.scoring import LINEAR
+from vpo_envs.tasks.maze.routes import LINEAR
 from vpo_envs.tasks.maze.task import (
     BONUS,
     DIAMOND,

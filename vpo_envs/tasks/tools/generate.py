@@ -1,18 +1,127 @@
-"""Random tools, requests and gold calls, and conversations that need no call."""
+"""Random tools, requests and gold calls, conversations that need no call, and requests beyond the credits."""
 
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, NamedTuple
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import ascending, split_of_content
-from vpo_envs.tasks.tools.services import JSON_TYPES, SERVICES, Service, draw_value, say
-from vpo_envs.tasks.tools.task import ToolCall, ToolsTask, stated
-from vpo_envs.tasks.tools.text import PAPER_RULES, ShownTool, instructions
+from vpo_envs.generation import ascending, invent_name, split_of_content
+from vpo_envs.pareto import needs_a_set
+from vpo_envs.tasks.tools.front import affordable
+from vpo_envs.tasks.tools.task import (
+    NUM_REQUESTS,
+    PAPER_RULES,
+    Market,
+    Offer,
+    ShownTool,
+    SubRequest,
+    ToolCall,
+    ToolsTask,
+    instructions,
+    stated,
+)
+
+Kind = Literal["name", "town", "choice", "code", "date", "count", "amount", "flag", "names", "words", "range"]
+
+JSON_TYPES: dict[Kind, str] = {
+    **dict.fromkeys(("name", "town", "choice", "code", "date"), "string"),
+    "count": "integer",
+    "amount": "number",
+    "flag": "boolean",
+    "names": "list of strings",
+    "words": "list of strings",
+    "range": "object with the integers min and max",
+}
+
+
+class Parameter(NamedTuple):
+    """One parameter of a service."""
+
+    keys: list[str]
+    """Names that a tool may give it, in snake case."""
+    kind: Kind
+    description: str
+    phrase: str
+    """How a request states the value, with ``{}`` for it; for a flag, the words for true, a bar, those for false."""
+    choices: Sequence[str] = ()
+    low: int = 1
+    high: int = 9
+
+
+class Service(NamedTuple):
+    """Something that a tool does."""
+
+    verb: str
+    noun: str
+    request: str
+    """The request up to the first parameter."""
+    description: str
+    sibling: list[str]
+    """Verb and description of a tool that takes the same parameters and does something else."""
+    parameters: list[Parameter]
+
+
+_TEXT = files("vpo_envs.tasks.tools").joinpath("services.toml").read_text(encoding="utf-8")
+SERVICES = tuple(
+    Service(**{**service, "parameters": [Parameter(**parameter) for parameter in service["parameters"]]})
+    for service in tomllib.loads(_TEXT)["services"]
+)
+
+ONSETS = ("B", "Br", "D", "F", "G", "Gr", "H", "K", "L", "M", "N", "P", "R", "S", "T", "Tr", "V", "W")
+MIDDLES = ("a", "e", "i", "o", "u", "ai", "eo")
+CODAS = ("lan", "mir", "nok", "rell", "sen", "tova", "vik", "zar", "dun", "phi", "gost", "nem")
+TOWN_ENDS = ("burg", "field", "ham", "mouth", "stead", "wick")
+
+
+def draw_value(source: random.Random, parameter: Parameter) -> Any:
+    """Draw a value for a parameter."""
+    low, high = parameter.low, parameter.high
+    match parameter.kind:
+        case "name":
+            return _name(source)
+        case "town":
+            return _name(source) + source.choice(TOWN_ENDS)
+        case "choice":
+            return source.choice(parameter.choices)
+        case "code":
+            return f"{_name(source)[:2].upper()}-{source.randrange(1000, 9999)}"
+        case "date":
+            return f"{source.randrange(2027, 2032)}-{source.randrange(1, 13):02}-{source.randrange(1, 29):02}"
+        case "count":
+            return source.randint(low, high)
+        case "amount":
+            return source.randint(10 * low, 10 * high) / 10
+        case "flag":
+            return source.random() < 0.5
+        case "names":
+            return [_name(source) for _ in range(source.randint(2, 3))]
+        case "words":
+            return source.sample(parameter.choices, source.randint(2, 4))
+        case "range":
+            first, second = sorted(source.sample(range(low, high + 1), 2))
+            return {"min": first, "max": second}
+
+
+def say(parameter: Parameter, value: Any) -> str:
+    """Return how a request states a value."""
+    if parameter.kind == "flag":
+        return parameter.phrase.split("|")[0 if value else 1]
+    if isinstance(value, list):
+        value = ", ".join(value[:-1]) + " and " + value[-1]
+    elif isinstance(value, dict):
+        value = f"{value['min']} to {value['max']}"
+    return parameter.phrase.format(value)
+
+
+def _name(source: random.Random) -> str:
+    return invent_name(source, ONSETS, MIDDLES, CODAS)
 
 
 class ToolsConfig(Frozen):
@@ -178,3 +287,48 @@ RESULT_FIELDS = tuple(
 def _cased(name: str, camel: bool) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest) if camel else name
+
+
+RULES = (
+    "Always begin with <think>. Then make your calls, one JSON object a line in <tool_call>.",
+    "Each call costs the price of its tool. The calls of one attempt may cost at most {budget} credits in total: an "
+    "attempt that costs more scores nothing, and so does one that calls a tool that is not listed.",
+    "A sub-request is served by a call to a tool that does it, with exactly the right arguments, and scores the "
+    "accuracy of that tool; if both tools are called, the better one counts. Each sub-request is a separate goal.",
+)
+
+
+def draw_market_task(rng: np.random.Generator, config: ToolsConfig, split: Split) -> ToolsTask:
+    """Draw a certified task of ``split``: a function of the generator's state, the configuration and the split.
+
+    Certified means that several attempts are worth more than one; see :func:`vpo_envs.pareto.needs_a_set`.
+    """
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    while True:
+        wants = draw_wants(source, NUM_REQUESTS, 0.0)
+        dialogue = user_turn(source, wants)
+        if split_of_content(dialogue) != split:
+            continue
+        tools: list[ShownTool] = []
+        requests = []
+        for want in wants:
+            price = source.randint(2, 4)
+            terms = [(price, 1.0), (source.randint(1, price - 1), source.choice((0.4, 0.5, 0.6, 0.7)))]
+            offers = []
+            bare = draw_tool(source, want.service, 0.0)
+            for (cost, accuracy), grade in zip(terms, ("exact", "quick"), strict=True):
+                note = f"{bare.description} Costs {cost} credit{'s' * (cost > 1)} a call; accuracy {accuracy}."
+                tool = bare._replace(name=f"{bare.name}_{grade}", description=note)
+                tools.append(tool)
+                offers.append(Offer(tool=tool.name, price=cost, accuracy=accuracy))
+            requests.append(SubRequest(arguments=arguments(bare, want), offers=tuple(offers)))
+        everything = sum(request.offers[0].price for request in requests)
+        budget = source.randint(everything // 3, everything * 2 // 3)
+        market = Market(requests=tuple(requests), budget=budget)
+        if not needs_a_set(affordable(market)[0]):
+            continue
+        shown = with_distractors(
+            source, tools, wants, config.model_copy(update={"distractors": (0, 0), "siblings": 0.0})
+        )
+        rules = [rule.format(budget=budget) for rule in RULES]
+        return ToolsTask(instructions=instructions(shown, rules), dialogue=dialogue, market=market)

@@ -1,0 +1,325 @@
+"""Routes: the prompts, reading and walking a route, its outcome, the objectives, and random routes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from vpo_envs.core import Objective, Unparsable
+from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.maze.task import MAX_SIZE, MOVES, WALL, MazeTask, cells_of, geometry, move_between, rings
+from vpo_envs.text import answer_tags, several_answers
+
+
+def _completion(outcome: MazeOutcome) -> float:
+    return 1.0 if outcome.reached_exit else 0.0
+
+
+def _gold(outcome: MazeOutcome) -> float:
+    return outcome.gold / outcome.gold_total if outcome.gold_total else 1.0
+
+
+def _diamond(outcome: MazeOutcome) -> float:
+    return outcome.diamonds / outcome.diamonds_total if outcome.diamonds_total else 1.0
+
+
+def _avoid_lava(outcome: MazeOutcome) -> float:
+    return 1.0 - outcome.lava / outcome.lava_total if outcome.lava_total else 1.0
+
+
+def _haste(outcome: MazeOutcome) -> float:
+    spare = outcome.max_steps - outcome.fewest_steps
+    return (outcome.max_steps - outcome.steps) / spare if spare else 1.0
+
+
+def _boosted(share_of: Callable[[MazeOutcome], float], outcome: MazeOutcome) -> float:
+    share = share_of(outcome)
+    return min(1.0, share * share * (1.5 if outcome.bonus else 1.0))
+
+
+LINEAR: tuple[Objective, ...] = (
+    Objective("completion", "The exit is reached within the step budget", _completion),
+    Objective("gold", "Share of the gold collected", _gold),
+    Objective("diamond", "Share of the diamonds collected", _diamond),
+    Objective("avoid_lava", "Share of the lava cells not stepped on", _avoid_lava),
+)
+
+LANES: tuple[Objective, ...] = (
+    LINEAR[1],
+    LINEAR[2],
+    Objective("haste", "Share of the steps saved: 1 on a shortest route, 0 if the whole budget is used", _haste),
+)
+
+# A partial, unlike a lambda, can be pickled with its environment.
+CONVEX_BONUS: tuple[Objective, ...] = (
+    LINEAR[0],
+    Objective("gold", "Squared share of the gold, times 1.5 with the bonus tile", partial(_boosted, _gold)),
+    Objective("diamond", "Squared share of the diamonds, times 1.5 with the bonus tile", partial(_boosted, _diamond)),
+    LINEAR[3],
+)
+
+ALIGNMENT = 0.9
+"""Weight of the mean of the linear four in every aligned objective."""
+
+
+def _aligned(linear: tuple[Objective, ...], objective: Objective, outcome: MazeOutcome) -> float:
+    mean = sum(each.score(outcome) for each in linear) / len(linear)
+    return ALIGNMENT * mean + (1 - ALIGNMENT) * objective.score(outcome)
+
+
+def _pulled_together(linear: tuple[Objective, ...], count: str) -> tuple[Objective, ...]:
+    return tuple(
+        Objective(
+            o.name, f"{o.description}: a tenth; the rest is the mean of all {count}", partial(_aligned, linear, o)
+        )
+        for o in linear
+    )
+
+
+ALIGNED = _pulled_together(LINEAR, "four")
+"""The linear objectives pulled towards their mean, which stays the same."""
+
+ALIGNED_LANES = _pulled_together(LANES, "three")
+
+SHAPES = {"linear": LINEAR, "convex_bonus": CONVEX_BONUS, "aligned": ALIGNED}
+LANE_SHAPES = {"linear": LANES, "aligned": ALIGNED_LANES}
+"""The objectives by reward shape."""
+
+
+class MazeOutcome(NamedTuple):
+    """The facts about one route that the objectives look at."""
+
+    reached_exit: bool
+    steps: int
+    """Steps taken, blocked ones included."""
+    max_steps: int
+    """The step budget."""
+    gold: int
+    """Gold items collected; each counts once."""
+    gold_total: int
+    diamonds: int
+    diamonds_total: int
+    lava: int
+    """Lava cells stepped on; each counts once."""
+    lava_total: int
+    bonus: bool
+    """Whether the bonus tile was stepped on."""
+    fewest_steps: int
+    """Steps of a shortest route; the step budget if none fits into it."""
+
+
+def fact_grid(task: MazeTask) -> FactGrid:
+    """Return the outcomes at the exit, from worse to better: fewer steps, more items and the bonus, less lava."""
+    board, budget, fewest = task.board, task.budget, task.fewest_steps
+    steps, lava = range(max(fewest, min(budget, MAX_SIZE**2)), fewest - 1, -1), range(board.lava_count, -1, -1)
+    items = [axis for count in (board.gold_count, board.diamond_count) for axis in (range(count + 1), (count,))]
+    bonus = (False, True) if board.bonus else (False,)
+    axes = ((True,), steps, (budget,), *items, lava, (board.lava_count,), bonus, (fewest,))
+    return FactGrid(MazeOutcome, tuple(map(tuple, axes)))
+
+
+def walk(task: MazeTask, route: str) -> MazeOutcome:
+    """Follow ``route``, a string over ``UDLR``, until the exit, the end of the route or the end of the budget.
+
+    A blocked move stays put and costs a step.
+    """
+    board = task.board
+    cell, goal, after, marks = board.start, board.exit, board.after, board.marks
+    visited = 0
+    steps = 0
+    for steps, move in enumerate(route[: task.budget], start=1):  # noqa: B007 (steps is used after the loop)
+        cell = after[move][cell]
+        visited |= marks[cell]
+        if cell == goal:
+            break
+    return outcome_of(task, cell == goal, steps, visited)
+
+
+def outcome_of(task: MazeTask, reached_exit: bool, steps: int, visited: int) -> MazeOutcome:
+    """Return the outcome of a route of ``steps`` steps that stepped on the cells of the set ``visited``."""
+    board = task.board
+    return MazeOutcome(
+        reached_exit,
+        steps,
+        task.budget,
+        (visited & board.gold).bit_count(),
+        board.gold_count,
+        (visited & board.diamond).bit_count(),
+        board.diamond_count,
+        (visited & board.lava).bit_count(),
+        board.lava_count,
+        visited & board.bonus != 0,
+        task.fewest_steps,
+    )
+
+
+def cells_along(task: MazeTask, route: str) -> list[int]:
+    """Return the cells of the walk along ``route``, the start first."""
+    board = task.board
+    cells = [board.start]
+    cell, goal, after = board.start, board.exit, board.after
+    for move in route[: task.budget]:
+        cell = after[move][cell]
+        cells.append(cell)
+        if cell == goal:
+            break
+    return cells
+
+
+COLUMNS = "abcdefghijklmnopqrstuvwxyzABCDEF"
+NAMES = {"U": "UP", "D": "DOWN", "L": "LEFT", "R": "RIGHT"}
+MOVE_OF_WORD = {
+    **{
+        word: move for move in MOVES for name in (move, NAMES[move]) for word in (name, name.lower(), name.capitalize())
+    },
+    **{f"{move}{column}{row}": move for move in MOVES for column in COLUMNS for row in range(1, MAX_SIZE + 1)},
+}
+"""Every way to write a move: a word, its first letter, or the letter with the cell that it leads to."""
+
+UNFINISHED = frozenset(word[:end] for word in MOVE_OF_WORD for end in range(1, len(word) + 1))
+"""Every beginning of such a word. Its first letter is that of its move."""
+
+
+def read_route(text: str) -> str:
+    """Read a route: moves as words or first letters, separated by blanks or commas; capital letters may run together.
+
+    A letter may carry the cell that it leads to, as in ``Rb1``, which helps a small model to keep its place; only the
+    letter counts.
+
+    Returns:
+        The route over ``UDLR``.
+
+    Raises:
+        Unparsable: The text contains anything but moves, or nothing.
+    """
+    words = text.replace(",", " ").split()
+    try:
+        route = "".join([MOVE_OF_WORD[word] for word in words])
+    except KeyError:
+        route = "".join([MOVE_OF_WORD.get(word, word) for word in words])
+        if route.strip(MOVES):
+            wrong = next(word for word in words if word not in MOVE_OF_WORD and word.strip(MOVES))
+            raise Unparsable(f"{wrong[:20]!r} is not one of UP, DOWN, LEFT, RIGHT") from None
+    if not route:
+        raise Unparsable("no moves")
+    return route
+
+
+def moves_so_far(text: str) -> str | None:
+    """Return the moves that every route has in common whose text begins with ``text``; ``None`` if there is none.
+
+    Any moves can follow them. A last word that is not finished counts as far as it determines a move: ``RI`` as R.
+    """
+    words = text.replace(",", " ").split()
+    last = words.pop() if words and not text.endswith((" ", ",")) and not text[-1].isspace() else ""
+    try:
+        route = read_route(" ".join(words)) if words else ""
+    except Unparsable:
+        return None
+    if last in UNFINISHED:
+        return route + last[0].upper()
+    return None if last.strip(MOVES) else route + last
+
+
+def write_route(route: str) -> str:
+    """Return a route over ``UDLR`` in the words that the full prompt asks for."""
+    return ", ".join(NAMES[move] for move in route)
+
+
+def write_compact_route(task: MazeTask, route: str) -> str:
+    """Return a route over ``UDLR`` with the cell that each move leads to, as the tiny model writes it."""
+    places = [divmod(cell, task.board.width) for cell in cells_along(task, route)[1:]]
+    return " ".join(f"{move}{COLUMNS[column]}{row + 1}" for move, (row, column) in zip(route, places, strict=False))
+
+
+def full_prompt(task: MazeTask, num_answers: int) -> str:
+    """Return instructions, rules and map for a model that follows instructions."""
+    board = task.board
+    if num_answers == 1:
+        wanted = "Give one route, its moves separated by commas, between these tags:"
+    else:
+        wanted = (
+            f"{several_answers(num_answers, 'routes')}\n"
+            "Write each route, its moves separated by commas, between its own tags:"
+        )
+    return "\n".join(
+        [
+            f"You are given a maze of {task.size} rows and {task.size} columns. Find routes from S to E.",
+            "",
+            f"Legend: S start, E exit, # wall, . open, G gold, D diamond, L lava{', B bonus' * (board.bonus != 0)}.",
+            "",
+            *task.rows,
+            "",
+            "Rules:",
+            "- A move is UP, DOWN, LEFT or RIGHT. Walls and edges block a move: you stay, and the step counts.",
+            f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
+            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed but "
+            "costs points.",
+            "",
+            "A route is scored on four goals: reaching E, the share of gold collected "
+            f"({board.gold_count} in all), the share of diamonds collected ({board.diamond_count} in all), and "
+            "avoiding lava.",
+            "",
+            wanted,
+            *[f"{opening}UP, RIGHT{closing}" for opening, closing in answer_tags(num_answers)],
+        ]
+    )
+
+
+def compact_prompt(task: MazeTask, num_answers: int) -> str:
+    """Return a short prompt for the bundled tiny model: one word per open cell, such as ``c2G``.
+
+    A word is a column letter, a row number and a symbol; naming the place spares a tiny model from counting.
+    """
+    rows = [
+        " ".join(f"{COLUMNS[column]}{number}{symbol}" for column, symbol in enumerate(row) if symbol != WALL)
+        for number, row in enumerate(task.rows, start=1)
+    ]
+    return "\n".join([f"budget {task.budget} answers {num_answers}", *rows])
+
+
+def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detours: float = 1.0) -> list[str]:
+    """Return ``count`` routes over ``UDLR`` that reach the exit within the budget.
+
+    Each is a shortest path to the exit, or one to a random waypoint and from there to the exit; ties are broken at
+    random. ``detours`` is the probability of a waypoint.
+    """
+    source = random.Random(int.from_bytes(rng.bytes(16)))
+    board = task.board
+    before_exit = board.passable & ~(1 << board.exit)
+    from_exit = _distances(board.exit, board.passable, board.width)
+    from_start = _distances(board.start, before_exit, board.width)
+    near = [
+        cell
+        for cell in cells_of(before_exit)
+        if cell in from_start and cell in from_exit and from_start[cell] + from_exit[cell] <= task.budget
+    ]
+    _, neighbours = geometry(task.size)
+    routes = []
+    for _ in range(count):
+        waypoint = source.choice(near) if source.random() < detours else board.start
+        to_waypoint = _distances(waypoint, before_exit, board.width)
+        first = _descend(source, board.start, to_waypoint, neighbours, board.width)
+        routes.append(first + _descend(source, waypoint, from_exit, neighbours, board.width))
+    return routes
+
+
+def _distances(goal: int, passable: int, width: int) -> dict[int, int]:
+    return {cell: steps for steps, ring in enumerate(rings(goal, passable, width)) for cell in cells_of(ring)}
+
+
+def _descend(
+    source: random.Random, cell: int, distances: dict[int, int], neighbours: tuple[tuple[int, ...], ...], width: int
+) -> str:
+    """Return the moves of a random shortest path from ``cell`` to the cell where ``distances`` is 0."""
+    moves = []
+    while distances[cell]:
+        nearer = [c for c in neighbours[cell] if distances.get(c, -1) == distances[cell] - 1]
+        following = source.choice(nearer)
+        moves.append(move_between(cell, following, width))
+        cell = following
+    return "".join(moves)
