@@ -663,7 +663,7 @@ def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) 
         ({"scalar_weights": [1.0, -1.0]}, "objective weights must be finite and not negative; got -1"),
         ({"scalar_weights": [0.0, 0.0]}, "objective weights need a positive value"),
         ({"method": "max_at_k", "method_options": {"k": 99}}, "k must lie between 2 and 6"),
-        ({"method_options": {"k": 2}}, "vpo takes scalarization, augmentation; got 'k'"),
+        ({"method_options": {"k": 2}}, "vpo takes no options; got 'k'"),
         ({"max_new_tokens": 1000}, "do not fit into the 64 positions"),
         ({"env_kwargs": {"colour": "red"}}, "LettersEnv takes no argument 'colour': it takes split, "),
     ],

@@ -14,16 +14,13 @@ from torch import Tensor
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
-from vpo_agent.estimators.set_scores import mixed_scores, utilities
 
 _TERM = re.compile(r"(?:(\d*\.?\d+)\*)?(prefix|marginal|own)")
 
 
 @register_estimator("vpo_credit", answers="set", needs_weights=True)
-def vpo_credit(
-    groups: RewardGroups, *, credit: str = "prefix", coefficient: float = 1.0, mean_weight: float = 0.0
-) -> Advantages:
-    """Set score of `vpo_anytime`, with credit for each answer on its own tokens.
+def vpo_credit(groups: RewardGroups, *, credit: str = "prefix", coefficient: float = 1.0) -> Advantages:
+    """Set score of `vpo`, with credit for each answer on its own tokens.
 
     - "prefix": the score of the answers before s, R(S_<s), cannot depend on the tokens of answer s, so subtracting any
       multiple of it from their advantage adds no bias. The multiple that leaves the least variance is the slope of the
@@ -40,16 +37,15 @@ def vpo_credit(
     Args:
         groups: the batch.
         credit: "prefix", "marginal", "own", or a sum of them.
-        coefficient: factor of all credit; 0 is `vpo_anytime`, and `vpo` with mean_weight=0.
-        mean_weight: share of the mean answer in the score, see `vpo_anytime`.
+        coefficient: factor of all credit; 0 is `vpo`.
 
     Raises:
-        ValueError: an unknown kind of credit, a coefficient that is not finite, or a share outside [0, 1].
+        ValueError: an unknown kind of credit, or a coefficient that is not finite.
     """
     if not math.isfinite(coefficient):
         raise ValueError(f"coefficient of the credit must be finite; got {coefficient}")
-    values = utilities(groups.rewards, groups.drawn_weights())
-    scores = mixed_scores(values, mean_weight)
+    values = groups.utilities(groups.drawn_weights())
+    scores = _set_scores(values)
     total = torch.zeros_like(groups.rewards[..., 0])
     for term in str(credit).split("+"):
         if not (match := _TERM.fullmatch(term.strip())):
@@ -61,12 +57,12 @@ def vpo_credit(
             answers = groups.valid[..., None].expand_as(total)
             added = standardise(groups.scalar_scores(), answers, dim=(1, 2))
         else:
-            added = _from_other_answers(kind == "prefix", values, scores, groups.valid, mean_weight)
+            added = _from_other_answers(kind == "prefix", values, scores, groups.valid)
         total += float(factor or 1) * added
     return Advantages(standardise(scores, groups.valid), scores, coefficient * total)
 
 
-def _from_other_answers(prefix: bool, values: Tensor, scores: Tensor, valid: Tensor, mean_weight: float) -> Tensor:
+def _from_other_answers(prefix: bool, values: Tensor, scores: Tensor, valid: Tensor) -> Tensor:
     """Return prefix or marginal credit, (P, G, m), from `utilities` (P, G, m, K) and the set scores (P, G)."""
     num_answers = values.shape[2]
     centred, _, deviation = centre(scores, valid)
@@ -74,11 +70,15 @@ def _from_other_answers(prefix: bool, values: Tensor, scores: Tensor, valid: Ten
     for s in range(num_answers):
         if prefix:
             # Nothing precedes the first answer, so its credit is 0.
-            known, _, _ = centre(mixed_scores(values[:, :, :s], mean_weight, num_answers), valid)
+            known, _, _ = centre(_set_scores(values[:, :, :s]), valid)
             slope = (centred * known).sum() / known.square().sum().clamp(min=EPSILON)
             each.append(standardise(scores - slope * known, valid) - standardise(scores, valid))
         else:
             others = [i for i in range(num_answers) if i != s]
-            rest = mixed_scores(values[:, :, others], mean_weight, num_answers)
-            each.append(standardise(scores - rest, valid))
+            each.append(standardise(scores - _set_scores(values[:, :, others]), valid))
     return torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))
+
+
+def _set_scores(values: Tensor) -> Tensor:
+    """Return R(S) = 1/K sum_k max_s u_k(s) over the utilities (P, G, m, K), 0 of no answer: (P, G)."""
+    return values.amax(dim=2).mean(dim=-1) if values.shape[2] else values.sum(dim=(2, 3))

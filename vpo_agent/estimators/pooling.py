@@ -11,26 +11,22 @@ is the best of k rollouts. `vpo_pool` estimates the gradient of the expected val
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
-from vpo_agent.estimators.set_scores import Scalarization, utilities
 
 Baseline = Literal["group", "subset", "others"]
-BASELINES = ("group", "subset", "others")
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 
 @register_estimator("vpo", answers="set", needs_weights=True)
-def vpo(groups: RewardGroups, *, scalarization: Scalarization = "linear", augmentation: float = 0.05) -> Advantages:
-    """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817).
-
-    The scalarization is "linear", as in the paper, or "tchebycheff" with an augmentation above 0, see `utilities`.
-    """
-    return vpo_pool(groups, k=1, scalarization=scalarization, augmentation=augmentation)
+def vpo(groups: RewardGroups) -> Advantages:
+    """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817)."""
+    return vpo_pool(groups, k=1)
 
 
 @register_estimator("vpo_pool", answers="set", needs_weights=True)
@@ -40,8 +36,6 @@ def vpo_pool(
     k: int | None = None,
     weighting: Literal["drawn", "fixed"] = "drawn",
     baseline: Baseline = "group",
-    scalarization: Scalarization = "linear",
-    augmentation: float = 0.05,
 ) -> Advantages:
     """Expected best answer of a pool of k rollouts under drawn weights; `vpo`, `set_rl` and `max_at_k` are its corners.
 
@@ -66,8 +60,6 @@ def vpo_pool(
         k: rollouts of a pool, 1 to G - 1; for "subset" 2 to G. None takes max(2, G // 2), within that range.
         weighting: "drawn", or "fixed" for the fixed weights of the task as the only weighting.
         baseline: "group", "subset" or "others", as above.
-        scalarization: "linear" or "tchebycheff", see `utilities`.
-        augmentation: of "tchebycheff", above 0.
 
     Raises:
         ValueError: an option lies outside its range.
@@ -75,8 +67,7 @@ def vpo_pool(
     if weighting not in ("drawn", "fixed"):
         raise ValueError(f"weighting must be 'drawn' or 'fixed'; got {weighting!r}")
     weights = groups.drawn_weights() if weighting == "drawn" else groups.scalar_weights[:, None]
-    values = utilities(groups.rewards, weights, scalarization, augmentation)
-    return _pool_advantages(values.amax(dim=2), groups.valid, k, baseline)
+    return _pool_advantages(groups.utilities(weights).amax(dim=2), groups.valid, k, baseline)
 
 
 @register_estimator("set_rl", answers="single", needs_weights=True)

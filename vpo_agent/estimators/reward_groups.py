@@ -37,6 +37,10 @@ class RewardGroups:
         """Return the scalar reward of each answer under the fixed weights, (P, G, m)."""
         return scalarise(self.rewards, self.scalar_weights)
 
+    def utilities(self, weights: Tensor) -> Tensor:
+        """Return the utility w . r of each answer under each of (P, K, d) weights, (P, G, m, K)."""
+        return torch.bmm(self.rewards.flatten(1, 2), weights.mT).view(*self.rewards.shape[:3], -1)
+
     def drawn_weights(self) -> Tensor:
         """Return the drawn weights, (P, K, d).
 

@@ -17,7 +17,7 @@ LINES = ("-", "--", "-.", ":")
 KNOWN = (
     *("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr"),
     *("vpo_credit", "dr_grpo", "pareto_rank", "darling", "gdpo", "rs_grpo"),
-    *("maxrl", "random_weights", "goal_conditioned", "vpo_lexicase", "vpo_soft", "vpo_anytime"),
+    *("maxrl", "random_weights", "goal_conditioned", "vpo_lexicase"),
     "vpo_hypervolume",
 )
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""

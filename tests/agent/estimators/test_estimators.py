@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -93,27 +92,12 @@ def test_vpo_rewards_a_set_that_covers_the_objectives() -> None:
     torch.testing.assert_close(scalar.advantages, torch.zeros(1, 2))
 
 
-def test_vpo_with_one_answer_and_one_weight_is_grpo() -> None:
-    rewards, weights = batch(answers=1)
-    one = weights[:, :1]
-    vpo = advantages(rewards, weights=one)
-    grpo = advantages(rewards, method="grpo", scalar_weights=one[:, 0])
-    torch.testing.assert_close(vpo.advantages, grpo.advantages, atol=1e-6, rtol=0)
-
-
 def test_random_weights_is_grpo_under_the_first_draw() -> None:
     rewards, weights = batch(answers=1)
     drawn = advantages(rewards, method="random_weights", weights=weights)
     grpo = advantages(rewards, method="grpo", scalar_weights=weights[:, 0])
     torch.testing.assert_close(drawn.advantages, grpo.advantages, atol=1e-6, rtol=0)
     torch.testing.assert_close(drawn.scores, grpo.scores, atol=1e-6, rtol=0)
-
-
-def test_multi_rlvr_with_one_answer_is_grpo() -> None:
-    rewards, _ = batch(answers=1)
-    torch.testing.assert_close(
-        advantages(rewards, method="multi_rlvr").advantages, advantages(rewards, method="grpo").advantages
-    )
 
 
 def test_multi_rlvr_scores_the_mean_answer() -> None:
@@ -225,88 +209,7 @@ def test_gdpo_leaves_an_invalid_rollout_out_of_the_batch_statistics() -> None:
     assert counted.square().mean().item() == pytest.approx(1, abs=1e-4)
 
 
-# --- max_at_k ---------------------------------------------------------------------------------------------------------
-
-
-def max_at_k_by_hand(scores: list[float], k: int, baseline: str) -> list[float]:
-    """Return n times the coefficient of grad log p(x_i), by listing every subset."""
-    n = len(scores)
-    result = []
-    for i in range(n):
-        others = [j for j in range(n) if j != i]
-        containing = list(itertools.combinations(others, k - 1))
-        own = sum(max(scores[j] for j in (i, *rest)) for rest in containing) / len(containing)
-        compared = containing if baseline == "subset" else list(itertools.combinations(others, k))
-        base = sum(max(scores[j] for j in rest) for rest in compared) / len(compared)
-        result.append(k * (own - base))
-    return result
-
-
-@pytest.mark.parametrize(
-    ("baseline", "n", "k"),
-    [("subset", n, k) for n, k in [(2, 2), (3, 2), (5, 3), (5, 5), (8, 4), (8, 7)]]
-    + [("others", n, k) for n, k in [(2, 1), (3, 2), (5, 3), (6, 1), (8, 4), (8, 7)]],
-)
-@pytest.mark.parametrize("tied", [False, True])
-def test_max_at_k_equals_the_sum_over_all_subsets(baseline: str, n: int, k: int, tied: bool) -> None:
-    rewards, _ = batch(prompts=5, rollouts=n, answers=1, objectives=2)
-    if tied:
-        rewards = (rewards * 3).floor() / 2
-    result = advantages(rewards, method="max_at_k", k=k, baseline=baseline)
-    for scores, row in zip(rewards.mean(dim=-1).squeeze(-1).tolist(), result.advantages.tolist(), strict=True):
-        assert row == pytest.approx(max_at_k_by_hand(scores, k, baseline), abs=1e-12)
-
-
-@pytest.mark.parametrize("baseline", ["subset", "others"])
-def test_max_at_k_without_invalid_rollouts_is_max_at_k_of_the_rest(baseline: str) -> None:
-    rewards, _ = batch(prompts=6, answers=1, objectives=2)
-    generator = torch.Generator().manual_seed(3)
-    valid = torch.rand(6, 8, generator=generator) < 0.6
-    valid[0], valid[1] = False, False
-    valid[1, 4] = True
-    result = advantages(rewards, method="max_at_k", k=3, baseline=baseline, valid=valid).advantages
-    for p in range(6):
-        scores = rewards[p, valid[p]].mean(dim=-1).squeeze(-1).tolist()
-        most = len(scores) if baseline == "subset" else len(scores) - 1
-        expected = max_at_k_by_hand(scores, min(3, most), baseline) if len(scores) >= 2 else [0.0] * len(scores)
-        assert result[p, valid[p]].tolist() == pytest.approx(expected, abs=1e-12)
-        assert (result[p, ~valid[p]] == 0).all()
-
-
-@pytest.mark.parametrize("baseline", ["subset", "others"])
-def test_max_at_k_is_the_gradient_of_the_expected_maximum(baseline: str) -> None:
-    # Every outcome of three samples from a softmax over three values, so both sides are exact.
-    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
-    values = [0.1, 0.7, 0.4]
-    k, n = 2, 3
-    probabilities = logits.softmax(0)
-    target: Any = sum(
-        probabilities[list(draw)].prod() * max(values[i] for i in draw)
-        for draw in itertools.product(range(3), repeat=k)
-    )
-    (exact,) = torch.autograd.grad(target, logits)
-    estimate = torch.zeros(3, dtype=torch.float64)
-    fixed = logits.detach().softmax(0)
-    for draw in itertools.product(range(3), repeat=n):
-        rewards = torch.tensor([values[i] for i in draw], dtype=torch.float64).view(1, n, 1, 1)
-        coefficients = advantages(rewards, method="max_at_k", k=k, baseline=baseline).advantages[0]
-        for i, coefficient in zip(draw, coefficients, strict=True):
-            score_function = torch.eye(3, dtype=torch.float64)[i] - fixed
-            estimate += fixed[list(draw)].prod() * coefficient * score_function / n
-    torch.testing.assert_close(estimate, exact, atol=1e-12, rtol=0)
-
-
-def test_max_at_k_with_the_other_samples_as_baseline_sums_to_zero() -> None:
-    rewards, _ = batch(answers=1)
-    result = advantages(rewards, method="max_at_k", k=4, baseline="others").advantages
-    torch.testing.assert_close(result.sum(dim=1), torch.zeros(6, dtype=torch.float64), atol=1e-12, rtol=0)
-
-
-def test_max_at_k_with_its_own_subset_as_baseline_is_never_negative() -> None:
-    rewards, _ = batch(answers=1)
-    result = advantages(rewards, method="max_at_k").advantages
-    assert (result >= -1e-12).all()
-    assert (result.argmax(dim=1) == rewards.mean(dim=-1).squeeze(-1).argmax(dim=1)).all()
+# --- max_at_k, whose other properties are those of the pool (test_pooling.py) ---
 
 
 def test_max_at_k_takes_half_the_group_by_default() -> None:
@@ -569,7 +472,7 @@ def test_methods_of_one_answer_refuse_several(method: str) -> None:
         ({"active": torch.ones(6, 3, dtype=torch.bool)}, r"active needs shape \(6, 4\).*got \(6, 3\)"),
         ({"active": torch.zeros(6, 4, dtype=torch.bool)}, "prompt 0 has none"),
         ({"valid": torch.ones(8, 6, dtype=torch.bool)}, r"valid needs shape \(6, 8\).*got \(8, 6\)"),
-        ({"k": 3}, "vpo takes scalarization, augmentation; got 'k'"),
+        ({"k": 3}, "vpo takes no options; got 'k'"),
     ],
 )
 def test_wrong_arguments_are_named(changed: dict[str, Any], message: str) -> None:
@@ -606,16 +509,11 @@ def test_wrong_options_of_max_at_k_are_named(options: dict[str, Any], message: s
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        (
-            "vpo_soft",
-            {"beta": "abc"},
-            r"method_options beta='abc' is invalid for vpo_soft: .* \(default 8.0",
-        ),
-        ("vpo_soft", {"beta": [1, 2]}, r"beta=\[1, 2\] is invalid for vpo_soft: give a number"),
-        ("vpo_soft", {"beta": True}, "beta=True is invalid for vpo_soft: give a number"),
-        ("vpo_soft", {"beta": None}, "beta=None is invalid for vpo_soft: give a number"),
+        ("rs_grpo", {"beta": "abc"}, r"method_options beta='abc' is invalid for rs_grpo: .* \(default 2.0"),
+        ("rs_grpo", {"beta": [1, 2]}, r"beta=\[1, 2\] is invalid for rs_grpo: give a number"),
+        ("rs_grpo", {"beta": True}, "beta=True is invalid for rs_grpo: give a number"),
+        ("rs_grpo", {"beta": None}, "beta=None is invalid for rs_grpo: give a number"),
         ("vpo_hypervolume", {"reference": "x"}, "reference='x' is invalid for vpo_hypervolume: give a number"),
-        ("vpo", {"augmentation": "x"}, "augmentation='x' is invalid for vpo: give a number"),
         ("max_at_k", {"k": "x"}, "k='x' is invalid for max_at_k: give a whole number"),
         ("max_at_k", {"k": 2.5}, "k=2.5 is invalid for max_at_k: give a whole number"),
     ],

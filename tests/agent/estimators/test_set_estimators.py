@@ -6,13 +6,12 @@ import itertools
 import math
 
 import moocore
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators import advantages, standardise
-from vpo_agent.estimators.set_scores import hypervolume_scores, utilities
+from vpo_agent.estimators import advantages
+from vpo_agent.estimators.sets import hypervolume_scores
 from vpo_agent.estimators.weights import draw_weights
 
 
@@ -22,72 +21,6 @@ def batch(answers: int = 3, objectives: int = 4, prompts: int = 5, rollouts: int
     rewards = torch.rand(prompts, rollouts, answers, objectives, generator=generator, dtype=torch.float64)
     weights = draw_weights(range(prompts), num_objectives=objectives, num_weights=16)
     return rewards, torch.from_numpy(weights).double()
-
-
-def all_utilities(rewards: Tensor, weights: Tensor) -> list[list[list[list[float]]]]:
-    """w . r as nested lists [prompt][rollout][answer][draw], by plain loops."""
-    return [
-        [[[sum(w * r for w, r in zip(draw, a, strict=True)) for draw in draws] for a in rollout] for rollout in prompt]
-        for prompt, draws in zip(rewards.tolist(), weights.tolist(), strict=True)
-    ]
-
-
-@pytest.mark.parametrize("beta", [0.5, 8.0])
-def test_the_smooth_maximum_is_its_formula(beta: float) -> None:
-    rewards, weights = batch()
-    expected = [
-        [
-            np.mean([math.log(np.mean(np.exp(beta * np.array(us)))) / beta for us in zip(*rollout, strict=True)])
-            for rollout in prompt
-        ]
-        for prompt in all_utilities(rewards, weights)
-    ]
-    result = advantages(rewards, weights=weights, method="vpo_soft", beta=beta)
-    np.testing.assert_allclose(result.scores, expected, atol=1e-6)
-    torch.testing.assert_close(result.advantages, standardise(result.scores, torch.ones(5, 8, dtype=torch.bool)))
-
-
-def test_the_smooth_maximum_runs_from_the_mean_of_the_answers_to_vpo() -> None:
-    rewards, weights = batch()
-    low = advantages(rewards, weights=weights, method="vpo_soft", beta=1e-4).scores
-    torch.testing.assert_close(low, torch.einsum("pgmd,pkd->pg", rewards, weights) / (3 * 16), atol=1e-4, rtol=0)
-    high = advantages(rewards, weights=weights, method="vpo_soft", beta=1e4).scores
-    torch.testing.assert_close(high, advantages(rewards, weights=weights).scores, atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_the_anytime_score_is_what_a_search_sees_that_draws_one_answer_or_all(share: float) -> None:
-    rewards, weights = batch()
-    by_hand = [
-        [
-            np.mean([(1 - share) * max(us) + share * sum(us) / 3 for us in zip(*rollout, strict=True)])
-            for rollout in prompt
-        ]
-        for prompt in all_utilities(rewards, weights)
-    ]
-    result = advantages(rewards, weights=weights, method="vpo_anytime", mean_weight=share)
-    np.testing.assert_allclose(result.scores, by_hand, atol=1e-6)
-
-
-def test_tchebycheff_is_its_formula() -> None:
-    rewards, weights = batch()
-    result = advantages(rewards, weights=weights, scalarization="tchebycheff", augmentation=0.1)
-    for p, g in itertools.product(range(5), range(8)):
-        total = 0.0
-        for draw in weights[p].tolist():
-            terms = [[w * (1 - r) for w, r in zip(draw, answer, strict=True)] for answer in rewards[p, g].tolist()]
-            total += max(1 - max(term) - 0.1 * sum(term) for term in terms)
-        assert float(result.scores[p, g]) == pytest.approx(total / 16, abs=1e-6)
-
-
-def test_tchebycheff_pays_for_a_compromise_that_no_linear_weights_select() -> None:
-    # The middle point lies below the line between the ends: the front is not convex.
-    front = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]], [[0.4, 0.4]]]], dtype=torch.float64)
-    weights = torch.from_numpy(draw_weights([0], num_objectives=2, num_weights=256)).double()
-    best_linear = utilities(front, weights)[0, :, 0].argmax(dim=0)
-    best_tchebycheff = utilities(front, weights, "tchebycheff")[0, :, 0].argmax(dim=0)
-    assert not (best_linear == 2).any()
-    assert (best_tchebycheff == 2).any()
 
 
 @pytest.mark.parametrize("answers", [1, 3, 5])
@@ -237,16 +170,6 @@ def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("vpo", {"scalarization": "quadratic"}, "scalarization must be one of linear, tchebycheff; got 'quadratic'"),
-        (
-            "vpo",
-            {"scalarization": "tchebycheff", "augmentation": 0},
-            "augmentation .* must be .* above 0; got 0",
-        ),
-        ("vpo", {"scalarization": "tchebycheff", "augmentation": math.inf}, "augmentation .* got inf"),
-        ("vpo_soft", {"beta": 0}, "beta must be finite and above 0; got 0"),
-        ("vpo_soft", {"beta": math.inf}, "beta must be finite and above 0; got inf"),
-        ("vpo_anytime", {"mean_weight": 1.5}, r"mean_weight must lie in \[0, 1\]; got 1.5"),
         ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be finite and below 0; got 0"),
         ("vpo_hypervolume", {"reference": -math.inf}, "reference .* must be finite and below 0; got -inf"),
         ("vpo_credit", {"coefficient": math.nan}, "coefficient of the credit must be finite; got nan"),

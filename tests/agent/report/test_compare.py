@@ -207,8 +207,11 @@ def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Pat
         ({"dtype": "auto", "device": "cpu"}, {"dtype": "float32"}, {"dtype": "bfloat16"}),
         ({"dtype": "auto", "device": "cuda:0"}, {"dtype": "bfloat16"}, {"dtype": "float32"}),
         ({"scalar_weights": None}, {"scalar_weights": [1, 1, 1, 1]}, {"learning_rate": 1}),
-        ({}, {"method_options": {"scalarization": "linear"}}, {"method_options": {"scalarization": "tchebycheff"}}),
-        ({}, {"method_options": {"augmentation": 0.05}}, {"method_options": {"augmentation": 0.1}}),
+        (
+            {"method": "max_at_k"},
+            {"method": "max_at_k", "method_options": {"baseline": "subset"}},
+            {"learning_rate": 1},
+        ),
     ],
 )
 def test_a_default_that_is_written_out_is_no_difference(
@@ -218,7 +221,7 @@ def test_a_default_that_is_written_out_is_no_difference(
     one = save_run(tmp_path / "one", _seeded("vpo", 0, 3), **common, **unset)
     two = save_run(tmp_path / "two", _seeded("vpo", 1, 3), **common, **written)
     runs = [read_run(one), read_run(two)]
-    assert make_labels(runs) == ["vpo", "vpo"]
+    assert make_labels(runs) == [unset.get("method", "vpo")] * 2
     assert differing_settings(runs) == []
     three = read_run(save_run(tmp_path / "three", _seeded("vpo", 2, 3), **common, **other))
     labels = make_labels([*runs, three])
