@@ -18,7 +18,13 @@ import toys
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_endpoint import Reply, scripted
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+)
 
 from vpo_envs.core import ScorerFailure, Status, UnknownFront
 from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, override_rate
@@ -96,6 +102,19 @@ def test_a_batch_gives_what_the_model_gives_for_each_answer_alone(saved: Callabl
         assert outcome.scores == pytest.approx((expected,), abs=1e-4)
         references = sorted(logits_alone(path, TASK.request, text, chat)[0] for text in TASK.references)
         assert outcome.quantiles == pytest.approx((quantile(expected, references),), abs=1e-3)
+
+
+def test_a_model_with_token_types_takes_a_tokenizer_without(tmp_path: Path) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    tokenizer.padding_side = "right"
+    assert "token_type_ids" not in tokenizer("a", "b")
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), num_labels=1, **small)).eval()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
+    with torch.inference_mode():
+        expected = model(torch.tensor([tokenizer(TASK.request, "Hi")["input_ids"]])).logits[0].tolist()
+    assert made(models={"kind": str(tmp_path)}).evaluate(TASK, "Hi").scores == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("chat", [True, False])

@@ -104,7 +104,8 @@ class _Classifier:
             text = self._tokenizer.apply_chat_template(turns, tokenize=False)
             # The template writes the special tokens itself.
             tokens = self._tokenizer(text, add_special_tokens=False)
-        return {name: tokens[name] for name in self._inputs}
+        # Without token types the model takes all of them as 0, as it did in training with this tokenizer.
+        return {name: tokens[name] for name in self._inputs if name in tokens}
 
     def _logits(self, batch: list[dict[str, list[int]]]) -> list[Scores]:
         import torch
