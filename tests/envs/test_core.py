@@ -34,7 +34,7 @@ from vpo_envs import (
     answer_tags,
     split_of_content,
 )
-from vpo_envs.core import SCORING
+from vpo_envs.fronts import SCORING
 from vpo_envs.pareto import FactGrid
 from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ import toy_mazes
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
+from mo_gymnasium.wrappers import LinearReward
 
 import vpo_envs
 from vpo_envs import MazeEnv, VectorTextEnv
@@ -257,3 +259,13 @@ def test_bad_calls_are_named() -> None:
     with pytest.raises(TypeError, match="got int"):
         envs.step(["", 5])  # type: ignore[list-item]  # the mistake under test
     assert envs.step(["", ""])[2].all()
+
+
+@pytest.mark.parametrize("env_id", ["vpo/Maze-v0", "vpo/MazeSteps-v0"])
+def test_copies_that_hold_one_number_per_reward_are_refused_at_once(env_id: str) -> None:
+    with pytest.raises(ValueError, match="vectorization_mode='sync' keeps one number per reward"):
+        gym.make_vec(env_id, num_envs=2, vectorization_mode="sync")
+    scalar = partial(LinearReward, weight=np.full(4, 0.25))
+    envs = gym.make_vec(env_id, num_envs=2, vectorization_mode="sync", wrappers=[scalar])
+    envs.reset(seed=0)
+    assert envs.step(envs.action_space.sample())[1].shape == (2,)

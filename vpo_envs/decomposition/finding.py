@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import check_whole
+from vpo_envs.arguments import check_whole
 from vpo_envs.decomposition.linear import ROUNDING, Decomposition, Floats, FoundObjective
 
 Finder = Literal["select", "cluster", "nmf", "pca"]

@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from envs_data.readers import HUB, OnBadRow, load_rows
-from vpo_envs.core import MAX_STREAM, AnswerT, Frozen, Objective, OutcomeT, TaskT, VectorTextEnv, check_whole
+from vpo_envs.arguments import check_whole
+from vpo_envs.core import AnswerT, Frozen, Objective, OutcomeT, TaskT, VectorTextEnv
 from vpo_envs.generation import read_knobs, split_of_content
+from vpo_envs.streams import MAX_STREAM
 from vpo_envs.wording import counted, did_you_mean
 
 Preset = Literal["paper", "conflict", "compact"]

@@ -83,7 +83,7 @@ def test_the_contract_is_kept(by: Finder, tmp_path: Path) -> None:
     found(by).save(tmp_path / "found.json")
     env = gym.make("vpo/Decomposed-v0", **TESTS, decomposition=str(tmp_path / "found.json"), num_answers=3)
     report = check_vector_env(env, 3)
-    assert len(report.passed) + len(report.skipped) == 15
+    assert len(report.passed) + len(report.skipped) == 14
     assert not report.constant
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import Objective, UnknownFront, check_whole
+from vpo_envs.arguments import check_whole
+from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.gsm8k.front import front_answers

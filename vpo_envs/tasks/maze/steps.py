@@ -8,8 +8,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import MAX_STREAM, Split, UnknownFront, check_whole, refuse_arguments
+from vpo_envs.arguments import check_whole, refuse_arguments, refuse_scalar_copies
+from vpo_envs.core import Split, UnknownFront
 from vpo_envs.pareto import non_dominated
+from vpo_envs.streams import MAX_STREAM
 from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
 from vpo_envs.tasks.maze.routes import MazeOutcome, cells_along
 from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, MOVES, WALL, MazeTask
@@ -118,6 +120,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         **unknown: Any,
     ) -> None:
         refuse_arguments(type(self), unknown)
+        refuse_scalar_copies()
         if index is not None:
             check_whole("index", index, 0, MAX_STREAM)
         if reward_timing not in (timings := get_args(RewardTiming)):

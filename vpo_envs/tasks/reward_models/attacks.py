@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import FAILURES, VectorTextEnv, check_whole
+from vpo_envs.arguments import check_whole
+from vpo_envs.core import FAILURES, VectorTextEnv
 from vpo_envs.tasks.reward_models.task import RewardTask
 
 ATTACKS = (

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from vpo_envs.core import Failure, Objective, Unparsable, check_whole
+from vpo_envs.arguments import check_whole
+from vpo_envs.core import Failure, Objective, Unparsable
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.reward_models.generate import draw_prompt

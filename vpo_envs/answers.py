@@ -1,0 +1,199 @@
+"""The scores of answers: parse each once, find the duplicates, evaluate the distinct ones, score the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.errors import AnswerTimeout, ScorerFailure, Unparsable
+
+
+class Status(IntEnum):
+    """Result of scoring one answer. Every status except ``OK`` comes with a zero vector."""
+
+    OK = 0
+    MISSING = 1
+    """No complete tag at this position."""
+    UNPARSABLE = 2
+    """The tag does not hold an answer in the form that the prompt asks for."""
+    DUPLICATE = 3
+    """The same parsed answer as an earlier one of this response."""
+    INVALID = 4
+    """The scorer itself failed. The zero vector is not a score, and a trainer drops the rollout."""
+    TIMED_OUT = 5
+    """The answer exceeded the scorer's time limit."""
+
+
+Failure = ScorerFailure | AnswerTimeout
+FAILURES = (ScorerFailure, AnswerTimeout)
+REFUSALS = (Unparsable, *FAILURES)
+"""What parsing or evaluating an answer may raise; anything else is an error of the environment."""
+
+
+class Reason(str):
+    """Why an answer has no outcome: the message with which it could not be parsed or scored."""
+
+
+class _Scores(NamedTuple):
+    rewards: NDArray[np.float32]
+    """Reward vectors, shape (n, m, d), each entry in [0, 1]."""
+    status: NDArray[np.int8]
+    """:class:`Status` of each answer, shape (n, m)."""
+
+
+class RewardBatch(_Scores):
+    """Scores of n responses with m answers each, which unpack into ``rewards`` and ``status``."""
+
+    failure: str
+    """Why the scorer failed on the first answer that is ``INVALID``; empty if there is none."""
+
+    def __new__(cls, rewards: NDArray[np.float32], status: NDArray[np.int8], failure: str = "") -> RewardBatch:
+        """Return the scores."""
+        batch = super().__new__(cls, rewards, status)
+        batch.failure = failure
+        return batch
+
+
+Vectors = list[tuple[float, ...]]
+Scored = tuple[Vectors, list[Status], list[Any]]
+"""Reward vectors, statuses and outcomes of the answers of one response."""
+
+
+class Response(NamedTuple):
+    """The answers of one response to a task."""
+
+    task: Any
+    answers: Sequence[str | None]
+    """The text inside each tag; ``None`` for a missing tag."""
+    seen: set[Any]
+    """Parsed answers given before, whose repetitions are duplicates; the new ones are added."""
+
+
+def score_responses(
+    env: Any,
+    responses: Iterable[Response],
+    evaluate_many: Callable[[Sequence[tuple[Any, Any]]], Sequence[Any]] | None,
+    canonical: Callable[[Any, Any], Any] | None,
+) -> Iterator[Scored]:
+    """Score responses one after the other.
+
+    Args:
+        env: The environment, for its ``parse``, ``evaluate``, ``reward_vector`` and number of objectives.
+        responses: The responses.
+        evaluate_many: Evaluates the distinct answers of all responses in one call; ``None`` to evaluate one by one.
+        canonical: The environment's method where answers of different text can be duplicates, else ``None``.
+    """
+    parse = env.parse
+    parsed: Iterable[tuple[Response, list[Any]]] = ((one, _parse_all(parse, one.answers)) for one in responses)
+    if evaluate_many is None:
+        evaluate = env.evaluate
+    else:
+        parsed = list(parsed)
+        evaluate = _lookup(parsed, evaluate_many)
+    zero = (0.0,) * len(env.objectives)
+    for response, answers in parsed:
+        yield _score(response, answers, zero, evaluate, env.reward_vector, canonical)
+
+
+class _Refused(NamedTuple):
+    """Stands for an answer that is missing or that ``parse`` refuses."""
+
+    status: Status
+    reason: Reason | None
+
+
+_MISSING = _Refused(Status.MISSING, None)
+
+
+def _parse_all(parse: Callable[[str], Any], texts: Sequence[str | None]) -> list[Any]:
+    """Return the answers, or for each that cannot be read a :class:`_Refused`."""
+    answers: list[Any] = []
+    for text in texts:
+        try:
+            answers.append(_MISSING if text is None else parse(text))
+        except REFUSALS as error:
+            answers.append(_refused(error))
+    return answers
+
+
+def _lookup(
+    parsed: Sequence[tuple[Response, list[Any]]], evaluate_many: Callable[[Sequence[tuple[Any, Any]]], Sequence[Any]]
+) -> Callable[[Any, Any], Any]:
+    """Evaluate the distinct answers to each task in one call, and return the function that looks an outcome up."""
+    pairs = {
+        (id(response.task), answer): (response.task, answer)
+        for response, answers in parsed
+        for answer in answers
+        if answer.__class__ is not _Refused and answer not in response.seen
+    }
+    found = dict(zip(pairs, evaluate_many(list(pairs.values())) if pairs else (), strict=True))
+
+    def look_up(task: Any, answer: Any) -> Any:
+        outcome = found[id(task), answer]
+        if isinstance(outcome, FAILURES):
+            raise outcome
+        return outcome
+
+    return look_up
+
+
+def _score(
+    response: Response,
+    answers: Sequence[Any],
+    zero: tuple[float, ...],
+    evaluate: Callable[[Any, Any], Any],
+    reward_vector: Callable[[Any], tuple[float, ...]],
+    canonical: Callable[[Any, Any], Any] | None,
+) -> Scored:
+    vectors: Vectors = []
+    statuses: list[Status] = []
+    outcomes: list[Any] = []
+    ok = Status.OK  # a global of an enumeration takes as long as a call
+    task, _, seen = response
+    for answer in answers:
+        vector, status, outcome = zero, ok, None
+        if answer.__class__ is _Refused:
+            status, outcome = answer
+        elif answer in seen:
+            status = Status.DUPLICATE
+        else:
+            seen.add(answer)
+            try:
+                outcome = evaluate(task, answer)
+                vector = reward_vector(outcome)
+                if canonical is not None and (shortest := canonical(answer, outcome)) != answer:
+                    if shortest in seen:
+                        vector, status, outcome = zero, Status.DUPLICATE, None
+                    seen.add(shortest)
+            except REFUSALS as refusal:
+                vector, (status, outcome) = zero, _refused(refusal)
+        vectors.append(vector)
+        statuses.append(status)
+        outcomes.append(outcome)
+    return vectors, statuses, outcomes
+
+
+def _refused(error: Exception) -> _Refused:
+    if isinstance(error, Unparsable):
+        return _Refused(Status.UNPARSABLE, Reason(error))
+    return _Refused(Status.INVALID if isinstance(error, ScorerFailure) else Status.TIMED_OUT, Reason(error))
+
+
+def collect(scored: Iterable[Scored], shape: tuple[int, int, int]) -> RewardBatch:
+    """Return the scores of n responses with m answers each as arrays, from ``shape`` (n, m, d)."""
+    vectors: Vectors = []
+    statuses: list[Status] = []
+    failure = ""
+    for rewards, status, outcomes in scored:
+        vectors += rewards
+        statuses += status
+        # Outcomes are not kept: with many of them alive the garbage collector would take a tenth of the time.
+        if not failure and Status.INVALID in status:
+            failure = str(outcomes[status.index(Status.INVALID)])
+    # An array made from members of an enumeration takes ten times as long as one made from their bytes.
+    found = np.frombuffer(bytearray(statuses), dtype=np.int8).reshape(shape[:2])
+    return RewardBatch(np.array(vectors, dtype=np.float32).reshape(shape), found, failure)

@@ -1,0 +1,73 @@
+"""Exact fronts: the objectives applied to the outcomes of a solver, and whether a subclass may still trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vpo_envs.answers import FAILURES
+from vpo_envs.errors import UnknownFront
+from vpo_envs.pareto import falling_component, non_dominated
+
+SCORING = ("parse", "evaluate", "evaluate_many", "feasible", "score_answers", "score_batch")
+"""Methods that decide the rewards; a front computed by a class above one of them may be wrong."""
+
+
+class FrontPoint(NamedTuple):
+    """A reward vector of the exact Pareto front and an answer that attains it."""
+
+    vector: tuple[float, ...]
+    answer: str
+
+
+def exact_front(env: Any, task: Any) -> list[FrontPoint]:
+    """Return what :meth:`vpo_envs.core.VectorTextEnv.front` does."""
+    try:
+        points = [FrontPoint(env.reward_vector(outcome), answer) for outcome, answer in env.outcome_front(task)]
+    except FAILURES as error:
+        raise UnknownFront(
+            f"the front of this task of {type(env).__name__} is unknown, since an answer of it could not be scored: "
+            f"{error}"
+        ) from error
+    keep = non_dominated(np.array([point.vector for point in points]))
+    return [point for point, kept in zip(points, keep, strict=True) if kept]
+
+
+def check_inherited(env: Any, base: type[Any], task: Any, verb: str) -> None:
+    """Raise :class:`UnknownFront` if the class of ``env`` changes what its inherited solver relies on.
+
+    Args:
+        env: The environment.
+        base: The class whose own ``verb`` solves nothing.
+        task: The instance.
+        verb: The solver's method.
+    """
+    own = type(env)
+    # How far down the class hierarchy each method is defined; 0 is this class itself.
+    age = {name: _age(own.__mro__, name) for name in (verb, "reward_vector", *SCORING)}
+    solver = own.__mro__[age[verb]]
+    if solver is base:
+        return
+    for name in SCORING:
+        if age[name] < age[verb]:
+            raise UnknownFront(
+                f"{own.__name__} overrides {name}, so the front that {solver.__name__} computes may be wrong: override "
+                f"{verb} as well"
+            )
+    if age["reward_vector"] >= age[verb] and all(one in env.monotone_objectives for one in env.objectives):
+        return
+    falling = vars(env).setdefault("_falling", {})  # by grid, as each takes long
+    for grid in env.fact_grids(task):
+        if grid not in falling:
+            falling[grid] = falling_component(env.reward_vector, grid)
+        if (place := falling[grid]) is not None:
+            raise UnknownFront(
+                f"objective {env.objective_names[place]!r} of {own.__name__} falls where an outcome gets better in one "
+                f"fact, so the front that {solver.__name__} computes may be wrong: override {verb}"
+            )
+
+
+def _age(classes: Sequence[type[Any]], name: str) -> int:
+    return next(place for place, cls in enumerate(classes) if name in vars(cls))
