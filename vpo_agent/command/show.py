@@ -1,4 +1,4 @@
-"""Examples of answers, and reward vectors and long texts as the commands and the gallery print them."""
+"""Examples of answers, and reward vectors and long texts as the commands and the site print them."""
 
 from __future__ import annotations
 

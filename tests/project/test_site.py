@@ -1,0 +1,46 @@
+"""The pages that the site adds show what the environments give."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from paths import ROOT
+
+from vpo_envs.core import AnswerTimeout, ScorerFailure
+from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
+from vpo_envs.wording import cut
+
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+
+import environments
+
+FENCED = re.compile(r"^(`{3,})\w*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("env_id", env_ids())
+def test_the_page_of_an_environment_has_its_title_and_every_preset_s_prompts(env_id: str) -> None:
+    try:
+        page = environments.page(env_id)
+    except (ScorerFailure, AnswerTimeout) as error:
+        pytest.skip(f"this machine cannot score {env_id}: {error}")
+    titles = re.findall(r"^# .*", FENCED.sub("", page), flags=re.MULTILINE)
+    assert titles == [f"# {env_id}"]
+    assert f'gym.make("{env_id}")' in page
+    assert environments.first_line(env_type(env_id)) in page
+    assert not re.search(r":[a-z]+:`|(?<!`)``\w", FENCED.sub("", page))
+    if env_id in text_env_ids():
+        for preset in getattr(env_type(env_id), "presets", None) or [None]:
+            env = make_text_env(env_id, **({"preset": preset} if preset else {}))
+            for number in range(environments.EXAMPLES):
+                assert cut(env.prompt(env.task(number), 1)).rstrip() in page
+
+
+def test_the_list_links_every_environment() -> None:
+    listed = re.findall(r"^\| \[(vpo/\S+)\]\((\S+)\.md\)", environments.index(), flags=re.MULTILINE)
+    assert listed == [(env_id, environments.short(env_id)) for env_id in env_ids()]
+
+
+def test_a_fence_is_longer_than_those_inside() -> None:
+    assert environments.fenced("a\n````\nb").startswith("`````text\n")
