@@ -11,11 +11,12 @@ README = ROOT / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_the_readme_shows_the_three_uses() -> None:
-    assert len(BLOCKS) == 3
+def test_the_readme_shows_code_and_stays_short() -> None:
+    assert BLOCKS
+    assert len(README.read_text(encoding="utf-8").split()) <= 700
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["environment", "trainer", "rewards"])
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_a_block_of_the_readme_runs_in_a_fresh_process(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block, encoding="utf-8")
