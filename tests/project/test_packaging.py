@@ -83,6 +83,13 @@ def test_constraints_pin_every_dependency_within_its_bounds(requirement):
     assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
 
 
+# What inspect-ai 0.3.285 itself, and aiobotocore below it, require of packages that everything is pinned with.
+@pytest.mark.parametrize("requirement", ["fsspec>=2023.1.0,<=2026.6.0", "python-dateutil>=2.1,<3"])
+def test_constraints_let_inspect_be_installed(requirement):
+    pins = dict(line.split("==") for line in constraint_lines())
+    assert Requirement(requirement).specifier.contains(pins[Requirement(requirement).name])
+
+
 @pytest.mark.parametrize("extra", ["inspect", "rl", "trl", "verifiers"])
 def test_adapters_and_examples_take_no_other_major_version_of_their_packages(extra):
     for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):

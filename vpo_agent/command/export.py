@@ -53,6 +53,11 @@ def add_parser(commands: Commands) -> None:
     add_env_options(verifiers, default={})
     add("--num-answers", type=at_least(1), default=1, metavar="M", help="answers in a response, default 1")
     add("--scalar-weights", type=json_list, metavar="LIST", help="weights of the rewards, such as 1,0,0,1")
+    add(
+        "--vpo-gym",
+        metavar="PLACE",
+        help="folder, wheel or URL of VPO Gym for the package; default: where this one is from",
+    )
     verifiers.set_defaults(run=run_verifiers)
 
 
@@ -66,8 +71,9 @@ def run_verifiers(chosen: argparse.Namespace) -> None:
         env_kwargs=chosen.env_kwargs,
         num_answers=chosen.num_answers,
         scalar_weights=chosen.scalar_weights,
+        place=chosen.vpo_gym,
     )
-    # pip takes a word without a slash for the name of a package on PyPI.
+    # pip takes a word without a slash for the name of a package of an index.
     print(f"pip install {shlex.quote(os.path.join('.', chosen.out))}\n{command}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,14 @@ version = "0.1.0"
 description = "{env} as a verifiers taskset: each objective a named reward"
 readme = "README.md"
 requires-python = ">=3.11"
-dependencies = ["vpo-gym[verifiers]>={version}"]
+dependencies = [{requirement}]
 
 [build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
+
+[tool.hatch.metadata]
+allow-direct-references = true
 
 [tool.hatch.build.targets.wheel]
 packages = ["{module}"]
@@ -90,6 +94,7 @@ def write_package(
     env_kwargs: Mapping[str, Any] | None = None,
     num_answers: int = 1,
     scalar_weights: Sequence[float] | None = None,
+    place: str | None = None,
 ) -> str:
     """Write a package whose taskset is an environment, and return the command that runs it once it is installed.
 
@@ -101,10 +106,11 @@ def write_package(
         num_answers: Answers in a response, m.
         scalar_weights: Fixed weights of the objectives, (d,), scaled to sum to 1; by default those of the environment,
             else equal ones.
+        place: Where pip finds VPO Gym for the package: a folder, a wheel or a URL; by default where this one came from.
 
     Raises:
-        ValueError: An unknown environment, bad arguments, an environment that a file registers or that lacks what
-            scores its answers, or a folder that is not empty or cannot be written.
+        ValueError: An unknown environment, a place that does not exist, bad arguments, an environment that a file
+            registers or that lacks what scores its answers, or a folder that is not empty or cannot be written.
     """
     env_type(env_id)
     if ":" not in env_id and (module := registering_module(env_id)):
@@ -131,7 +137,7 @@ def write_package(
         "command": command,
         "module": package.replace("-", "_"),
         "name": "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", stem)),
-        "version": __version__,
+        "requirement": json.dumps(_requirement(place)),
         "env_kwargs": json.loads(json.dumps(kwargs)),
         "num_answers": num_answers,
         "weights": weights,
@@ -152,3 +158,26 @@ def write_package(
     except OSError as error:
         raise ValueError(f"cannot write {str(folder)!r}: {error.strerror or error}") from None
     return command
+
+
+def _requirement(place: str | None) -> str:
+    """Return the requirement on VPO Gym that the package states."""
+    if place is None:
+        root = Path(__file__).parents[2]
+        source = metadata.distribution("vpo-gym").read_text("direct_url.json")
+        if (root / "pyproject.toml").is_file():
+            place = str(root)
+        elif source is None:  # It is from an index, which has it for others as well.
+            return f"vpo-gym[verifiers]>={__version__}"
+        else:
+            found = json.loads(source)
+            commit = found.get("vcs_info")
+            place = f"{commit['vcs']}+{found['url']}@{commit['commit_id']}" if commit else found["url"]
+    if "://" not in place:
+        path = Path(place).expanduser().resolve()
+        if not (path.suffix == ".whl" and path.is_file()) and not (path / "pyproject.toml").is_file():
+            raise ValueError(
+                f"{place!r} is no place of VPO Gym: give its folder, a wheel or a URL such as git+https://…"
+            )
+        place = path.as_uri()
+    return f"vpo-gym[verifiers] @ {place}"

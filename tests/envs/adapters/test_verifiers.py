@@ -9,11 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 from scripted_endpoint import Body, completion, scripted
 
 from vpo_agent.command import main
@@ -53,9 +56,36 @@ def test_the_package_names_each_objective_with_its_weight(tmp_path: Path, capsys
     assert "'diamond': 0.5" in source
 
 
+def stated(folder: Path) -> dict[str, Any]:
+    """The metadata of a package, as its own build backend states them."""
+    pytest.importorskip("hatchling", reason="building needs hatchling, which the dev extra installs")
+    command = [sys.executable, "-m", "hatchling", "metadata"]
+    return json.loads(subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=SECONDS).stdout)
+
+
+def test_the_package_depends_on_a_vpo_gym_that_pip_can_find(tmp_path: Path) -> None:
+    (needed,) = map(Requirement, stated(export(tmp_path / "here"))["dependencies"])
+    assert (needed.name, needed.extras) == ("vpo-gym", {"verifiers"})
+    assert needed.url is not None
+    place = Path(unquote(urlsplit(needed.url).path))
+    found = stated(place)
+    assert (found["name"], found["version"]) == ("vpo-gym", version("vpo-gym"))
+    assert "verifiers" in found["optional-dependencies"]
+    wheel = tmp_path / "a folder" / "vpo_gym-0.1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    for given, url in [(str(wheel), wheel.as_uri()), ("git+https://host/vpo-gym@v1", "git+https://host/vpo-gym@v1")]:
+        folder = export(tmp_path / f"{len(given)}", "--vpo-gym", given)
+        assert [Requirement(one).url for one in stated(folder)["dependencies"]] == [url]
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        (
+            ["vpo/Maze-v0", "--vpo-gym", "nowhere"],
+            "'nowhere' is no place of VPO Gym: give its folder, a wheel or a URL",
+        ),
         (["vpo/Labyrinth-v0"], "unknown environment 'vpo/Labyrinth-v0'"),
         (["vpo/Maze-v0", "--scalar-weights", "1,1"], "weights need 4 values"),
         (["vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "vpo/Maze-v0 cannot be made"),
