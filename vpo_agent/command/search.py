@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, add_env_options, at_least
-from vpo_agent.presets import BUNDLED
 from vpo_agent.runs.stopped import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ OF_THE_JOB = (
 """Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve", "beam", "dvts")
 GOALS = ("scalar", "utility")
-_DEFAULTS: dict[str, Any] = {"env": None, "env_kwargs": {}, "max_new_tokens": 1024}
+_DEFAULTS: dict[str, Any] = {"env_kwargs": {}, "max_new_tokens": 1024}
 
 
 def add_parser(commands: Commands) -> None:
@@ -116,23 +115,20 @@ def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
 
 def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
     """Return the environment, answers per response and length limit of a target."""
-    from vpo_agent.config import is_run, read_run_config
-    from vpo_agent.runs.targets import near_target
+    from vpo_agent.runs.targets import near_target, settings_of
 
-    folder = Path(target).expanduser()
-    if is_run(folder):
-        config = read_run_config(folder)
-        settings = config.model_dump(include={"env", "env_kwargs", "max_new_tokens"})
-        return {**settings, "num_answers": config.answers_per_rollout}
-    home = BUNDLED.get(target, {}) if chosen.env is None else {"env": chosen.env}
-    if not home:
+    known = settings_of(target)
+    if "num_answers" in known:  # a run
+        return known
+    if chosen.env is not None:
+        known = {"env": chosen.env}
+    if not known:
         raise ValueError(
             f"{target!r} has no environment of its own: {near_target(target)}give an environment, such as --env "
             "vpo/Maze-v0"
         )
-    settings = {name: home.get(name, value) for name, value in _DEFAULTS.items()}
-    env_kwargs = settings["env_kwargs"] if chosen.env_kwargs is None else chosen.env_kwargs
-    return {**settings, "env_kwargs": env_kwargs, "num_answers": chosen.num_answers or 1}
+    given = {} if chosen.env_kwargs is None else {"env_kwargs": chosen.env_kwargs}
+    return {**_DEFAULTS, **known, **given, "num_answers": chosen.num_answers or 1}
 
 
 def _indices(chosen: argparse.Namespace) -> list[int]:

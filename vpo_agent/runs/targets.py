@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from envs_data.models import BUNDLED_MODELS, bundled_model_path
-from vpo_agent.config import DEFAULT_RUNS_DIR, is_run
+from envs_data.models import BUNDLED_MODELS
+from vpo_agent.config import DEFAULT_RUNS_DIR, is_run, read_run_config
 from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import find_bundled
+from vpo_agent.presets import BUNDLED
 from vpo_agent.runs.checkpoints import checkpoints, step_of
 from vpo_envs.wording import nearest
 
@@ -38,7 +41,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     if checkpoint is not None:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
     if target in BUNDLED_MODELS:
-        return str(bundled_model_path(target))
+        return find_bundled(target)
     # A name on the Hub is "name" or "owner/name"; the Hub is not asked for anything else that looks like a path.
     looks_local = target.startswith((".", "/", "~", "runs/")) or target.count("/") > 1
     if not target or (looks_local and not folder.exists()):
@@ -49,6 +52,19 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
         raise ValueError(f"{target!r} holds neither a run (no checkpoints/) nor a model (no config.json)")
     return str(folder) if folder.exists() else target
+
+
+def settings_of(target: str) -> dict[str, Any]:
+    """Return the environment, its arguments, the answers of a response and the length limit that a target was made for.
+
+    They are those of the run, or of the training that a bundled model is for; nothing is known of another model.
+    """
+    names = ("env", "env_kwargs", "max_new_tokens")
+    folder = Path(target).expanduser()
+    if is_run(folder):
+        config = read_run_config(folder)
+        return {**config.model_dump(include=set(names)), "num_answers": config.answers_per_rollout}
+    return {name: value for name, value in BUNDLED.get(target, {}).items() if name in names}
 
 
 def near_target(target: str) -> str:
