@@ -44,9 +44,9 @@ import trainer as speed
 from vpo_agent.config import make_config
 from vpo_agent.learning import fits
 from vpo_agent.learning.update import PolicyUpdate
-from vpo_agent.learning.warm_start import word_tokenizer
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import add_adapters
+from vpo_agent.policy.word_models import word_tokenizer
 from vpo_agent.presets import MAZE
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.collect import make_text_env

@@ -8,7 +8,8 @@ import numpy as np
 import vpo_envs as vpo
 from vpo_agent.command.options import parse_job, run
 from vpo_agent.job import train_and_report
-from vpo_agent.learning.warm_start import WarmStart, small_policy
+from vpo_agent.learning.warm_start import WarmStart
+from vpo_agent.policy.word_models import small_policy
 
 
 class Menu(vpo.Task):

@@ -15,7 +15,7 @@ from processes import run_python
 
 from vpo_agent import Trainer, make_config
 from vpo_agent.command import main
-from vpo_agent.learning.warm_start import small_policy
+from vpo_agent.policy.word_models import small_policy
 from vpo_envs import check_vector_env
 from vpo_envs.registration import import_modules
 

@@ -6,15 +6,6 @@ processes, and returns finished advantages as the reward, with weight 1. With ``
 subtracts the group's mean, which is 0 already. The score, every objective and the diversity have weight 0 and appear in
 the logs.
 
-    adapter = TRLAdapter(make_text_env("vpo/Maze-v0", num_answers=3), tokenizer, method="vpo", rollouts_per_prompt=8)
-    trainer = adapter.trainer_class(
-        model=adapter.end_at_last_answer(model),
-        processing_class=tokenizer,
-        reward_funcs=adapter.reward_functions(),
-        train_dataset=adapter.dataset(range(1000)),
-        args=GRPOConfig(**adapter.required_settings(), output_dir="out"),
-    )
-
 Credit for single answers (``vpo_credit``) is not one number per rollout, so it takes a small subclass,
 :class:`CreditTrainer`.
 """

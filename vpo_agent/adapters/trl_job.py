@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
 
 SAME_NAME = (
-    "adam_beta2",
-    "gradient_checkpointing",
-    "learning_rate",
-    "max_grad_norm",
-    "seed",
-    "temperature",
-    "warmup_steps",
-    "weight_decay",
+    *("adam_beta2", "gradient_checkpointing", "learning_rate", "max_grad_norm"),
+    *("seed", "temperature", "warmup_steps", "weight_decay"),
 )
 """Settings that TRL has under the same name."""
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
@@ -39,8 +33,7 @@ TRL_MICROBATCH_PROMPTS = 8
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """Return the arguments of ``GRPOConfig`` for the same steps as `vpo_agent.trainer`, shared by the processes.
 
-    The ``eval_*`` settings and ``sample_batch`` are not used inside TRL;
-    ``vpo eval`` reads some of them.
+    The ``eval_*`` settings and ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
 
     Raises:
         ValueError: A setting that TRL does not support, or a batch that so many processes cannot share evenly.

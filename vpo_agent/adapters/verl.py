@@ -4,9 +4,6 @@ A score depends on the answers of one rollout and the weights of its prompt, so 
 the score as the reward and standardises it within the group. Each row contains everything that its score needs, and the
 weights are a function of (seed, prompt), so the workers that score a group need no communication.
 
-    data.train_files=train.parquet algorithm.adv_estimator=grpo
-    reward.custom_reward_function.path=pkg://vpo_agent.adapters.verl reward.custom_reward_function.name=compute_score
-
 `vpo export verl` writes the files and prints the whole command line.
 """
 

@@ -88,40 +88,29 @@ class BoundEstimator:
     def estimate(
         self,
         rewards: NDArray[np.float32],
-        valid: NDArray[np.bool_],
-        tasks: Sequence[Task],
+        valid: NDArray[np.bool_] | None,
+        tasks: Sequence[Task] | None,
         weights: NDArray[np.float32] | None,
     ) -> Advantages:
-        """Compute advantages and scores of reward matrices (P, G, m, d), on the CPU; ``valid`` is (P, G)."""
-        active = np.stack([self.env.active(task) for task in tasks])
-        masks = {"active": torch.from_numpy(active), "valid": torch.from_numpy(valid)}
-        return self._advantages(rewards, weights, **masks)
+        """Compute advantages and scores of reward matrices (P, G, m, d), on the CPU; ``valid`` is (P, G).
 
-    def try_out(self, rollouts: int) -> Advantages:
-        """Return the advantages of random rewards, two groups of ``rollouts``.
-
-        Raises:
-            ValueError: The estimator does not take these settings.
+        Without tasks every objective counts, and without ``valid`` every rollout.
         """
-        shape = (2, rollouts, self.env.num_answers, self.env.reward_dim)
-        weights = self._draw([0, 1], 0, None) if estimator(self.name).needs_weights else None
-        rng = np.random.default_rng(0)
-        return self._advantages(rng.random(shape, dtype=np.float32), weights)
-
-    def _advantages(
-        self,
-        rewards: NDArray[np.float32],
-        weights: NDArray[np.float32] | None,
-        **masks: torch.Tensor,
-    ) -> Advantages:
         return advantages(
             torch.from_numpy(rewards),
             method=self.name,
             weights=None if weights is None else torch.from_numpy(weights),
             scalar_weights=self.scalar_weights or self.env.scalar_weights,
-            **masks,
+            active=None if tasks is None else torch.from_numpy(np.stack([self.env.active(task) for task in tasks])),
+            valid=None if valid is None else torch.from_numpy(valid),
             **self.options,
         )
+
+    def try_out(self, rollouts: int) -> Advantages:
+        """Return the advantages of random rewards, two groups of ``rollouts``; ValueError if settings do not fit."""
+        shape = (2, rollouts, self.env.num_answers, self.env.reward_dim)
+        weights = self._draw([0, 1], 0, None) if estimator(self.name).needs_weights else None
+        return self.estimate(np.random.default_rng(0).random(shape, dtype=np.float32), None, None, weights)
 
     def _draw(self, keys: list[int], step: int, active: NDArray[np.bool_] | None) -> NDArray[np.float32]:
         weights = draw_weights(

@@ -45,8 +45,6 @@ class Shape:
     keys: int
     """Width of a token's keys, and of its values."""
     vocabulary: int
-    scales_logits: bool = False
-    """Whether logits are scaled or capped, as in Gemma 2; an update then holds those of all its tokens."""
     positions: int | None = None
     """Longest context, in tokens."""
 
@@ -57,7 +55,6 @@ class Shape:
         if not (heads := getattr(config, "num_attention_heads", None)):
             raise ValueError(f"cannot plan the memory of the model {name!r}: {config.model_type!r} has no attention")
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        scales = ("final_logit_softcapping", "logit_scale", "logits_scaling")
         return cls(
             name,
             parameters=sum(weight.numel() for part, weight in model.named_parameters() if "lora_" not in part),
@@ -67,7 +64,6 @@ class Shape:
             queries=heads * width,
             keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
             vocabulary=model.get_input_embeddings().num_embeddings,
-            scales_logits=any(getattr(config, scale, None) not in (None, 1) for scale in scales),
             positions=getattr(config, "max_position_embeddings", None),
         )
 
@@ -219,8 +215,7 @@ def _fitting(config: TrainConfig, s: Shape, prompt: int, memory: int) -> Plan:
         # Heads that share keys have copies of them, for each rollout also those of its prompt; and there is a mask.
         layer = saved * tokens + element * (2 * s.queries * (read + seen) + response * seen)
         states = (4 + 2 * element) * s.hidden * tokens
-        held = 12 * min(TILE_TOKENS_GPU, answered) + (2 * element * answered if s.scales_logits else 0)
-        head = s.vocabulary * (held + (0 if rank else (4 + element) * s.hidden))
+        head = s.vocabulary * (12 * min(TILE_TOKENS_GPU, answered) + (0 if rank else (4 + element) * s.hidden))
         inside = 4 * (s.hidden + s.intermediate) * tokens
         if config.gradient_checkpointing:
             return s.layers * element * s.hidden * tokens + states + max(head, layer + inside)

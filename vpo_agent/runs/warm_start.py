@@ -11,10 +11,11 @@ import numpy as np
 
 from vpo_agent.config import FRESH, Recipe, TrainConfig, make_config
 from vpo_agent.learning.fits import MOST_RESPONSES, Plan, Shape, device_memory, plan_run
-from vpo_agent.learning.warm_start import WarmStart, demonstrated_tokens, has_words, small_policy, with_words_of
+from vpo_agent.learning.warm_start import WarmStart, demonstrated_tokens
 from vpo_agent.measure.measures import measures
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_checkpoint, write_text_atomically
 from vpo_agent.runs.loop import Training

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Gemma2Config, GPT2Config, Qwen3Config, Qwen3ForCausalLM
+from transformers import GPT2Config, Qwen3Config, Qwen3ForCausalLM
 
 import vpo_agent.trainer as trainer_module
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.job import train_and_report
 from vpo_agent.learning.fits import USABLE, Plan, Shape, TooSmall, plan_run, read_shape
-from vpo_agent.learning.warm_start import word_tokenizer
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import add_adapters
 from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.word_models import word_tokenizer
 from vpo_agent.trainer import Trainer
 
 QWEN_4B = Shape("Qwen3-4B", 4_022_468_096, 36, 2560, 9728, 4096, 1024, 151_936)
@@ -168,22 +167,13 @@ def make_model(**changes: Any) -> Any:
 def test_a_shape_is_read_from_a_configuration_alone(tied: bool, tmp_path: Path) -> None:
     model = make_model(tie_word_embeddings=tied)
     (tmp_path / "config.json").write_text(model.config.to_json_string(), encoding="utf-8")
-    expected = (model.num_parameters(), 3, 32, 96, 64, 32, 64, False, 256)
+    expected = (model.num_parameters(), 3, 32, 96, 64, 32, 64, 256)
     for place in (tmp_path, tmp_path / "config.json"):
         assert read_shape(place) == Shape(str(place), *expected) == Shape.of(model, str(place))
     GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=64).save_pretrained(tmp_path)
     shape = read_shape(tmp_path)
     assert (shape.intermediate, shape.queries, shape.keys) == (128, 32, 32)
     assert read_shape("tiny-maze").layers == 4
-
-
-def test_a_model_that_caps_its_logits_holds_those_of_all_tokens(tmp_path: Path) -> None:
-    Gemma2Config(**SIZES, sliding_window=64).save_pretrained(tmp_path)
-    gemma = replace(read_shape(tmp_path), vocabulary=256_000)
-    assert gemma.scales_logits
-    capped, plain = (plan(1000, replace(gemma, scales_logits=scales)) for scales in (True, False))
-    # All 512 tokens of the 256 responses, two bytes for the logits and two for their gradient.
-    assert capped.activations - plain.activations == 4 * 256 * 512 * gemma.vocabulary
 
 
 @pytest.mark.parametrize("content", [None, "{", json.dumps({"model_type": "unheard_of"}), "{}"])

@@ -10,9 +10,10 @@ import torch
 import toys
 
 from vpo_agent.learning import microbatch
-from vpo_agent.learning.warm_start import WarmStart, demonstrated, small_policy, with_words_of
+from vpo_agent.learning.warm_start import WarmStart, demonstrated
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import add_adapters
+from vpo_agent.policy.word_models import small_policy, with_words_of
 from vpo_envs import MazeEnv, Status
 from vpo_envs.registration import make_text_env
 
@@ -81,8 +82,8 @@ def test_an_environment_without_demonstrations_is_named() -> None:
 
 
 def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
-    policy = small_policy(env, positions=64)
-    with pytest.raises(ValueError, match=r"^task [01] of the split .* a prompt of \d+ tokens .* 64 positions"):
+    policy = small_policy(env, positions=32)
+    with pytest.raises(ValueError, match=r"^task [01] of the split .* a prompt of \d+ tokens .* 32 positions"):
         WarmStart(policy, env, steps=1, batch=2, learning_rate=1e-3).step()
 
 
