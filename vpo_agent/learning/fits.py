@@ -17,6 +17,7 @@ import torch
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import TrainConfig
 from vpo_agent.policy.head import TILE_TOKENS_GPU
+from vpo_agent.policy.rows import most_positions
 from vpo_envs.wording import counted, did_you_mean
 
 GIGA = 1e9
@@ -64,7 +65,7 @@ class Shape:
             queries=heads * width,
             keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
             vocabulary=model.get_input_embeddings().num_embeddings,
-            positions=getattr(config, "max_position_embeddings", None),
+            positions=most_positions(config),
         )
 
 

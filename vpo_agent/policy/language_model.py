@@ -17,7 +17,14 @@ from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.closing import ClosingTag
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, Decoder, Row
 from vpo_agent.policy.head import Finish, finishes, token_log_probs
-from vpo_agent.policy.loading import add_adapters, choose_device, choose_dtype, load_model, quiet_transformers
+from vpo_agent.policy.loading import (
+    add_adapters,
+    choose_device,
+    choose_dtype,
+    fit_threads,
+    load_model,
+    quiet_transformers,
+)
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.recomputing import recompute_layers
 from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, check_context, positions_of
@@ -29,7 +36,7 @@ class LMPolicy(Sampler):
     """A causal language model and its tokenizer, on one device.
 
     The model stays in evaluation mode, even in the update: dropout would add noise to the ratio between the new policy
-    and the one that sampled.
+    and the one that sampled. A small one computes on one thread, see :func:`~vpo_agent.policy.loading.fit_threads`.
 
     Args:
         model: Any Hugging Face causal language model, or a PEFT model around one.
@@ -46,6 +53,7 @@ class LMPolicy(Sampler):
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
+        fit_threads(self.model)
         self.tokenizer: Any = tokenizer
         if self.tokenizer.pad_token_id is None:
             if self.tokenizer.eos_token_id is None:

@@ -14,7 +14,7 @@ import toys
 from scipy.stats import chisquare
 from torch import Tensor
 
-from vpo_agent.policy import head, recomputing
+from vpo_agent.policy import head, loading, recomputing
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import choose_device, choose_dtype
 from vpo_agent.policy.samples import Samples, concatenate_samples
@@ -423,6 +423,25 @@ def test_an_unknown_dtype_is_refused() -> None:
         choose_dtype("float8", torch.device("cpu"))
     assert choose_dtype("auto", torch.device("cpu")) == torch.float32
     assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+
+
+def test_a_small_model_computes_on_one_thread_unless_the_user_chose_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def threads(small: int) -> int:
+        monkeypatch.setattr(loading, "SMALL", small)
+        make_policy("llama")
+        return torch.get_num_threads()
+
+    monkeypatch.setattr(loading, "_threads", 2)
+    monkeypatch.setattr(loading, "USUAL_THREADS", 2)
+    torch.set_num_threads(2)
+    try:
+        assert threads(10**9) == 2, "OMP_NUM_THREADS is set for the tests"
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        assert [threads(10**9), threads(0), threads(10**9)] == [1, 2, 1]
+        torch.set_num_threads(3)
+        assert [threads(10**9), threads(0)] == [3, 3]
+    finally:
+        torch.set_num_threads(1)
 
 
 @pytest.mark.gpu
