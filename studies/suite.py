@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.metrics import best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.worth import worth_of_fronts
+from vpo_agent.measure.summary import worth_of_fronts
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.looks import MARKERS
 from vpo_agent.pages.page import Page, Table

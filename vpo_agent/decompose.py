@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.worth import worth_of_answers, worth_of_fronts
+from vpo_agent.measure.summary import worth_of_answers, worth_of_fronts
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.report.tables import number
 from vpo_envs import Decomposition, Finder, Status, decompose

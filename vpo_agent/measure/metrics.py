@@ -1,4 +1,4 @@
-"""best@k, utility@k and diversity of the answers to a prompt.
+"""best@k and diversity of the answers to a prompt.
 
 Pure functions over arrays with any leading axes (prompts, seeds, methods). A NaN is an error and never averaged away:
 an answer whose scorer failed is invalid, not worth zero, and only the caller knows whether to drop it.
@@ -57,20 +57,6 @@ def mean_ranked(scores: ArrayLike) -> Floats:
         ValueError: A score is not finite.
     """
     return np.asarray(np.sort(_finite("scores", scores, "(..., K, n)", 2), axis=-1).mean(axis=-2))
-
-
-def utility_at_k(rewards: ArrayLike, weights: ArrayLike, k: int) -> Floats:
-    """Return the expected utility of the best of ``k`` answers for a weighting that is unknown when they are drawn.
-
-    E_w[max w·r] over the ``weights`` (K, d), averaged exactly over all subsets of k of the n answers. ``rewards`` of
-    shape (..., n, d) give shape (...). Its error is that of the weights as a sample of the simplex; with one objective,
-    or one weighting, it is :func:`best_at_k`.
-
-    Raises:
-        ValueError: ``k`` is not in 1..n, or a reward is not finite.
-    """
-    vectors = _finite("rewards", rewards, "(..., n, d)", 2)
-    return best_at_k(mean_ranked(np.asarray(weights, dtype=np.float64) @ vectors.swapaxes(-1, -2)), k)
 
 
 def diversity(rewards: ArrayLike) -> Floats:

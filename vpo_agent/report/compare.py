@@ -19,8 +19,8 @@ from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
 from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, title, units
-from vpo_agent.report.origin import environment_of, same_instances
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
+from vpo_agent.runs.origin import environment_of, same_instances
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6

@@ -19,10 +19,9 @@ HOW_TO_READ = (
     "of three answers stands against three answers of a method that writes one.",
     "A row at a number of tokens gives each method as many whole rollouts as generate that many tokens per prompt on "
     "average. The numbers run from the longest rollout of any method to the smallest pool.",
-    "There is one interval. Over prompts, tasks are resampled (4,000 bootstrap samples), each with the answers of both "
-    "methods to it; prompts that repeat one task go together. Where a method has several training seeds, the spread of "
-    "their means is added (Student's t, for a difference Welch's), so that the interval holds for other prompts and "
-    "other training runs. A method with one seed has no second level: its interval speaks of that trained model alone.",
+    "There is one interval: tasks are resampled (bootstrap), each with the answers of both methods to it, and where a "
+    "method has several training seeds, the spread of their means is added (Student's t, for a difference Welch's). "
+    "With one seed it speaks of that trained model alone.",
 )
 FIGURES = {
     "curves": (
@@ -36,10 +35,7 @@ FIGURES = {
         "utility@k and best@k of each method minus those of the baseline, paired by prompt, with 95 % intervals: above "
         "zero the method is better.",
     ),
-    "measures": (
-        "Key measures",
-        "Bars are 95 % intervals; open circles are single training seeds.",
-    ),
+    "measures": ("Key measures", "Bars are 95 % intervals; open circles are single training seeds."),
     "learning": (
         "Learning curves",
         "Means over seeds; bands run from the lowest to the highest seed. Validation prompts differ from those of the "

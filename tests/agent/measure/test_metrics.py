@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from vpo_agent.measure.metrics import best_at_k, diversity, utility_at_k
+from vpo_agent.measure.metrics import best_at_k, diversity
 
 Floats = NDArray[np.float64]
 EXACT = 1e-13
@@ -51,34 +51,10 @@ def test_best_at_k_rises_with_k_from_the_mean_to_the_maximum(scores: Floats) -> 
     assert (np.diff(curve) >= -EXACT).all()
 
 
-def test_utility_at_k_is_the_mean_over_all_subsets_and_weightings() -> None:
-    rng = np.random.default_rng(0)
-    rewards, weights = rng.choice([0.0, 0.5, 1.0], (2, 3, 6, 4)), rng.dirichlet(np.ones(4), 7)
-    scores = np.einsum("kd,...nd->...kn", weights, rewards)
-    for k in range(1, 7):
-        subsets = [scores[..., list(chosen)].max(axis=-1).mean(axis=-1) for chosen in combinations(range(6), k)]
-        np.testing.assert_allclose(utility_at_k(rewards, weights, k), np.mean(subsets, axis=0), atol=EXACT)
-
-
-@given(arrays(np.float64, (5, 3), elements=st.floats(0, 1)), st.integers(1, 5))
-def test_utility_at_k_of_one_weighting_is_best_at_k(rewards: Floats, k: int) -> None:
-    weights = np.array([[0.5, 0.3, 0.2]])
-    assert float(utility_at_k(rewards, weights, k)) == pytest.approx(
-        float(best_at_k(rewards @ weights[0], k)), abs=EXACT
-    )
-
-
-def test_utility_at_k_needs_finite_rewards() -> None:
-    with pytest.raises(ValueError, match=r"rewards\[0, 1\] is nan"):
-        utility_at_k([[0.1, np.nan]], [[0.5, 0.5]], 1)
-
-
 @pytest.mark.parametrize("k", [-1, 0, 4])
 def test_k_out_of_range_is_an_error_naming_k_and_n(k: int) -> None:
     with pytest.raises(ValueError, match=rf"k={k} with n=3"):
         best_at_k([0.1, 0.2, 0.3], k)
-    with pytest.raises(ValueError, match=rf"k={k} with n=3"):
-        utility_at_k(np.zeros((3, 2)), [[0.5, 0.5]], k)
 
 
 def test_k_must_be_whole() -> None:
