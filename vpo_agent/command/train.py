@@ -39,13 +39,12 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
     with when_stopped("no step was taken yet: give the same command again"):
         from vpo_agent.command.options import parse_job
-        from vpo_agent.config import import_saved
         from vpo_envs.libraries import check_libraries
-        from vpo_envs.registration import env_type
+        from vpo_envs.registration import env_type, import_modules
 
         # Before torch is loaded, which takes seconds.
         job = parse_job(argv, description=description, presets=choices, program=program)
-        import_saved(job.config.imports)
+        import_modules(job.config.imports)
         env_type(job.config.env)
         # Before the imports that fail with messages of their own where a library is too old.
         check_libraries()
