@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
+
+from vpo_envs.libraries import version
 
 _RECORDED = ("vpo-gym", "torch", "transformers", "numpy", "safetensors", "tokenizers", "peft")
 _DECISIVE = ("torch", "transformers")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, requires, version
+import functools
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
+
+
+@functools.cache
+def version(name: str) -> str:
+    """Return the installed version of a package, which takes milliseconds to look up; PackageNotFoundError if none."""
+    return metadata.version(name)
 
 
 def check_libraries(*extras: str) -> None:
