@@ -240,7 +240,8 @@ def test_a_preset_makes_the_same_environment_by_its_class_by_its_id_and_in_vecto
     env: Any = make_text_env(env_id, preset="compact")
     assert (env.preset, env.names_tags, env.spec.id) == ("compact", False, env_id)
     task = env.task(3)
-    assert len(env.prompt(task, 1)) < 0.5 * len(make_text_env(env_id, preset="paper").prompt(env.task(3), 1))
+    paper = make_text_env(env_id, preset="paper")
+    assert len(env.prompt(task, 1)) < 0.5 * len(paper.prompt(paper.task(3), 1))
     for other in (env_type(env_id)(preset="compact"), type(env)(preset="compact"), copy.copy(env)):
         assert type(other) is type(env)
         assert other.task(3) == task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -96,11 +96,11 @@ class ToolsOutcome(NamedTuple):
     real_reply: bool
     """Whether no call is wanted and the reply is a real one."""
     served: tuple[float, ...]
-    """Conflict mode: accuracy of the best tool that was called correctly for each sub-request."""
+    """With conflict: accuracy of the best tool that was called correctly for each sub-request."""
     cost: int
-    """Conflict mode: credits that the calls cost."""
+    """With conflict: credits that the calls cost."""
     within_budget: bool
-    """Conflict mode: whether all calls were to offered tools and the budget covers them."""
+    """With conflict: whether all calls were to offered tools and the budget covers them."""
 
 
 def evaluate(task: ToolsTask, attempt: Attempt) -> ToolsOutcome:
@@ -157,27 +157,40 @@ def _tool_name(outcome: ToolsOutcome) -> float:
     return 2 * outcome.right_names / (outcome.calls + outcome.wanted) if outcome.wanted else _right_kind(outcome)
 
 
-def _mean_of_pairs(fact: str, outcome: ToolsOutcome) -> float:
-    """Return the mean of a fact over paired calls; an unpaired call on either side counts 0."""
-    total: float = getattr(outcome, fact)
-    return total / max(outcome.calls, outcome.wanted) if outcome.wanted else _right_kind(outcome)
+# Unlike lambdas these can be pickled with their environment, and unlike partials they are equal to the original then.
+@dataclass(frozen=True)
+class MeanOfPairs:
+    """Mean of a fact over paired calls; an unpaired call on either side counts 0."""
+
+    fact: str
+
+    def __call__(self, outcome: ToolsOutcome) -> float:
+        """Return the mean."""
+        total: float = getattr(outcome, self.fact)
+        return total / max(outcome.calls, outcome.wanted) if outcome.wanted else _right_kind(outcome)
 
 
-# Partials, unlike lambdas, can be pickled with their environment.
+@dataclass(frozen=True)
+class Served:
+    """Accuracy of the tool that served a sub-request."""
+
+    number: int
+
+    def __call__(self, outcome: ToolsOutcome) -> float:
+        """Return the accuracy."""
+        return outcome.served[self.number]
+
+
 PAPER: tuple[Objective, ...] = (
     Objective("format", "Well-formed, with calls exactly if calls are wanted", _right_kind),
     Objective("tool_name", "F1 of the tools called", _tool_name),
-    Objective("arg_key", "F1 of the argument names of each call", partial(_mean_of_pairs, "keys")),
-    Objective("arg_value", "Agreement of the argument values of each call", partial(_mean_of_pairs, "values")),
+    Objective("arg_key", "F1 of the argument names of each call", MeanOfPairs("keys")),
+    Objective("arg_value", "Agreement of the argument values of each call", MeanOfPairs("values")),
 )
-
-
-def _served_value(number: int, outcome: ToolsOutcome) -> float:
-    return outcome.served[number]
 
 
 CONFLICT: tuple[Objective, ...] = tuple(
-    Objective(f"request_{i + 1}", f"Accuracy of the tool that served sub-request {i + 1}", partial(_served_value, i))
+    Objective(f"request_{i + 1}", f"Accuracy of the tool that served sub-request {i + 1}", Served(i))
     for i in range(NUM_REQUESTS)
 )
-"""One objective for each sub-request of conflict mode."""
+"""One objective for each sub-request with conflict."""
