@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from vpo_agent.command.parser import Failed
-from vpo_envs.checking.audit import Audit, Finding, Row
-from vpo_envs.checking.checker import check_each
+from vpo_envs.checking.checker import Finding, check_each
 from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
+from vpo_envs.checking.subject import Row
 from vpo_envs.registration import make_text_env
 from vpo_envs.wording import counted
 
@@ -42,9 +42,7 @@ def check_functions(target: str, prompts: Path, bounds: Sequence[Any], instances
         raise ValueError(f"--range must be two numbers, the lower one first, such as 0,1; got {bounds}")
     rows = read_rows(prompts)[:instances]
     rewards = FunctionRewards(load_functions(target), rows, (float(bounds[0]), float(bounds[1])))
-    audit = Audit(rewards)
-    findings = audit.run()
-    _report(f"{target}, {len(rows)} prompts of {prompts}", findings, audit.table())
+    _report(f"{target}, {len(rows)} prompts of {prompts}", *check_each(rewards))
 
 
 def _report(title: str, findings: Sequence[Finding], rows: Sequence[Row]) -> None:

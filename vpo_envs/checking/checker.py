@@ -1,20 +1,30 @@
-"""Check that a text environment, built-in or not, keeps its contract."""
+"""Check that a text environment keeps its contract, and that rewards pay for what they should."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 
-from vpo_envs.checking.audit import Audit, Finding, Row, Verdict
-from vpo_envs.checking.checks import CHECKS, CannotCheck, CheckFailed, Subject, constant_objectives
+from vpo_envs.checking.checks import CHECKS, CannotCheck, Check, Doubtful
 from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
-from vpo_envs.checking.rewards import EnvRewards
+from vpo_envs.checking.subject import Broken, CheckFailed, EnvSubject, Row, Subject, told
 from vpo_envs.core import UnknownFront
 from vpo_envs.errors import NothingToScoreWith
 
-__all__ = ["CheckFailed", "CheckReport", "check_vector_env"]
+__all__ = ["CheckFailed", "CheckReport", "check_each", "check_vector_env"]
+
+Verdict = Literal["ok", "warning", "FAIL", "skipped"]
+
+
+class Finding(NamedTuple):
+    """The verdict of one check, with what it is based on."""
+
+    check: str
+    verdict: Verdict
+    detail: str
 
 
 class CheckReport(NamedTuple):
@@ -53,40 +63,36 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
         env: The environment, wrapped or not. Its current episode is lost.
         instances: Number of tasks to check, at least 1.
 
-    Returns:
-        The checks that passed and those skipped, what an echo of the prompt earns, and how far the objectives conflict.
-
     Raises:
         TypeError: Not a text environment.
         ValueError: ``instances`` below 1.
         CheckFailed: A part of the contract is broken.
     """
-    text_env = checked_text_env("check_vector_env", env, instances)
-    name = env.spec.id if env.spec is not None else type(text_env).__name__
-    subject = Subject(text_env, instances)
+    subject = EnvSubject(checked_text_env("check_vector_env", env, instances), instances)
+    name = env.spec.id if env.spec is not None else type(subject.env).__name__
     passed, skipped = [], []
-    for title, check in CHECKS.items():
-        verdict, detail = verdict_of(check, subject)
+    for check, verdict, detail in run_checks(subject, [check for check in CHECKS if check.contract]):
         if verdict == "FAIL":
-            raise CheckFailed(f"{name}: {title}: {detail}")
-        if verdict == "ok":
-            passed.append(title)
+            raise CheckFailed(f"{name}: {check}: {detail}")
+        if verdict == "skipped":
+            skipped.append(f"{check}: {detail}")
         else:
-            skipped.append(f"{title}: {detail}")
+            passed.append(check)
     try:
-        conflict = objective_conflict(text_env, instances)
+        conflict = objective_conflict(subject.env, instances)
     except UnknownFront:
         conflict = None
-    echo = max(float(subject.echo(task).max()) for task in subject.tasks)
-    return CheckReport(name, tuple(passed), tuple(skipped), constant_objectives(subject), echo, conflict)
+    constant = tuple(row.objective for row in subject.table() if row.lowest == row.highest)
+    echo = float(np.nan_to_num(np.concatenate(subject.echoes)).max())
+    return CheckReport(name, tuple(passed), tuple(skipped), constant, echo, conflict)
 
 
-def check_each(env: gym.Env[Any, Any], instances: int = 8) -> tuple[list[Finding], list[Row]]:
-    """Check the contract of a text environment and audit its rewards, and go on after a failure.
+def check_each(subject: Subject | gym.Env[Any, Any], instances: int = 8) -> tuple[list[Finding], list[Row]]:
+    """Check an environment or reward functions, and go on after a failure unless it is the cause of all others.
 
     Args:
-        env: The environment, wrapped or not. Its current episode is lost.
-        instances: Number of tasks, at least 1.
+        subject: The environment, wrapped or not, whose current episode is lost, or reward functions.
+        instances: Number of tasks of an environment, at least 1.
 
     Returns:
         A finding for each check, and a row for each objective; no row if nothing can be scored.
@@ -96,31 +102,37 @@ def check_each(env: gym.Env[Any, Any], instances: int = 8) -> tuple[list[Finding
         ValueError: ``instances`` below 1.
         NothingToScoreWith: The environment was made without what scores its answers.
     """
-    subject = Subject(checked_text_env("vpo check", env, instances), instances)
-    findings = [Finding(title, *verdict_of(check, subject)) for title, check in CHECKS.items()]
-    try:
-        rewards = EnvRewards(subject)
-        rewards.seen += subject.vectors
-        audit = Audit(rewards)
-        return [*findings, *audit.run(skip=OF_THE_CONTRACT)], audit.table()
-    except Exception as error:
-        return [*findings, Finding("rewards", "FAIL", f"cannot be audited: {type(error).__name__}: {error}")], []
+    if not isinstance(subject, Subject):
+        subject = EnvSubject(checked_text_env("vpo check", subject, instances), instances)
+    findings = list(run_checks(subject, CHECKS))
+    stopped = findings[-1].check == OTHERS
+    return findings, [] if stopped else subject.table()
 
 
-OF_THE_CONTRACT = ("hostile text", "range", "determinism")
-"""Audits that the checks of the contract include."""
+OTHERS = "all other checks"
 
 
-def verdict_of(check: Callable[[Subject], None], subject: Subject) -> tuple[Verdict, str]:
-    """Run one check of the contract; return its verdict and the reason where it is not ok."""
-    try:
-        check(subject)
-    except CannotCheck as reason:
-        return "skipped", str(reason)
-    except NothingToScoreWith:
-        raise
-    except CheckFailed as error:
-        return "FAIL", str(error)
-    except Exception as error:
-        return "FAIL", f"{type(error).__name__}: {error}"
-    return "ok", ""
+def run_checks(subject: Subject, checks: tuple[Check, ...] | list[Check]) -> Iterator[Finding]:
+    """Yield the findings of the checks that apply, up to one that is the cause of what follows."""
+    for check in checks:
+        if not (check.of_functions or isinstance(subject, EnvSubject)):
+            continue
+        try:
+            yield Finding(check.name, "ok", check.run(subject) or "")
+            continue
+        except CannotCheck as reason:
+            yield Finding(check.name, "skipped", str(reason))
+            continue
+        except Doubtful as doubt:
+            yield Finding(check.name, "warning", str(doubt))
+            continue
+        except NothingToScoreWith:
+            raise
+        except CheckFailed as failure:
+            yield Finding(check.name, "FAIL", str(failure))
+            if not check.cause:
+                continue
+        except Exception as error:
+            yield Finding(check.name, "FAIL", str(error) if isinstance(error, Broken) else told(error))
+        yield Finding(OTHERS, "skipped", f"they would fail for the same cause as {check.name!r}: mend it first")
+        return

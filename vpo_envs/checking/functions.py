@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.checking.rewards import Case, Floats, Rewards
+from vpo_envs.checking.subject import Case, Floats, Subject, told
 from vpo_envs.registration import import_modules
 
 Function = Callable[..., Any]
@@ -22,7 +22,7 @@ BATCHED = "completions"
 """A function with this parameter takes lists and returns a list, as in TRL."""
 
 
-class FunctionRewards(Rewards):
+class FunctionRewards(Subject):
     """The rewards of plain functions, each of which returns a number or a mapping of names to numbers.
 
     A function with a parameter ``completions`` is called as TRL calls it: with lists of prompts, completions and the
@@ -48,7 +48,7 @@ class FunctionRewards(Rewards):
         """The objectives of each function that returns a mapping; none for one that returns a number."""
         self.names = tuple(part for name, parts in self._parts.items() for part in parts or (name,))
         weights = np.full(len(self.names), 1 / len(self.names))
-        self.cases = [Case(row["prompt"], (_good(row),), weights, None) for row in rows]
+        self.cases = [Case(row["prompt"], (_good(row),), (_good(row),), weights, None) for row in rows]
 
     def respond(self, answer: str) -> str:
         """Return the answer itself."""
@@ -59,7 +59,7 @@ class FunctionRewards(Rewards):
         try:
             (found,) = _call(function, [row], [_good(row)])
         except Exception as error:
-            raise ValueError(f"{name} raises {type(error).__name__}: {error}, for the good answer of row 1") from None
+            raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
         return tuple(f"{name}.{part}" for part in found) if isinstance(found, Mapping) else ()
 
     def _score(self, cases: Sequence[int], responses: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
@@ -82,7 +82,7 @@ class FunctionRewards(Rewards):
         try:
             return _call(function, [row], [response])[0]
         except Exception as error:
-            self.errors.setdefault(name, f"{type(error).__name__}: {error}, for the response {response!r:.80}")
+            self.errors.setdefault(name, f"{told(error)}, for the response {response!r:.80}")
             return None
 
     def _number(self, name: str, value: Any) -> float:

@@ -23,6 +23,7 @@ from vpo_envs import (
     answer_tags,
     check_vector_env,
 )
+from vpo_envs.checking.checks import CHECKS
 from vpo_envs.text import format_answers
 
 SUITE: list[tuple[str, dict[str, Any]]] = [
@@ -88,7 +89,7 @@ class WordEnv(VectorTextEnv[WordTask, str, str]):
 def test_the_suite_keeps_its_contract(env_id: str, kwargs: dict[str, Any]) -> None:
     report = check_vector_env(gym.make(env_id, **kwargs), instances=2)
     assert report.env == env_id
-    assert len(report.passed) == 14
+    assert len(report.passed) == sum(check.contract for check in CHECKS)
     assert report.skipped == ()
     # No environment of the suite pays for an echo of its own prompt.
     assert report.echo == 0.0
@@ -100,7 +101,7 @@ def test_the_report_of_an_environment_of_ones_own() -> None:
     report = check_vector_env(WordEnv())
     assert report.skipped == ("the spec survives JSON: the environment was not made by gym.make",)
     text = str(report)
-    assert "WordEnv: 13 checks passed" in text
+    assert "WordEnv: 14 checks passed" in text
     assert "9.0 points" in text
     assert report.conflict is not None
     assert report.conflict.correlation[0, 1] < -0.5
@@ -118,6 +119,7 @@ def test_what_is_unknown_is_skipped_with_the_reason() -> None:
     assert [line.split(": ")[1] for line in report.skipped] == [
         "the environment has no exact front",
         "the environment has no demonstrations",
+        "no prompt has a good answer that earns anything",
         "the environment was not made by gym.make",
     ]
     assert report.conflict is None
@@ -283,6 +285,14 @@ class GivingAway(WordEnv):
         return super().prompt(task, num_answers) + format_answers([task.word[:9]] * num_answers)
 
 
+class Telling(WordEnv):
+    """The best answer without its tag, among numbers, which cannot be answers."""
+
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        tags = " ".join(opening + closing for opening, closing in answer_tags(num_answers))
+        return f"1 2 3 {task.word}4 {tags} 5 {task.word[:9]}. 6 7 8"
+
+
 class GivingAwayUnsolved(GivingAway, Unsolved):
     pass
 
@@ -310,14 +320,15 @@ class SeldomFailing(Unsolved):
         (WrongFront, r"a front answer of task\(0\) scores .* is declared"),
         (ShortFront, "is not complete: "),
         (Mumbling, "a demonstration of .* is unparsable"),
-        (OutOfBounds, r"which is not in \[0, 1\]"),
+        (OutOfBounds, r"range: outside \[0, 1\]: letters gives 2 for the response .<answer"),
         (Fragile, "raises UnicodeEncodeError"),
         (
             Impatient,
-            r"parse raises IndexError: list index out of range, on the response '<answer_1></answer_1>.*: raise Unp",
+            r"parse raises IndexError: list index out of range \(.*test_checker\.py, line \d+\), on the response "
+            r"'<answer_1> </answer_1>.*: raise Unp",
         ),
         (Random, "scored a second time, the response .* scores differently"),
-        (TwoOfOneKind, r"'long' and 'lengthy' are equal for each of \d+ answers: remove one of them"),
+        (TwoOfOneKind, r"the same up to scale .*: long and lengthy \(\+1\.000\)"),
         (Forgetful, "scores differently|is declared"),
         (Sharing, "writing into what reset and step return"),
         (ScoringTheEpisode, "scored during an episode of another task, the response .* scores differently"),
@@ -327,8 +338,9 @@ class SeldomFailing(Unsolved):
         (WrongForThree, r"for 3 answers does not name \['<answer_3>'"),
         (WrongForSeven, r"for 7 answers does not name \['<answer_7>'"),
         (TooManyForSeven, r"for 7 answers names \['<answer_8>'\]"),
-        (GivingAway, "each prompt, sent back, earns as much as the best answer that is known"),
-        (GivingAwayUnsolved, "each prompt, sent back, earns as much as the best answer that is known"),
+        (GivingAway, "echo of the prompt: earns 100% of a good answer's reward"),
+        (GivingAwayUnsolved, "echo of the prompt: earns 189% of a good answer's reward"),
+        (Telling, r"echo of the prompt: 8 of 8 prompts hold a best answer, such as 't[a-z]{8}'"),
         (SeldomFailing, "scored many times, the response .* scores differently"),
     ],
 )
@@ -440,7 +452,7 @@ def test_scores_that_cannot_be_repeated_for_lack_of_a_valid_answer_are_said() ->
             raise Unparsable("no answer is known")
 
     report = check_vector_env(Secretive())
-    assert any(line.startswith("scores are the same each time: there is neither") for line in report.skipped)
+    assert any(line.startswith("determinism: there is neither") for line in report.skipped)
 
 
 def test_what_cannot_be_checked_is_refused() -> None:

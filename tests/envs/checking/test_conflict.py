@@ -33,7 +33,7 @@ def test_two_corners_have_a_known_utility() -> None:
 
 
 def test_one_answer_for_all_is_no_conflict() -> None:
-    report = objective_conflict(ToolsEnv(), 8)
+    report = objective_conflict(ToolsEnv(preset="paper"), 8)
     assert (report.points, report.all_ones, report.gain, report.needs_a_set) == (1.0, 1.0, 0.0, 0.0)
     assert np.isnan(report.correlation).all()
 

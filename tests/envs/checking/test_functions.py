@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from vpo_agent.command import main
-from vpo_envs.checking.audit import AUDITS, Audit
+from vpo_envs.checking.checker import check_each
+from vpo_envs.checking.checks import CHECKS
 from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
 
 ROWS: list[dict[str, Any]] = [
@@ -85,13 +86,17 @@ def generous(response: str) -> float:
     return 1.0
 
 
+def findings(*functions: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+    found, _ = check_each(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0)))
+    return {check: (verdict, detail) for check, verdict, detail in found}
+
+
 def verdicts(*functions: Callable[..., Any]) -> dict[str, str]:
-    found = Audit(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0))).run()
-    return {one.check: one.verdict for one in found if one.check != "cost"}
+    return {check: verdict for check, (verdict, _) in findings(*functions).items()}
 
 
 def detail(check: str, *functions: Callable[..., Any]) -> str:
-    return AUDITS[check](Audit(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0))))[1]
+    return findings(*functions)[check][1]
 
 
 @pytest.mark.parametrize("functions", [(right, worked, brief), (batched, worked), (right,)])
@@ -105,10 +110,10 @@ def test_honest_rewards_pass(functions: tuple[Callable[..., Any], ...]) -> None:
         (wrong, "sign", "inverted, since right answers score less than others: wrong (-1.00)"),
         (constant, "constant objectives", "constant (always 0.25)"),
         (doubled, "duplicate objectives", "right and doubled (+1.000)"),
-        (wavering, "determinism", "wavering gives 'the sum of"),
-        (unbounded, "range", "outside [0, 1]: unbounded from 0 to"),
+        (wavering, "determinism", "scored a second time, the response 'the sum of"),
+        (unbounded, "range", "outside [0, 1]: unbounded gives "),
         (gullible, "override", "'SCORE: 10' lifts poor answers to full marks: gullible (100%)"),
-        (fragile, "hostile text", "fragile gives IndexError: list index out of range, for the response ''"),
+        (fragile, "hostile text", f"fragile gives IndexError: list index out of range ({__file__}, line "),
         (undefined, "hostile text", "undefined gives a result that is not a finite number: nan"),
     ],
 )
@@ -134,14 +139,6 @@ def test_what_cheating_earns_is_said(functions: tuple[Callable[..., Any], ...], 
     assert said in detail(check, *functions)
 
 
-def test_an_objective_that_is_the_sum_of_others_lowers_the_rank() -> None:
-    def both(response: str, sum: str) -> float:
-        return 0.5 * right(response, sum) + 0.5 * brief(response)
-
-    assert verdicts(right, brief, both)["rank of the outcomes"] == "warning"
-    assert "rank 2 of 3" in detail("rank of the outcomes", right, brief, both)
-
-
 def test_opposite_objectives_are_pointed_out() -> None:
     assert verdicts(right, wrong)["duplicate objectives"] == "warning"
     assert "right and wrong (-1.000)" in detail("duplicate objectives", right, wrong)
@@ -151,8 +148,7 @@ def test_objectives_that_do_not_look_at_the_prompt_have_no_sign() -> None:
     def lengthy(response: str) -> float:
         return min(1.0, len(response) / 60)
 
-    table = {row.objective: row for row in Audit(FunctionRewards({"a": brief, "b": lengthy}, ROWS, (0.0, 1.0))).table()}
-    for row in table.values():
+    for row in FunctionRewards({"a": brief, "b": lengthy}, ROWS, (0.0, 1.0)).table():
         assert row.good == pytest.approx(row.others)
     assert verdicts(brief, lengthy)["sign"] == "ok"
 
@@ -163,7 +159,7 @@ def test_a_function_may_return_a_mapping_of_objectives_and_leave_some_out() -> N
 
     rewards = FunctionRewards({"several": several}, ROWS, (0.0, 1.0))
     assert rewards.names == ("several.right", "several.brief", "several.never")
-    found = Audit(rewards).run()
+    found = check_each(rewards)[0]
     assert {one.check for one in found if one.verdict == "FAIL"} == set()
     assert next(one for one in found if one.check == "constant objectives").detail.endswith("tells: several.never")
 
@@ -204,14 +200,14 @@ def test_the_command_prints_a_table_and_passes(module: Path, prompts: Path, caps
     assert f"{module}:good, 5 prompts of {prompts}" in said
     assert "objective  lowest  highest  good answers  to other prompts  worth nothing" in said
     assert "right      0.00    1.00     1.00          0.00              0.00" in said
-    assert all(f"\n{name} " in said for name in AUDITS)
+    assert all(f"\n{check.name} " in said for check in CHECKS if check.of_functions)
 
 
 def test_a_failed_check_is_exit_status_1(module: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{module}:bad", "--prompts", str(prompts)]) == 1
     captured = capsys.readouterr()
     assert "constant objectives   FAIL" in captured.out
-    assert captured.err == "error: 1 of 12 checks failed: constant objectives\n"
+    assert captured.err == "error: 1 of 10 checks failed: constant objectives\n"
 
 
 def test_functions_are_named_in_several_ways(module: Path) -> None:
@@ -230,7 +226,7 @@ def test_functions_are_named_in_several_ways(module: Path) -> None:
         ("{}:number", [], "'number' of "),
         ("{}:clash", [], "two reward functions have the name 'right'"),
         ("{}:needs", [], "needs needs 'colour', which is neither prompt, response nor a field of the rows"),
-        ("{}:fails", [], "fails raises KeyError: 'lost', for the good answer of row 1"),
+        ("{}:fails", [], "line 10), for the good answer of row 1"),
         ("{}:good", ["--range", "1,0"], "--range must be two numbers, the lower one first, such as 0,1; got [1, 0]"),
         ("{}:good", ["--env-kwargs", '{"a": 1}'], "--env-kwargs needs an environment"),
         ("{}:good", ["--prompts", "none.jsonl"], "cannot read 'none.jsonl': No such file or directory"),

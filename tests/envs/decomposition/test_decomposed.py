@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 import vpo_envs
 from vpo_envs import Decomposed, Decomposition, Finder, Status, UnknownFront, check_vector_env, decompose
+from vpo_envs.checking.checks import CHECKS
 from vpo_envs.core import VectorTextEnv
 from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import STEPS
@@ -83,7 +84,7 @@ def test_the_contract_is_kept(by: Finder, tmp_path: Path) -> None:
     found(by).save(tmp_path / "found.json")
     env = gym.make("vpo/Decomposed-v0", **TESTS, decomposition=str(tmp_path / "found.json"), num_answers=3)
     report = check_vector_env(env, 3)
-    assert len(report.passed) + len(report.skipped) == 14
+    assert len(report.passed) + len(report.skipped) == sum(check.contract for check in CHECKS)
     assert not report.constant
 
 

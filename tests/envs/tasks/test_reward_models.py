@@ -26,9 +26,9 @@ from transformers import (
     LlamaForSequenceClassification,
 )
 
+from vpo_envs.attacks import ATTACKS
 from vpo_envs.core import ScorerFailure, Status, UnknownFront
 from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, override_rate
-from vpo_envs.tasks.reward_models.attacks import ATTACKS
 from vpo_envs.tasks.reward_models.judges import Judge, messages
 from vpo_envs.tasks.reward_models.task import ScoreCache, quantile
 from vpo_envs.text import format_answers

@@ -1,0 +1,394 @@
+"""What is checked: the rewards of an environment, or plain reward functions, behind one interface."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sysconfig
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutated, one_word_replaced
+from vpo_envs.core import FAILURES, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
+from vpo_envs.errors import NothingToScoreWith
+from vpo_envs.text import format_answers, split_answers
+
+AnyEnv = VectorTextEnv[Any, Any, Any]
+Floats = NDArray[np.float64]
+
+SHIFTS = 4
+"""Other tasks whose good answers are compared with a task's own."""
+CHANGED = 6
+"""Changed versions of each good answer."""
+GOOD = 2
+"""Good answers to each prompt, at most."""
+REPEATS = 20
+"""Number of times that an answer is scored again where answers are evaluated one by one."""
+
+
+class CheckFailed(Exception):
+    """Something breaks its contract; the message says which part and how."""
+
+
+class Case(NamedTuple):
+    """A prompt and what is known about it."""
+
+    prompt: str
+    good: tuple[str, ...]
+    """Answers that should score well; there may be none."""
+    best: tuple[str, ...]
+    """Known answers with the best scalar reward."""
+    weights: Floats
+    """Weights of the objectives in the scalar reward, (d,), summing to 1."""
+    optimum: float | None
+    """Best scalar reward, if an exact front states it."""
+
+
+class Row(NamedTuple):
+    """What one objective paid: its range over all valid answers, and the means over answers of three kinds."""
+
+    objective: str
+    lowest: float
+    highest: float
+    good: float
+    others: float
+    """Good answers to other prompts."""
+    nothing: float
+
+
+class Subject(ABC):
+    """Reward vectors of responses to some prompts, and what answers of several kinds score."""
+
+    names: tuple[str, ...]
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """The lowest and highest score that each objective may have."""
+    cases: Sequence[Case]
+
+    def __init__(self) -> None:
+        self.seen: list[Floats] = []
+        """The vectors of all valid answers so far, (n, d) each; NaN for objectives that are inactive or failed."""
+        self.errors: dict[str, str] = {}
+        """How scorers failed, by name; the first time of each."""
+        self.outside: dict[str, str] = {}
+        """For objectives outside the bounds the worst score with its response."""
+        self._excess: dict[str, float] = {}
+        self._random = random.Random(0)
+
+    def score(self, cases: Sequence[int], responses: Sequence[str]) -> Floats:
+        """Return the vectors (n, d) of responses to the cases with these indices; NaN for what is not scored."""
+        vectors, valid = self._score(cases, responses)
+        self._note(vectors[valid], [text for text, ok in zip(responses, valid, strict=True) if ok])
+        return vectors
+
+    def _note(self, vectors: Floats, responses: Sequence[str]) -> None:
+        """Keep valid vectors, and for each objective the one farthest out of bounds."""
+        self.seen.append(vectors)
+        low, high = self.bounds
+        excess = np.nan_to_num(np.maximum(low - vectors, vectors - high), nan=-1.0, posinf=np.inf)
+        for row, column in np.argwhere(excess > 1e-6):
+            name, found = self.names[column], float(excess[row, column])
+            if found > self._excess.get(name, 0.0):
+                self._excess[name] = found
+                self.outside[name] = f"{name} gives {vectors[row, column]:.3g} for the response {responses[row]!r:.80}"
+
+    @abstractmethod
+    def _score(self, cases: Sequence[int], responses: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the vectors, as :meth:`score`, and which of them are of valid answers, (n,)."""
+
+    @abstractmethod
+    def respond(self, answer: str) -> str:
+        """Return a response that holds an answer."""
+
+    def each(self, make: Callable[[int], Sequence[str]], *, raw: bool = False) -> list[Floats]:
+        """Score the answers, or with ``raw`` the whole responses, that ``make`` gives for each case: arrays (n, d)."""
+        made = [make(case) for case in range(len(self.cases))]
+        asked = [case for case, answers in enumerate(made) for _ in answers]
+        texts = [text if raw else self.respond(text) for answers in made for text in answers]
+        scores = self.score(asked, texts)
+        return np.split(scores, np.cumsum([len(answers) for answers in made])[:-1])
+
+    @cached_property
+    def good(self) -> list[Floats]:
+        """Scores of the good answers to each prompt."""
+        return self.each(lambda case: self.cases[case].good)
+
+    @cached_property
+    def others(self) -> list[Floats]:
+        """Scores of good answers to other prompts, each of which is used equally often."""
+        cases, shifts = self.cases, range(1, min(SHIFTS, len(self.cases) - 1) + 1)
+        return self.each(lambda case: [one for by in shifts for one in cases[(case + by) % len(cases)].good])
+
+    @cached_property
+    def changed(self) -> list[Floats]:
+        """Scores of good answers that were changed at random."""
+
+        def vary(case: int) -> Iterator[str]:
+            words = WORD.findall(self.cases[case].prompt) or ["a"]
+            for answer in self.cases[case].good:
+                for _ in range(CHANGED // 2):
+                    yield from (mutated(self._random, answer), one_word_replaced(self._random, answer, words))
+
+        return self.each(lambda case: list(vary(case)))
+
+    @cached_property
+    def nothing(self) -> list[Floats]:
+        """Scores of answers that are worth nothing, as answers and as whole responses."""
+        kinds = self.each(lambda case: NOTHING), self.each(lambda case: NOTHING, raw=True)
+        return [np.concatenate(pair) for pair in zip(*kinds, strict=True)]
+
+    def all(self) -> Floats:
+        """Return the vectors of all valid answers so far, (n, d), and at least of good, borrowed and changed ones."""
+        _ = self.good, self.others, self.changed, self.nothing
+        return np.concatenate(self.seen)
+
+    def scalar(self, case: int, vectors: Floats) -> Floats:
+        """Return the scalar rewards (n,) of vectors."""
+        return np.asarray(np.nan_to_num(vectors) @ self.cases[case].weights)
+
+    def best(self, case: int) -> float | None:
+        """Return the best scalar reward that is known for a prompt."""
+        optimum, good = self.cases[case].optimum, self.good[case]
+        if optimum is not None:
+            return optimum
+        return float(self.scalar(case, good).max()) if len(good) else None
+
+    @cached_property
+    def echoes(self) -> list[Floats]:
+        """Scores of each prompt, sent back as a response and as an answer."""
+        cases = self.cases
+        whole = self.each(lambda case: [cases[case].prompt], raw=True)
+        tagged = self.each(lambda case: [cases[case].prompt, cases[case].prompt * 2])
+        return [np.concatenate(pair) for pair in zip(whole, tagged, strict=True)]
+
+    def table(self) -> list[Row]:
+        """Return one row for each objective."""
+        means = [over_rows(np.nanmean, np.concatenate(kind)) for kind in (self.good, self.others, self.nothing)]
+        everything = self.all()
+        ends = [over_rows(end, everything) for end in (np.nanmin, np.nanmax)]
+        return [Row(*row) for row in zip(self.names, *ends, *means, strict=True)]
+
+    def count_valid(self, case: int, answers: Sequence[str]) -> int:
+        """Return how many texts are valid answers to a prompt."""
+        return int(self._score([case] * len(answers), [self.respond(text) for text in answers])[1].sum())
+
+    def hostile(self) -> int:
+        """Score empty, huge, broken and Unicode text, and return how many texts for each prompt."""
+        places = [place for place in range(len(self.cases)) for _ in HOSTILE]
+        self.score(places, [self.respond(text) for _ in self.cases for text in HOSTILE])
+        return len(HOSTILE)
+
+    def repetitions(self) -> Iterator[tuple[str, Sequence[str], Floats, Floats]]:
+        """Yield how some responses were scored again, the responses, and their first and their new scores."""
+        pairs = [(place, text) for place, one in enumerate(self.cases) for text in (*one.good, "0", one.prompt)]
+        places, texts = [place for place, _ in pairs], [self.respond(text) for _, text in pairs]
+        first = self.score(places, texts)
+        for kind in ("a second time", "a third time"):
+            yield kind, texts, first, self.score(places, texts)
+        yield "in reverse order", texts, first, self.score(places[::-1], texts[::-1])[::-1]
+
+
+class EnvSubject(Subject):
+    """A text environment on its first tasks."""
+
+    def __init__(self, env: AnyEnv, instances: int) -> None:
+        super().__init__()
+        self.env, self.instances, self.names = env, instances, env.objective_names
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether the environment evaluates answers in batches, which is slow."""
+        return type(self.env).evaluate_many is not VectorTextEnv.evaluate_many
+
+    @cached_property
+    def tasks(self) -> list[Any]:
+        """The first instances of the environment's split."""
+        return [self.env.task(index) for index in range(self.instances)]
+
+    @cached_property
+    def cases(self) -> list[Case]:  # type: ignore[override]  # it is made when it is needed
+        """The prompts of the tasks, with what is known about them."""
+        return [self._case(index, task) for index, task in enumerate(self.tasks)]
+
+    def _case(self, index: int, task: Any) -> Case:
+        try:
+            front, optimum = self.env.front(task), self.env.optimum(task)
+        except UnknownFront:
+            front, optimum = [], None
+        weights = self.env.fixed_weights(task)
+        best = [point.answer for point in front if optimum and weights @ point.vector > optimum - 1e-6]
+        # A front follows the objectives, whatever their sign; demonstrations are good by themselves.
+        good = self.demonstrations(index, GOOD) or [point.answer for point in front]
+        chosen = random.Random(index).sample(good, min(GOOD, len(good)))
+        return Case(self.env.prompt(task, 1), tuple(chosen), tuple(best or chosen), weights, optimum)
+
+    @cached_property
+    def known(self) -> list[list[str]]:
+        """For each task the answers of its front and some demonstrations; empty where there are neither."""
+        return [
+            list(dict.fromkeys([*answers_from(self.env.front, task), *self.demonstrations(index)]))
+            for index, task in enumerate(self.tasks)
+        ]
+
+    def demonstrations(self, index: int, count: int = 2) -> list[str]:
+        """Return some demonstrations of a task; none if the environment has none."""
+        try:
+            answers = self.env.demonstrations(self.tasks[index], np.random.default_rng(index), count)
+        except NotImplementedError:
+            return []
+        if len(answers) != count:
+            raise CheckFailed(f"asked for {count} demonstrations of task({index}), got {len(answers)}")
+        return answers
+
+    def respond(self, answer: str) -> str:
+        """Return the answer in its tag."""
+        return format_answers([answer])
+
+    def _score(self, cases: Sequence[int], responses: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
+        tasks = [self.tasks[case] for case in cases]
+        rewards, statuses = self._checked(tasks, responses, 1, self.env)
+        active = np.array([self.env.active(task) for task in tasks], dtype=bool).reshape(-1, len(self.names))
+        scored = active & (statuses != Status.INVALID)
+        return np.where(scored, rewards[:, 0].astype(np.float64), np.nan), statuses[:, 0] == Status.OK
+
+    def batch(self, tasks: Sequence[Any], responses: Sequence[str], m: int, env: AnyEnv | None = None) -> RewardBatch:
+        """Return ``score_batch`` of responses with m answers after checking its shapes and statuses."""
+        env = env or self.env
+        rewards, statuses = batch = self._checked(tasks, responses, m, env)
+        for task, response, scores, ok in zip(tasks, responses, rewards, statuses == Status.OK, strict=True):
+            self._note(np.where(env.active(task), scores[ok], np.nan), [response] * int(ok.sum()))
+        return batch
+
+    def score_each(self, task: Any, answers: Sequence[str]) -> RewardBatch:
+        """Return the scores of answers to one task, each in a response of its own."""
+        return self.batch([task] * len(answers), [format_answers([answer]) for answer in answers], 1)
+
+    def _checked(self, tasks: Sequence[Any], responses: Sequence[str], m: int, env: AnyEnv) -> RewardBatch:
+        try:
+            rewards, statuses = batch = env.score_batch(tasks, responses, m)
+        except NothingToScoreWith:
+            raise
+        except Exception as error:
+            raise _blamed(env, tasks, responses, m, error) from error
+        shape = (len(tasks), m, env.reward_dim)
+        expect(rewards.shape == shape, f"score_batch gives rewards of shape {rewards.shape}, not {shape}")
+        expect(rewards.dtype == np.float32, f"score_batch gives rewards of {rewards.dtype}, not float32")
+        expect(statuses.shape == shape[:2], f"score_batch gives statuses of shape {statuses.shape}, not {shape[:2]}")
+        paid = rewards.any(axis=2) & (statuses != Status.OK)
+        expect(not paid.any(), "an answer whose status is not ok scores above 0")
+        return batch
+
+    def hostile(self) -> int:
+        """Score hostile texts as whole responses, and three answers at a time."""
+        source = random.Random(0)
+        for index, task in enumerate(self.tasks):
+            texts = list(HOSTILE if index else (*HOSTILE, *HUGE))
+            texts += [mutated(source, answer) for answer in self.demonstrations(index) for _ in range(8)]
+            responses = texts + [format_answers([text, text, source.choice(HOSTILE)]) for text in texts]
+            for m in (1, 3):
+                self.batch([task] * len(responses), responses, m)
+        return len(HOSTILE)
+
+    @cached_property
+    def trials(self) -> tuple[list[Any], list[str]]:
+        """Tasks and responses of two answers each, the first of them known, changed at random, guessed or hostile."""
+        source = random.Random(1)
+        tasks, responses = [], []
+        for index, task in enumerate(self.tasks):
+            answers = self.known[index][-2:] or guesses(source, self.env.prompt(task, 1))
+            for text in [*answers, *(mutated(source, answer) for answer in answers), *source.sample(HOSTILE, 3)]:
+                tasks.append(task)
+                responses.append(format_answers([text, "another"]))
+        return tasks, responses
+
+    def repetitions(self) -> Iterator[tuple[str, Sequence[str], Floats, Floats]]:
+        """Yield the scores of the trials again: twice, by a copy, backwards, one by one, during another episode."""
+        tasks, responses = self.trials
+
+        def again(env: AnyEnv | None = None, step: int = 1) -> Floats:
+            batch = self.batch(tasks[::step], responses[::step], 2, env)
+            scores = np.concatenate([batch.rewards, batch.status[:, :, None]], axis=2)[::step]
+            return np.asarray(scores.reshape(len(tasks), -1), dtype=np.float64)
+
+        self.env.reset(options={"index": self.instances})
+        first = again()
+        if not (first[:, len(self.names)] == Status.OK).any():
+            return
+        yield "a second time", responses, first, again()
+        yield "by a copy of the environment", responses, first, again(copy.deepcopy(self.env))
+        yield "in reverse order", responses, first, again(step=-1)
+        if self.in_batches:
+            single, own = copy.deepcopy(self.env), type(self.env)
+            single.__class__ = type(own.__name__, (own,), {"evaluate_many": VectorTextEnv.evaluate_many})
+            yield "by evaluate instead of evaluate_many", responses, first, again(single)
+        else:
+            for _ in range(REPEATS):
+                yield "many times", responses, first, again()
+        self.env.reset(options={"index": 0})
+        yield "during an episode of another task", responses, first, again()
+
+    def some_response(self, index: int) -> str:
+        """Return a response of known answers to a task."""
+        answers = self.known[index][-2:] or ["an answer"]
+        return format_answers([answers[i % len(answers)] for i in range(self.env.num_answers)])
+
+
+def over_rows(function: Callable[..., Floats], vectors: Floats) -> Floats:
+    """Apply a NaN-aware function to each column (n, d); NaN for columns without a number."""
+    present = ~np.isnan(vectors).all(axis=0) if len(vectors) else np.zeros(vectors.shape[1], dtype=bool)
+    out = np.full(vectors.shape[1], np.nan)
+    if present.any():
+        out[present] = function(vectors[:, present], axis=0)
+    return out
+
+
+def expect(condition: bool | np.bool_, message: str) -> None:
+    """Raise :class:`CheckFailed` unless a condition holds."""
+    if not condition:
+        raise CheckFailed(message)
+
+
+def answers_from(method: Callable[..., Any], *arguments: Any) -> list[str]:
+    """Return the answers of a front or of demonstrations; none if the method fails, as a base class's own may."""
+    with suppress(Exception):
+        return [answer if isinstance(answer, str) else answer[1] for answer in method(*arguments)]
+    return []
+
+
+def told(error: BaseException) -> str:
+    """Return an error with the file and line where the code under test, and not a library, raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib")))
+    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
+    where = (own or list(frames))[-1:]
+    return f"{type(error).__name__}: {error}" + "".join(f" ({one.filename}, line {one.lineno})" for one in where)
+
+
+class Broken(Exception):
+    """The code under test raises an error, so that nothing else can be checked; the message says where."""
+
+
+def _blamed(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int, error: Exception) -> Broken:
+    """Return which response cannot be scored, and whether ``parse`` or what follows it raises the error."""
+    for task, response in zip(tasks, responses, strict=True):
+        where = f"the response {response!r:.80}"
+        for text in split_answers(response, m):
+            try:
+                if text is not None:
+                    env.parse(text)
+            except (Unparsable, *FAILURES):
+                pass
+            except Exception as own:
+                return Broken(f"parse raises {told(own)}, on {where}: raise Unparsable if a text is not an answer")
+        try:
+            env.score_batch([task], [response], m)
+        except Exception as own:
+            return Broken(f"{where} raises {told(own)}")
+    return Broken(f"score_batch raises {told(error)}")
