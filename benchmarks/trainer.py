@@ -110,7 +110,7 @@ def send_peak_memory(line: Connection) -> None:
 
 
 def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
-    from vpo_agent.policy.closing import ClosingTag
+    from vpo_agent.policy.decoding import ClosingTag
     from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.trainer import Trainer
 

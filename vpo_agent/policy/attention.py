@@ -18,8 +18,8 @@ except ImportError:
     check_libraries()
     raise
 
-from vpo_agent.policy.packing import Packed, packed_attention
-from vpo_agent.policy.shared_prompts import SharedPrompts, shared_attention
+from vpo_agent.policy.packing import Packed
+from vpo_agent.policy.shared_prompts import SharedPrompts
 
 ATTENTION = "vpo"
 """Name of the attention function."""
@@ -31,23 +31,19 @@ def attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    packed: Packed | None = None,
-    shared: SharedPrompts | None = None,
+    ours: Packed | SharedPrompts | None = None,
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention over a packed row or over shared prompts; without either, that of transformers.
+    """Compute attention over a packed row or shared prompts, ``ours``; without either, that of transformers.
 
-    The query is (rows, heads, tokens, width), keys and values are (rows, key heads, tokens, width). ``attention_mask``
-    is not used with ``packed`` or ``shared``. Scores are scaled by 1 / sqrt(width) by default.
-
-    Returns:
-        (rows, tokens, heads, width), and ``None`` in place of the attention weights.
+    The query is (rows, heads, tokens, width), keys and values are (rows, key heads, tokens, width); the result is
+    (rows, tokens, heads, width). ``attention_mask`` is not used with ``ours``.
 
     Raises:
-        NotImplementedError: ``packed`` or ``shared`` for an attention that is more than softmax over all tokens before.
+        NotImplementedError: ``ours`` for an attention that is more than softmax over all tokens before.
     """
-    if packed is None and shared is None:
+    if ours is None:
         out: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
@@ -56,10 +52,8 @@ def attention(
         if kwargs.get(name) is not None:
             raise NotImplementedError(f"attention over packed rows or shared prompts does not support {name}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if packed is not None:
-        return packed_attention(query, key, value, packed, scale), None
-    assert shared is not None
-    return shared_attention(query, key, value, shared, int(module.layer_idx), scale), None  # type: ignore[arg-type]
+    layer: Any = module.layer_idx
+    return ours.attend(query, key, value, layer, scale), None
 
 
 AttentionInterface.register(ATTENTION, attention)

@@ -6,16 +6,16 @@ on its prompt and numbers, not on other rows, up to the rounding of the model's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vpo_agent.policy.closing import Matcher
 from vpo_agent.policy.rows import Prompts, Rows
 
 GREEDY_BELOW = 1e-4
@@ -42,14 +42,40 @@ class Row:
     top_p: float = 1.0
     """Only tokens of the smallest set with this probability are drawn."""
     stop: Callable[[list[int]], bool] = lambda tokens: False
-    """Whether the row ends with the last of these tokens; called after each except an end-of-sequence token.
-
-    A :class:`~vpo_agent.policy.closing.ClosingTag` is asked only where the tokens may have completed its tag."""
+    """Whether the row ends with the last of these tokens; called after each except an end-of-sequence token."""
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     """Log-probability of each token under the tempered distribution."""
     finish: Literal["stop", "length"] | None = None
     """Why the row has ended."""
+
+
+class ClosingTag:
+    """A stop rule: the row's text holds a closing tag, such as ``</answer>``, of one or several tokens.
+
+    Args:
+        tokenizer: Decodes the tokens in question.
+        closing: The tag; ``>`` is its last character alone.
+        texts: The text of each token of the model's vocabulary by itself; special tokens have none.
+    """
+
+    def __init__(self, tokenizer: Any, closing: str, texts: Sequence[str]) -> None:
+        self._tokenizer, self._closing = tokenizer, closing
+        self.most_tokens = len(closing)
+        """Maximum number of tokens in a tag, since each holds at least one of its characters."""
+        # The tokens that a tag may end within; text is decoded only after these.
+        self._ends = {
+            token
+            for token, text in enumerate(texts)
+            for place in re.finditer(">", text)
+            if closing.endswith(text[: place.end()]) or closing in text
+        }
+
+    def __call__(self, tokens: Sequence[int]) -> bool:
+        """Whether the last token completes the tag."""
+        if tokens[-1] not in self._ends:
+            return False
+        return self._closing in self._tokenizer.decode(tokens[-self.most_tokens :], skip_special_tokens=True)
 
 
 class Decoder:
@@ -66,7 +92,6 @@ class Decoder:
         self._cache = rows
         self._ending = frozenset(ending)
         self._look_every = look_every
-        self._matcher = Matcher()
         self._logits = torch.empty(0)
         self._tokens: Tensor | None = None
         """The last token of each row until the model has read it."""
@@ -83,7 +108,6 @@ class Decoder:
         self.rows += rows
         logits = self._cache.join(prompts, which)
         self._logits = torch.cat([self._logits, logits]) if running else logits
-        self._matcher.join([row.stop for row in rows], logits.shape[-1], logits.device)
         self._read_settings()
 
     def run(self) -> None:
@@ -105,21 +129,18 @@ class Decoder:
             if self._tokens is not None:
                 self._logits = self._cache.append(self._tokens)
             self._tokens, log_probs = self._draw(uniforms[place])
-            drawn.append((self._tokens, log_probs, self._matcher.may_end(self._tokens)))
-        # The only place where the host waits for the device; one copy, in a format that holds all three.
-        for tokens, log_probs, may_end in torch.stack(
-            [torch.stack([part.double() for part in one]) for one in drawn]
-        ).tolist():
-            for row, token, log_prob, asked in zip(self.rows, tokens, log_probs, may_end, strict=True):
+            drawn.append(torch.stack([self._tokens.double(), log_probs.double()]))
+        # The only place where the host waits for the device; one copy, in a format that holds both.
+        for tokens, log_probs in torch.stack(drawn).tolist():
+            for row, token, log_prob in zip(self.rows, tokens, log_probs, strict=True):
                 if not row.finish:
-                    self._take(row, int(token), log_prob, bool(asked))
+                    self._take(row, int(token), log_prob)
         return running
 
-    def _take(self, row: Row, token: int, log_prob: float, may_end: bool) -> None:
-        """Add a token to a row; ``may_end`` says whether its stop rule is asked."""
+    def _take(self, row: Row, token: int, log_prob: float) -> None:
         row.tokens.append(token)
         row.log_probs.append(log_prob)
-        if token in self._ending or (may_end and row.stop(row.tokens)):
+        if token in self._ending or row.stop(row.tokens):
             row.finish = "stop"
         elif len(row.tokens) == row.limit:
             row.finish = "length"
@@ -136,9 +157,8 @@ class Decoder:
             order = [next(last) if rows[place].finish else place for place in range(stay)]
             self._cache.keep(order)
             self.rows = [rows[place] for place in order]
-            stayed = torch.tensor(order, dtype=torch.long).to(self._logits.device, non_blocking=True)
-            self._matcher.keep(stayed)
             if self._tokens is not None:
+                stayed = torch.tensor(order, dtype=torch.long).to(self._logits.device, non_blocking=True)
                 self._tokens = self._tokens[stayed]
             self._read_settings()
         if self._tokens is not None and self.rows:

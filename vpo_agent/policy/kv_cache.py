@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 SPARE_COLUMNS = 64
@@ -79,20 +78,8 @@ class RowsLayer(DynamicLayer):
                 return
             rows = max(rows, capacity)
         used = self._end - self._first
-        columns = columns_for(width, more)
+        columns = width + more + max(SPARE_COLUMNS, width // 4)
         stores = [states.new_zeros(rows, states.shape[1], columns, states.shape[3]) for states in like]
         for new, old in zip(stores, self._stores, strict=False):
             new[:present, :, width - used : width] = old[:present, :, self._first : self._end]
         self._stores, self._first, self._end = stores, width - used, width
-
-
-def columns_for(width: int, more: int) -> int:
-    """Return the columns of new storage for ``width`` columns in use and ``more`` to come."""
-    return width + more + max(SPARE_COLUMNS, width // 4)
-
-
-def rows_cache(config: Any) -> DynamicCache:
-    """Return an empty cache of :class:`RowsLayer` for a model with full attention."""
-    cache = DynamicCache(config=config)
-    cache.layers = [RowsLayer() for _ in cache.layers]
-    return cache

@@ -14,8 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
-from vpo_agent.policy.closing import ClosingTag
-from vpo_agent.policy.decoding import LOOK_EVERY_GPU, Decoder, Row
+from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
 from vpo_agent.policy.head import Finish, finishes, token_log_probs
 from vpo_agent.policy.loading import (
     add_adapters,
@@ -24,9 +23,9 @@ from vpo_agent.policy.loading import (
     fit_threads,
     load_model,
     quiet_transformers,
+    recompute_layers,
 )
 from vpo_agent.policy.packing import pack
-from vpo_agent.policy.recomputing import recompute_layers
 from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, check_context, positions_of
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs.text import answer_tags
@@ -256,9 +255,9 @@ class LMPolicy(Sampler):
     def _states_packed(self, samples: Samples) -> Tensor:
         """The state that each sampled token is predicted from, (tokens, width), with prompts once and no padding."""
         batch = pack(samples)
-        # A mask of four axes passes through the model untouched; the attention function has its own.
+        # A mask of four axes passes through the model untouched; the batch has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
-        states = self._states(batch.ids, unused, batch.positions, packed=batch)
+        states = self._states(batch.ids, unused, batch.positions, ours=batch)
         # The rollouts of a prompt share the state of its last token, and on several threads the backward pass of plain
         # indexing would add up their gradients in a nondeterministic order.
         return states[0].index_select(0, batch.predicts)
@@ -279,47 +278,36 @@ class LMPolicy(Sampler):
                 self.causal_lm.set_attn_implementation(before)
         return packs
 
-    @torch.no_grad()
     def _can_share_prompts(self) -> bool:
         """Whether rows that share their prompts get the same logits as separate ones; tested, as for packing."""
         # On a GPU the additional small operations may cost more than they save.
         if not self.packs or self.device.type != "cpu":
             return False
-        encoded = self.cached_model.pad(self._trial_rows(4, 2))
-        tokens = encoded[0].flatten()
+        return _agree(lambda: (self._trial_logits(SharingRows), self._trial_logits(Rows)))
 
-        def logits(rows: Rows) -> Tensor:
-            rows.join(self.cached_model.read(*encoded), [0, 0, 1, 1])
-            rows.append(tokens[:4])
-            rows.keep([0, 3, 2])
-            return rows.append(tokens[:3])
-
-        return _agree(lambda: (logits(SharingRows(self.cached_model)), logits(Rows(self.cached_model))))
-
-    @torch.no_grad()
     def _check_cache(self) -> None:
         """Raise ValueError if rows that move in the cache do not get the logits of whole sequences; tried out."""
-        if self.cached_model.is_known:
-            return
-        prompts, moved = self._trial_rows(4, 2), [0, 3, 2]
-        drawn = [torch.tensor(tokens, device=self.device) for tokens in self._trial_rows(4, 3)]
-
-        def logits() -> tuple[Tensor, Tensor]:
-            rows = Rows(self.cached_model)
-            rows.join(self.cached_model.read(*self.cached_model.pad(prompts)), [0, 0, 1, 1])
-            rows.append(drawn[0])
-            rows.keep(moved)
-            found = rows.append(drawn[1])
-            ends = torch.stack([drawn[0][moved], drawn[1]], dim=1)
-            whole = [torch.cat([ends.new_tensor(prompts[row // 2]), end]) for row, end in zip(moved, ends, strict=True)]
-            return found, torch.stack([self.causal_lm(input_ids=ids[None]).logits[0, -1] for ids in whole])
-
-        if not _agree(logits):
+        if not self.cached_model.is_known and not _agree(lambda: (self._trial_logits(Rows), self._trial_logits(None))):
             raise ValueError(
                 f"a model of the type {self.causal_lm.config.model_type!r} does not sample from its cache as from "
                 "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
                 "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
             )
+
+    @torch.no_grad()
+    def _trial_logits(self, kind: type[Rows] | None) -> Tensor:
+        """Logits of rows that have moved, (3, vocabulary); for no kind of rows, those of their whole sequences."""
+        *prompts, first, second = self._trial_rows(4, 2, 4, 3)
+        moved = [0, 3, 2]
+        if kind is None:
+            whole = [[*prompts[row // 2], first[row], token] for row, token in zip(moved, second, strict=True)]
+            ids = [torch.tensor([one], device=self.device) for one in whole]
+            return torch.stack([self.causal_lm(input_ids=one).logits[0, -1] for one in ids])
+        rows = kind(self.cached_model)
+        rows.join(self.cached_model.read(*self.cached_model.pad(prompts)), [0, 0, 1, 1])
+        rows.append(torch.tensor(first, device=self.device))
+        rows.keep(moved)
+        return rows.append(torch.tensor(second, device=self.device))
 
     def _trial_rows(self, *lengths: int) -> list[list[int]]:
         rng = np.random.default_rng(0)

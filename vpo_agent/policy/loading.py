@@ -1,19 +1,22 @@
-"""Loads language models: device, number format, LoRA adapters."""
+"""Loads language models: device, number format, threads, LoRA adapters, recomputed layers."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -148,6 +151,30 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)
         return get_peft_model(model, config)
+
+
+def recompute_layers(model: torch.nn.Module) -> None:
+    """Keep only the input of each layer of a Hugging Face model for the backward pass, which recomputes the rest.
+
+    Transformers does so in training mode alone, which also turns dropout on, and so adds noise to the ratio between the
+    new policy and the one that sampled.
+
+    Raises:
+        ValueError: The model does not mark layers that can be recomputed.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        name = type(model).__name__
+        raise ValueError(f"{name} does not support gradient checkpointing: leave gradient_checkpointing out")
+    for layer in layers:
+        layer.forward = partial(_recomputed, layer.forward)
+
+
+def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    # In evaluation mode nothing draws random numbers.
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
 
 @contextmanager

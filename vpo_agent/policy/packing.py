@@ -41,6 +41,48 @@ class Packed:
     response_mask: Tensor
     """Which tokens of its prompt and response a response token sees, (B or 1, 1, T, Lp + T)."""
 
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float, *, repeat_heads: bool | None = None
+    ) -> Tensor:
+        """Compute attention over the row, (1, N, heads, width), the same for every layer.
+
+        The query is (1, heads, N, width), keys and values are (1, key heads, N, width). ``repeat_heads`` copies keys
+        and values for the heads that share them; ``None`` does so on a GPU.
+        """
+        queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+        shared = query.shape[1] // key.shape[1]
+        # On a GPU, PyTorch has no fast kernel for a mask and shared keys at the same time: it would store all scores.
+        # Time and memory of the copies were not measured there, nor was FlexAttention, which would need neither.
+        grouped = shared > 1 and not (query.is_cuda if repeat_heads is None else repeat_heads)
+        if shared > 1 and not grouped:
+            keys, values = (states.repeat_interleave(shared, 1) for states in (keys, values))
+        group = len(self.responses) // len(self.prompts)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+            """Attention over (rows, tokens, heads, width), flattened to (rows * tokens, heads, width)."""
+            out = scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, enable_gqa=grouped
+            )
+            return out.transpose(1, 2).reshape(-1, *out.shape[1::2])
+
+        prompt_queries, prompt_keys, prompt_values = (_take(states, self.prompts) for states in (queries, keys, values))
+        prompt_part = attend(prompt_queries, prompt_keys, prompt_values, self.prompt_mask)
+        prompt_part = prompt_part.index_select(0, self.prompts_back)
+        if not self.responses.shape[1]:
+            return prompt_part[None]
+
+        def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
+            """The states of each prompt and response, (B, Lp + T, heads, width)."""
+            return torch.cat([prompt.repeat_interleave(group, 0), _take(states, self.responses)], dim=1)
+
+        response_part = attend(
+            _take(queries, self.responses),
+            with_prompt(prompt_keys, keys),
+            with_prompt(prompt_values, values),
+            self.response_mask,
+        ).index_select(0, self.responses_back)
+        return torch.cat([prompt_part, response_part])[None]
+
 
 def pack(samples: Samples) -> Packed:
     """Lay a batch out as one row."""
@@ -84,49 +126,6 @@ def pack(samples: Samples) -> Packed:
         prompt_mask=causal,
         response_mask=torch.cat([seen_prompt, own], dim=-1),
     )
-
-
-def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float, *, repeat_heads: bool | None = None
-) -> Tensor:
-    """Compute attention over a packed row, (1, N, heads, width).
-
-    The query is (1, heads, N, width), keys and values are (1, key heads, N, width). ``repeat_heads`` copies keys and
-    values for the heads that share them; ``None`` does so on a GPU.
-    """
-    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
-    shared = query.shape[1] // key.shape[1]
-    # On a GPU, PyTorch has no fast kernel for a mask and shared keys at the same time: it would store all scores. The
-    # time and memory of the copies were not measured there, nor was FlexAttention, which would need neither.
-    grouped = shared > 1 and not (query.is_cuda if repeat_heads is None else repeat_heads)
-    if shared > 1 and not grouped:
-        keys, values = (states.repeat_interleave(shared, 1) for states in (keys, values))
-    group = len(packed.responses) // len(packed.prompts)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """Attention over (rows, tokens, heads, width), flattened to (rows * tokens, heads, width)."""
-        out = scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, enable_gqa=grouped
-        )
-        return out.transpose(1, 2).reshape(-1, *out.shape[1::2])
-
-    prompt_queries, prompt_keys, prompt_values = (_take(states, packed.prompts) for states in (queries, keys, values))
-    prompt_part = attend(prompt_queries, prompt_keys, prompt_values, packed.prompt_mask)
-    prompt_part = prompt_part.index_select(0, packed.prompts_back)
-    if not packed.responses.shape[1]:
-        return prompt_part[None]
-
-    def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
-        """The states of each prompt and response, (B, Lp + T, heads, width)."""
-        return torch.cat([prompt.repeat_interleave(group, 0), _take(states, packed.responses)], dim=1)
-
-    response_part = attend(
-        _take(queries, packed.responses),
-        with_prompt(prompt_keys, keys),
-        with_prompt(prompt_values, values),
-        packed.response_mask,
-    ).index_select(0, packed.responses_back)
-    return torch.cat([prompt_part, response_part])[None]
 
 
 def _take(states: Tensor, places: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from vpo_agent.policy.kv_cache import RowsLayer, rows_cache
+from vpo_agent.policy.kv_cache import RowsLayer
 from vpo_agent.policy.shared_prompts import SharedPrompts
 
 
@@ -210,7 +210,9 @@ class Rows:
         self._padded = any(self._gaps) or min(self._widths) + self._appended < self._mask.shape[1]
 
     def _clear(self) -> None:
-        self._cache = rows_cache(self._model.config) if self._model.joins_any_time else DynamicCache()
+        self._cache = DynamicCache(config=self._model.config)
+        if self._model.joins_any_time:
+            self._cache.layers = [RowsLayer() for _ in self._cache.layers]
         self._positions = torch.empty(0, dtype=torch.long)
         self._widths, self._gaps = [], []
 
@@ -237,10 +239,10 @@ class SharingRows(Rows):
 
     def append(self, tokens: Tensor) -> Tensor:
         """See :meth:`Rows.append`."""
-        # A mask of four axes passes through the model untouched; the attention function has its own.
+        # A mask of four axes passes through the model untouched; the prompts have their own.
         unused = tokens.new_zeros(1, 1, 1, 1)
         positions = self._positions[:, None]
-        logits = self._model.next_logits(tokens[:, None], unused, positions, self._cache, shared=self._shared)
+        logits = self._model.next_logits(tokens[:, None], unused, positions, self._cache, ours=self._shared)
         self._positions = self._positions + 1
         return logits
 

@@ -59,6 +59,29 @@ class SharedPrompts:
             self.mask = self.mask[prompts] if self.mask is not None else None
         self._lay_out()
 
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+        """Compute attention of one token of each row over its prompt and its response so far, (rows, 1, heads, width).
+
+        The query is (rows, heads, 1, width); keys and values are of the responses, (rows, key heads, tokens, width).
+        """
+        rows, heads, _, width = query.shape
+        prompts, key_heads = self.keys[layer].shape[:2]
+        # Heads that share keys are adjacent, so they can pass as several tokens of one head.
+        queries = query.view(rows, key_heads, -1, width)
+        own, own_norm = _attend(queries, key, value, None, scale)
+
+        table = queries.index_select(0, self.row_at) if self.moved else queries
+        table = table.view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
+        bias = None if self.bias is None else self.bias.to(query.dtype)
+        before, before_norm = _attend(table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale)
+        before, before_norm = (
+            part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1) for part in (before, before_norm)
+        )
+        if self.moved:
+            before, before_norm = before.index_select(0, self.place), before_norm.index_select(0, self.place)
+        share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
+        return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
+
     def _lay_out(self) -> None:
         """Compute a table of the rows of each prompt, (P, most rows of a prompt), which may have gaps."""
         rows, prompts = len(self.owner), len(self.keys[0])
@@ -80,32 +103,6 @@ class SharedPrompts:
         if self.mask is not None:
             self.bias = torch.zeros(self.mask.shape, device=self.mask.device).masked_fill(~self.mask, -torch.inf)
             self.bias = self.bias[:, None, None, :]
-
-
-def shared_attention(
-    query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, layer: int, scale: float
-) -> Tensor:
-    """Compute attention of one token of each row over its prompt and its response so far, (rows, 1, heads, width).
-
-    The query is (rows, heads, 1, width); keys and values are those of the responses, (rows, key heads, tokens, width).
-    """
-    rows, heads, _, width = query.shape
-    prompts, key_heads = shared.keys[layer].shape[:2]
-    # Heads that share keys are adjacent, so they can pass as several tokens of one head.
-    queries = query.view(rows, key_heads, -1, width)
-    own, own_norm = _attend(queries, key, value, None, scale)
-
-    table = queries.index_select(0, shared.row_at) if shared.moved else queries
-    table = table.view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
-    bias = None if shared.bias is None else shared.bias.to(query.dtype)
-    before, before_norm = _attend(table.flatten(2, 3), shared.keys[layer], shared.values[layer], bias, scale)
-    before, before_norm = (
-        part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1) for part in (before, before_norm)
-    )
-    if shared.moved:
-        before, before_norm = before.index_select(0, shared.place), before_norm.index_select(0, shared.place)
-    share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
-    return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:

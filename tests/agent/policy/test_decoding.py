@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import toys
 from scipy.stats import chisquare
 
-from vpo_agent.policy.closing import ClosingTag
-from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
+from vpo_agent.policy.decoding import ClosingTag, Decoder, Row, uniform_numbers
 
 PROBABILITIES = np.array([0.05, 0.4, 0.1, 0.3, 0.15])
 
@@ -127,26 +128,25 @@ def test_probabilities_of_bfloat16_logits_are_computed_in_float32() -> None:
         np.testing.assert_allclose(one.log_probs, expected[one.tokens], rtol=1e-5)
 
 
-def test_text_is_decoded_only_where_a_tag_may_be_complete() -> None:
-    class Counting:
-        asked = 0
-
-        def decode(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
-            self.asked += 1
-            return "".join(texts[token] for token in tokens)
-
-    texts = ["<", "/a", ">", "<", "b>"]
-    tokenizer = Counting()
-    tag = ClosingTag(tokenizer, "</a>", texts)
-    ended, other = (
-        row(limit=9, uniforms=iter(numbers), stop=tag)
-        # "b>", "<", "/a", "b>", "<", "/a", ">" and eight of "<"
-        for numbers in ([0.99, 0.01, 0.2, 0.99, 0.01, 0.2, 0.5, 0.5, 0.5], [0.01] * 9)
-    )
-    decode([ended, other], look_every=8)
-    assert (ended.finish, len(ended.tokens)) == ("stop", 7)
-    assert (other.finish, len(other.tokens)) == ("length", 9)
-    assert tokenizer.asked == 1
+@pytest.mark.parametrize("seed", range(3))
+def test_a_row_ends_exactly_where_its_text_holds_its_tag(seed: int) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    tokenizer.add_tokens(["></", "wer>!", "answer", "b></answer>"])
+    rng, closing = random.Random(seed), ("</answer>", "</answer_3>", "</answer_12>")[seed]
+    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))], skip_special_tokens=True)
+    few = [token for token, text in enumerate(texts) if not text or text in closing or ">" in text]
+    tag, ends = ClosingTag(tokenizer, closing, texts), 0
+    for _ in range(60):
+        start, cut = rng.randrange(len(closing)), rng.randrange(len(closing))
+        said = rng.choice(["<" + closing[:cut], closing[start:], closing, closing[:cut] + " " + closing[cut:]])
+        # Whole tags, cut differently, broken tags and pieces.
+        halves = tokenizer([said[:cut], said[cut:]], add_special_tokens=False)["input_ids"]
+        tokens = [*halves[0], *rng.choices(few, k=rng.randrange(2)), *halves[1], *rng.choices(few, k=3)]
+        whole = [tokenizer.decode(tokens[:end], skip_special_tokens=True) for end in range(len(tokens) + 1)]
+        found = next((end for end in range(1, len(tokens) + 1) if tag(tokens[:end])), None)
+        assert found == next((end for end, text in enumerate(whole) if closing in text), None), whole[-1]
+        ends += found is not None
+    assert 3 < ends < 60
 
 
 @pytest.mark.parametrize("block", [1, 7, 64])

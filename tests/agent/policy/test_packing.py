@@ -15,7 +15,7 @@ from transformers import AutoConfig, MistralConfig, MistralForCausalLM
 
 from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.packing import pack, packed_attention
+from vpo_agent.policy.packing import pack
 from vpo_agent.policy.samples import Samples
 
 PACKED_FAMILIES = ("qwen3", "llama", "gpt2")
@@ -64,7 +64,7 @@ def test_repeated_heads_give_what_shared_heads_give() -> None:
     batch = pack(samples)
     generator = torch.Generator().manual_seed(0)
     states = [torch.randn(1, heads, batch.ids.shape[1], 16, generator=generator) for heads in (8, 2, 2)]
-    apart, grouped = (packed_attention(*states, batch, 0.25, repeat_heads=repeat) for repeat in (True, False))
+    apart, grouped = (batch.attend(*states, 0, 0.25, repeat_heads=repeat) for repeat in (True, False))
     torch.testing.assert_close(apart, grouped, rtol=1e-5, atol=1e-6)
 
 

@@ -14,7 +14,7 @@ import toys
 from scipy.stats import chisquare
 from torch import Tensor
 
-from vpo_agent.policy import head, loading, recomputing
+from vpo_agent.policy import head, loading
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import choose_device, choose_dtype
 from vpo_agent.policy.samples import Samples, concatenate_samples
@@ -162,7 +162,7 @@ def test_entropy_is_that_of_each_distribution() -> None:
 
 
 def test_gradient_checkpointing_of_a_model_without_such_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recomputing, "GradientCheckpointingLayer", torch.nn.Conv3d)
+    monkeypatch.setattr(loading, "GradientCheckpointingLayer", torch.nn.Conv3d)
     with pytest.raises(
         ValueError, match="LlamaForCausalLM does not support gradient checkpointing: leave gradient_checkpointing out"
     ):

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import DynamicCache
 
-from vpo_agent.policy.shared_prompts import SharedPrompts, shared_attention
+from vpo_agent.policy.shared_prompts import SharedPrompts
 
 PROMPTS, LONGEST, WIDTH = 3, 5, 8
 
@@ -51,7 +51,7 @@ def test_attention_is_that_of_repeated_prompts(
     rows = len(shared.owner)
     query = 3 * torch.randn(rows, heads, 1, WIDTH, generator=rng)
     key, value = (torch.randn(rows, key_heads, tokens, WIDTH, generator=rng) for _ in range(2))
-    found = shared_attention(query, key, value, shared, 0, WIDTH**-0.5)
+    found = shared.attend(query, key, value, 0, WIDTH**-0.5)
     torch.testing.assert_close(found, repeated(shared, query, key, value), rtol=1e-5, atol=1e-5)
 
 

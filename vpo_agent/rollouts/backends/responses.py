@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from vpo_agent.policy.closing import ClosingTag
+from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
