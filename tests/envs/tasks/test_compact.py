@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Status, VectorTextEnv
-from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.tasks.code.compact import STEPS, CodeCompactEnv, SuiteTask
 from vpo_envs.tasks.eureqa.compact import ChainTask, EUREQACompactEnv
 from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv, ReadingsTask
@@ -240,60 +239,6 @@ def test_answers_that_do_not_read_the_task_earn_little(name: str) -> None:
             }[cheat]
             earned.append(max(vectors(env, task, [answer])[0]))
         assert np.mean(earned) < 0.1, cheat
-
-
-@pytest.mark.parametrize(("name", "expected"), [("MuSiQue", (3 + 0.4) / 9), ("Tools", 1 / 3)])
-def test_a_random_line_in_the_form_of_an_answer_is_right_by_chance(name: str, expected: float) -> None:
-    env = made(name, split="validation")
-    for task in map(env.task, range(20)):
-        lines = [line.split() for line in env.prompt(task, 1).splitlines()[:-1]]
-        tools = [line[0] for line in lines if line[0].startswith("t")]
-        wants = [line[1:] for line in lines if line[0] == "want"]
-        guesses = [line[1:] for line in lines] if name == "MuSiQue" else [[one, *two] for one in tools for two in wants]
-        earned = vectors(env, task, [" ".join(words) for words in guesses])
-        assert np.mean([max(vector) for vector in earned]) == pytest.approx(expected)
-
-
-def paths(links: list[tuple[str, str]], start: str, length: int) -> list[str]:
-    """All chains of ``length`` links from ``start``, which is left out."""
-    found = [[start]]
-    for _ in range(length):
-        found = [[*path, b] for path in found for a, b in links if a == path[-1]]
-    return [" ".join(path[1:]) for path in found]
-
-
-def followed(name: str, task: Any) -> list[str]:
-    """The chains of a task for somebody who ignores the witnesses of EUREQA and the readings of MuSiQue."""
-    if name == "EUREQA":
-        return paths([link[1:] for link in task.links], task.leaf, 3)
-    return paths(list(task.paragraphs), task.about, 2)
-
-
-@pytest.mark.parametrize(("name", "compromise"), [("EUREQA", "m"), ("MuSiQue", "z")])
-def test_the_chains_without_the_compromise_are_the_specialists_whoever_vouches_for_them(
-    name: str, compromise: str
-) -> None:
-    env, weights = made(name, split="test"), spread_weights(3)
-    for task in map(env.task, range(40)):
-        chosen = [chain for chain in followed(name, task) if not chain.startswith(compromise)]
-        assert set_utility(np.array(vectors(env, task, chosen[:3])), weights) == pytest.approx(0.611, abs=0.001)
-
-
-def test_three_chains_of_eureqa_are_worth_much_without_a_look_at_the_witnesses() -> None:
-    env, source, weights = made("EUREQA", split="test"), random.Random(0), spread_weights(3)
-    worth = []
-    for task in map(env.task, range(100)):
-        chains = followed("EUREQA", task)
-        picks = [source.sample(chains, 3), source.choices(chains, k=3)]
-        worth.append([set_utility(np.array(vectors(env, task, pick)), weights) for pick in picks])
-    assert np.mean(worth, axis=0) == pytest.approx([0.570, 0.518], abs=0.02)
-
-
-def test_no_program_of_two_steps_serves_the_customers_of_many_tasks() -> None:
-    env = made("Code", split="validation")
-    programs = [" ".join(steps) for steps in itertools.permutations(STEPS, 2)]
-    earned = [[max(vector) for vector in vectors(env, env.task(index), programs)] for index in range(100)]
-    assert np.mean(earned, axis=0).max() < 0.2
 
 
 @ALL

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from vpo_envs import CountdownEnv, CountdownOutcome, CountdownTask, Objective, Status, UnknownFront, Unparsable
-from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.tasks.countdown import generate
 from vpo_envs.tasks.countdown.task import MAX_CHARS, read_expression
 from vpo_envs.text import format_answers
@@ -321,16 +320,6 @@ def test_every_instance_is_certified(preset: str) -> None:
         assert (gaps <= env.config.gap[1]).all()
 
 
-def test_two_numbers_hit_each_target_of_the_compact_preset() -> None:
-    env = CountdownEnv(preset="compact")
-    for task in map(env.task, range(25)):
-        pairs = {
-            value for a, b in itertools.permutations(task.numbers, 2) for value in (a + b, a - b, a * b, Fraction(a, b))
-        }
-        assert set(task.targets) <= pairs
-        assert not set(task.targets) & set(task.numbers)
-
-
 @PRESETS
 def test_demonstrations_give_the_best_of_each_kind_evenly(preset: str) -> None:
     env, rng = CountdownEnv(preset=preset), np.random.default_rng(0)
@@ -356,7 +345,7 @@ def test_the_compact_style_is_a_word_for_each_number_and_sign() -> None:
         [
             "numbers " + " ".join(map(str, task.numbers)),
             "targets " + " ".join(map(str, task.targets)),
-            "within 4",
+            "within 1",
             "answers 3",
         ]
     )
@@ -411,81 +400,6 @@ def test_worths_that_no_instance_has_end_after_a_number_of_certificates(monkeypa
 def test_bad_tasks_are_named(task: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CountdownEnv().reset(options={"task": task})
-
-
-# --- what cheating earns ---
-
-
-def cheats(env: CountdownEnv, index: int, source: random.Random) -> dict[str, str]:
-    task = env.task(index)
-    numbers = [str(number) for number in task.numbers]
-    shuffled = source.sample(numbers, len(numbers))
-    signs = [*source.choices("+-*/", k=len(numbers) - 1), ""]
-    return {
-        "the prompt": env.prompt(task, 1),
-        "a target": str(task.targets[0]),
-        "a target made of other numbers": f"{task.targets[1] - 1} + 1",
-        "a target from repeated numbers": "+".join(numbers[:1] * max(1, task.targets[0] // task.numbers[0])),
-        "another task's answer": env.demonstrations(env.task(index + 1), np.random.default_rng(index), 1)[0],
-        "the largest number": str(max(task.numbers)),
-        "the sum of all": " + ".join(numbers),
-        "the product of the two largest": " * ".join(map(str, sorted(task.numbers)[-2:])),
-        "random signs": "".join(itertools.chain(*zip(shuffled, signs, strict=True))),
-    }
-
-
-BOUNDS = {
-    "the prompt": 0.0,
-    "a target": 0.0,
-    "a target made of other numbers": 0.0,
-    "a target from repeated numbers": 0.02,
-    "another task's answer": 0.02,
-    "the largest number": 0.02,
-    "the sum of all": 0.1,
-    "the product of the two largest": 0.35,
-    "random signs": 0.05,
-}
-
-
-def test_answers_that_do_not_calculate_earn_little() -> None:
-    env, source = CountdownEnv(split="validation"), random.Random(0)
-    earned: dict[str, list[float]] = {name: [] for name in BOUNDS}
-    for index in range(100):
-        for name, answer in cheats(env, index, source).items():
-            earned[name].append(float(np.mean(vectors(env, env.task(index), [answer])[0])))
-    means = {name: float(np.mean(values)) for name, values in earned.items()}
-    assert all(means[name] <= bound for name, bound in BOUNDS.items()), means
-
-
-def small_expressions(task: CountdownTask) -> list[str]:
-    """All expressions of one and two of the numbers, which take no look at the targets."""
-    numbers = task.numbers
-    made = [str(number) for number in numbers]
-    for a, b in itertools.combinations(sorted(numbers, reverse=True), 2):
-        made += [
-            f"{a} + {b}",
-            f"{a} * {b}",
-            *([f"{a} - {b}"] if a > b else []),
-            *([f"{a} / {b}"] if a % b == 0 else []),
-        ]
-    return list(dict.fromkeys(made))
-
-
-@pytest.mark.parametrize(("preset", "three", "all_of_them"), [("compact", 0.42, 0.65), ("conflict", 0.08, 0.35)])
-def test_a_list_of_small_expressions_needs_no_targets(preset: str, three: float, all_of_them: float) -> None:
-    env, source, weights = CountdownEnv(preset=preset, split="test"), random.Random(0), spread_weights(4)
-    earned, front = [], []
-    for task in map(env.task, range(60)):
-        listed = small_expressions(task)
-        assert len(listed) < 30
-        points = np.array(vectors(env, task, listed))
-        earned.append([set_utility(points[chosen], weights) for chosen in (source.sample(range(len(listed)), 3), ...)])
-        front.append(set_utility(np.array([point.vector for point in env.front(task)]), weights))
-    assert np.mean(earned, axis=0) == pytest.approx([three, all_of_them], abs=0.03)
-    if preset == "compact":
-        assert [whole for _, whole in earned] == pytest.approx(front, abs=1e-5)
-    else:
-        assert np.mean(front) > all_of_them + 0.2
 
 
 def test_outcomes_are_what_subclasses_score() -> None:

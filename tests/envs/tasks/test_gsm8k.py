@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
-import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from envs_data.readers import BadRow
 from vpo_envs.core import Status, UnknownFront, Unparsable
 from vpo_envs.tasks.gsm8k.env import GSM8KEnv
 from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
-from vpo_envs.tasks.gsm8k.task import GSM8KTask, read_answer, read_equation, read_number, write_answer
+from vpo_envs.tasks.gsm8k.task import GSM8KTask, read_equation, read_number, write_answer
 from vpo_envs.text import format_answers
 
 ROWS = REALDATA / "gsm8k" / "train_200.jsonl"
@@ -259,73 +257,6 @@ def test_published_rows_are_read_and_most_have_a_front() -> None:
         full = max(front, key=lambda point: sum(point.vector[: env.steps]))
         assert full.vector[: env.steps] == tuple(map(float, env.active(task)[: env.steps]))
     assert unknown <= 25
-
-
-# --- what cheating earns ---
-
-
-def chained(pairs: list[tuple[str, Fraction]]) -> str:
-    """Write true equations, and one that adds up all of their results so that they are used."""
-    lines = [f"{left} = {value}" for left, value in pairs]
-    total = sum((value for _, value in pairs), Fraction(0))
-    return write_answer([*lines, f"{' + '.join(f'( {value} )' for _, value in pairs)} + 0 = {total}"], str(total))
-
-
-def cheats(env: GSM8KEnv, index: int, source: random.Random) -> dict[str, str]:
-    task = env.task(index)
-    room = task.limit - 1
-    numbers = [text.replace(",", "") for text in re.findall(r"\d[\d,]*(?:\.\d+)?", task.question)] or ["1"]
-    stated = [Fraction(text.rstrip(".")) for text in numbers]
-    pairs = list(itertools.combinations(stated, 2)) or [(stated[0], stated[0])]
-    return {
-        "the prompt": env.prompt(task, 1),
-        "all numbers to 1000": "\n".join(map(str, range(1001))) + "\n#### 1",
-        "small numbers": chained([(f"{n} + 0", Fraction(n)) for n in range(room)]),
-        "the numbers of the question": chained([(f"{n} + 0", n) for n in stated[:room]]),
-        "random pairs": chained([(f"{a} + {b}", a + b) for a, b in source.sample(pairs, min(room, len(pairs)))]),
-        "all products": chained([(f"({a}) * {b}", a * b) for a, b in pairs[:room]]),
-        "the first product": chained([(f"({a}) * {b}", a * b) for a, b in pairs[:1]]),
-        "another task's answer": env.demonstrations(env.task(index + 1), np.random.default_rng(index), 1)[0],
-    }
-
-
-BOUNDS = {
-    "the prompt": 0.0,
-    "all numbers to 1000": 0.0,
-    "small numbers": 0.01,
-    "the numbers of the question": 0.02,
-    "random pairs": 0.02,
-    "all products": 0.03,
-    "the first product": 0.12,
-    "another task's answer": 0.03,
-}
-"""The largest mean of the steps."""
-
-
-@pytest.mark.parametrize("source", ["builtin", pytest.param(f"whole:{ROWS}", marks=needs_rows)])
-def test_answers_that_do_not_solve_anything_earn_few_steps(source: str) -> None:
-    env, rng = made(source=source, split="validation"), random.Random(0)
-    earned: dict[str, list[float]] = {name: [] for name in BOUNDS}
-    for index in range(150):
-        task = env.task(index)
-        count = int(env.active(task)[: env.steps].sum())
-        for name, answer in cheats(env, index, rng).items():
-            earned[name] += vectors(env, task, [answer])[0][:count]
-    means = {name: float(np.mean(values)) for name, values in earned.items()}
-    assert all(means[name] <= bound for name, bound in BOUNDS.items()), means
-    assert read_answer(cheats(env, 0, rng)["all products"]).equations
-
-
-def test_no_place_in_a_story_tells_which_numbers_are_multiplied_first() -> None:
-    env = made(split="test")
-    right = np.zeros(4)
-    for task in map(env.task, range(200)):
-        stated = [Fraction(text) for text in re.findall(r"\d+(?:\.\d+)?", task.question)]
-        pairs = list(itertools.pairwise(stated))[: len(right)]
-        answers = [write_answer([f"({a}) * {b} = {a * b}"], str(a * b)) for a, b in pairs]
-        right[: len(pairs)] += [vector[0] for vector in vectors(env, task, answers)]
-    assert right.max() < 0.4 * 200
-    assert right[0] < right.max()
 
 
 def test_bad_arguments_are_named() -> None:

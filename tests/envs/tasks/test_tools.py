@@ -595,41 +595,6 @@ def test_echoes_stuffing_and_lists_earn_nothing_or_what_the_definition_says() ->
             assert score(task, anything) == [1.0, 0.0, 0.0, 0.0]
 
 
-def copied_calls(task: ToolsTask, source: random.Random) -> list[tuple[str, dict[str, Any]]]:
-    """A call to every listed tool, with random values of the right type from the request."""
-    texts = re.findall(r"\b[A-Z]\S*\w|\d{4}-\d\d-\d\d", task.dialogue) or ["x"]
-    numbers = re.findall(r"\d+", task.dialogue) or ["1"]
-    draws = {
-        "string": lambda: source.choice(texts),
-        "integer": lambda: int(source.choice(numbers)),
-        "number": lambda: float(source.choice(numbers)),
-        "boolean": lambda: source.random() < 0.5,
-        "list of strings": lambda: source.sample(texts, 1),
-        "object with the integers min and max": lambda: dict.fromkeys(("min", "max"), 1),
-    }
-    listed = re.findall(r"^\d+\. Name: (.*)\nDescription: .*\nParameters: (.*)$", task.instructions, re.MULTILINE)
-    return [
-        (name, {key: draws[parameter["type"]]() for key, parameter in json.loads(parameters).items()})
-        for name, parameters in listed
-    ]
-
-
-def test_copying_values_and_numbers_from_the_prompt_earns_what_the_page_says() -> None:
-    env, source, copied, replied = ToolsEnv(preset="paper"), random.Random(0), [], []
-    for task in (env.task(i) for i in range(300)):
-        copied.append(score(task, write_attempt(copied_calls(task, source)), env))
-        numbers = re.findall(r"\d{4}", task.dialogue) or ["1"]
-        assert score(task, write_attempt([], " ".join(f"It was {number}." for number in numbers)), env) == ZEROS
-        if task.reply:
-            replied.append(score(task, write_attempt([], f"It was {source.choice(numbers)}."), env))
-    assert np.mean(copied) < 0.47
-    assert np.mean(copied, axis=0)[3] < 0.2
-    assert np.mean(replied) < 0.4
-    conflict = ToolsEnv(preset="conflict")
-    for task in (conflict.task(i) for i in range(50)):
-        assert score(task, write_attempt(copied_calls(task, source)), conflict) == ZEROS
-
-
 def test_tricks_earn_nothing_in_conflict_mode() -> None:
     env = ToolsEnv(preset="conflict")
     for task in (env.task(i) for i in range(10)):

@@ -1,0 +1,205 @@
+"""Programs that answer a task without the lines that its answer should rest on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from vpo_envs.tasks.code.compact import STEPS
+from vpo_envs.tasks.eureqa.task import write_names
+from vpo_envs.tasks.gsm8k.task import write_answer as write_equations
+from vpo_envs.tasks.musique.generate import RELATIONS
+from vpo_envs.tasks.musique.task import write_answer
+from vpo_envs.tasks.tools.task import write_attempt
+
+Rules = Callable[[Any], Sequence[str]]
+"""Returns the answers to a task that a list of rules makes, the same rules in the same order for every task."""
+
+
+# Rules that are the same for every task; training instances tell which are best -------------------------------------
+
+
+def expressions(training: Sequence[Any], env: Any) -> Rules:
+    """Every sum, difference, product and quotient of one, two and three numbers, by their ranks."""
+    count, signs = env.config.count, "+-*/"
+    rules = [f"{{{i}}}" for i in range(count)]
+    rules += [f"{{{i}}} {sign} {{{j}}}" for i, j in itertools.permutations(range(count), 2) for sign in signs]
+    rules += [
+        f"( {{{i}}} {one} {{{j}}} ) {other} {{{k}}}"
+        for i, j, k in itertools.permutations(range(count), 3)
+        for one, other in itertools.product(signs, repeat=2)
+    ]
+    return lambda task: [rule.format(*sorted(task.numbers)) for rule in rules]
+
+
+def programs(training: Sequence[Any], env: Any) -> Rules:
+    """The customers' common steps, alone and with one more."""
+    return lambda task: [" ".join((*task.common, *more)) for more in [(), *((step,) for step in STEPS)]]
+
+
+def routes(training: Sequence[Any], env: Any) -> Rules:
+    """The routes of other mazes' fronts."""
+    known = list(dict.fromkeys(point.answer for task in training for point in env.front(task)))
+    return lambda task: known
+
+
+INVENTED = ["".join(letters) for letters in itertools.product("nrst", "aeiou", "ln", "aeo")]
+"""Words without a rare letter."""
+
+
+def texts(training: Sequence[Any], env: Any) -> Rules:
+    """Good texts for other personas, with their topic replaced; and the topic among invented words."""
+    rng = np.random.default_rng(0)
+    known = [(task.topic, text) for task in training for text in env.demonstrations(task, rng, 5)]
+    nonsense = [" ".join(["{}", *random.Random(seed).choices(INVENTED, k=8 + seed)]) for seed in range(10)]
+    return lambda task: [
+        *(text.replace(topic, task.topic) for topic, text in known),
+        *(text.format(task.topic) for text in nonsense),
+    ]
+
+
+def solutions(training: Sequence[Any], env: Any) -> Rules:
+    """Every story that as many numbers allow: boxes of goods after some asides, up to three events, and a price."""
+    count = len(numbers_of(training[0]))
+    shapes = [
+        (*lines, f"r{len(lines) - 1}*n{price}")
+        for first in range(min(4, count - 2))
+        for price in (*range(first), count - 1)
+        for lines in events((f"n{first}*n{first + 1}",), first + 2, count - (price > first), 3)
+    ]
+    return lambda task: [calculated(shape, numbers_of(task)) for shape in shapes] or [""]
+
+
+def events(lines: tuple[str, ...], place: int, end: int, most: int) -> Iterator[tuple[str, ...]]:
+    """All ways to go on with the numbers from ``place`` to ``end``; n3 is the fourth number, r1 the second result."""
+    total = f"r{len(lines) - 1}"
+    if place == end:
+        yield lines
+    elif most:
+        yield from events((*lines, f"{total}-n{place}"), place + 1, end, most - 1)
+        if place + 1 < end:
+            for sign in "-+":
+                more = (f"n{place}*n{place + 1}", f"{total}{sign}r{len(lines)}")
+                yield from events((*lines, *more), place + 2, end, most - 1)
+
+
+def numbers_of(task: Any) -> list[str]:
+    return re.findall(r"\d+(?:\.\d+)?", task.question)
+
+
+def calculated(shape: tuple[str, ...], numbers: list[str]) -> str:
+    """The equations of a shape with these numbers."""
+    known = {f"n{place}": Fraction(number) for place, number in enumerate(numbers)}
+    lines = []
+    for place, left in enumerate(shape):
+        one, sign, other = re.split("([-+*])", left)
+        value = {"*": operator.mul, "-": operator.sub, "+": operator.add}[sign](known[one], known[other])
+        known[f"r{place}"] = value
+        lines.append(f"({known[one]}) {sign} ({known[other]}) = {value}")
+    return write_equations(lines, str(value))
+
+
+# Guesses that see a part of each task --------------------------------------------------------------------------------
+
+
+def longest_chains(task: Any) -> list[tuple[str, ...]]:
+    """All chains of people with the most links that end at the leaf, without a look at trades and relations."""
+    leading: dict[str, list[str]] = {}
+    for fact in task.facts:
+        leading.setdefault(re.findall(r"\w+", fact)[-1], []).append(re.findall(r"\w+", fact)[0])
+    longest: list[tuple[str, ...]] = []
+    chains: list[tuple[str, ...]] = [(task.leaf,)]
+    while chains:
+        longest, chains = chains, [(person, *chain) for chain in chains for person in leading.get(chain[0], [])]
+    return longest
+
+
+def statements_of_last_relation(task: Any) -> dict[str, str]:
+    """What the last relation of the question leads to, by the title of the paragraph that states it."""
+    stated = {}
+    for relation in RELATIONS:
+        if re.fullmatch(re.escape(relation.question).replace(r"\{s\}", ".+"), task.question):
+            for sentence in relation.sentences:
+                pattern = re.escape(sentence).replace(r"\{s\}", r"[^.]+?").replace(r"\{o\}", r"([^.]+?)")
+                for paragraph in task.paragraphs:
+                    for name in re.findall(pattern, paragraph.text, re.IGNORECASE):
+                        stated[paragraph.title] = " ".join(re.findall(r"[A-Z]\w+", name))
+    return stated
+
+
+def titles_to_last_relation(task: Any) -> list[str]:
+    """Any titles from the one in the question, for the right number of steps, to a statement of the last relation."""
+    about = {paragraph.title: paragraph for paragraph in task.paragraphs}
+    stated = statements_of_last_relation(task)
+    paths = [[title] for title in about if re.search(rf"\b{title}\b", task.question)]
+    for _ in task.hops[1:]:
+        paths = [
+            [*path, title]
+            for path in paths
+            for title in about
+            if title not in path and re.search(rf"\b{title}\b", about[path[-1]].text)
+        ]
+    return [
+        write_answer([about[title].number for title in cited], stated[path[-1]])
+        for path in paths
+        if path[-1] in stated
+        for cited in itertools.combinations(path, min(task.max_citations, len(path)))
+    ]
+
+
+def calls_by_type(task: Any) -> list[str]:
+    """Calls to tools whose parameters have the types of the stated values; names and descriptions are not read."""
+    listed = re.findall(r"^\d+\. Name: (.*)\nDescription: (.*)\nParameters: (.*)$", task.instructions, re.MULTILINE)
+    tools = [
+        (name, note, {key: one["type"].split()[0] for key, one in json.loads(text).items()})
+        for name, note, text in listed
+    ]
+    wanted = [call.parameters for call in task.calls]
+    wanted += [part.arguments for part in task.market.requests] if task.market else []
+    source, attempts = random.Random(0), []
+    for _ in range(200):
+        calls, budget = [], task.market.budget if task.market else 0
+        for values in source.sample(wanted, len(wanted)):
+            fits = [tool for tool in tools if [*map(of_type, values.values())] == [*tool[2].values()]]
+            name, note, parameters = source.choice(fits)
+            price = int(re.findall(r"Costs (\d+)", note)[0]) if task.market else 0
+            if price <= budget:
+                budget -= price
+                calls.append((name, dict(zip(parameters, values.values(), strict=True))))
+        attempts.append(write_attempt(calls))
+    return attempts
+
+
+def of_type(value: Any) -> str:
+    """The first word of a value's type in the list of tools."""
+    kinds = {bool: "boolean", str: "string", int: "integer", float: "number", list: "list", dict: "object"}
+    return kinds[type(value)]
+
+
+def tools_for_needs(task: Any) -> list[str]:
+    """A tool for a need, without a look at the parameters of the tools."""
+    names = [name for name, _ in task.tools]
+    return [" ".join((name, *(word for pair in need for word in pair))) for name in names for need in task.needs]
+
+
+def pairs_of_a_line(task: Any) -> list[str]:
+    """The two names of a line."""
+    return [" ".join(pair) for pair in task.paragraphs]
+
+
+def chains(task: Any) -> list[str]:
+    """The longest chains into the leaf."""
+    return [write_names(chain[:5]) for chain in longest_chains(task)]
+
+
+def whole_chains(task: Any) -> list[str]:
+    """The chains from the leaf."""
+    return [" ".join(chain) for chain in task.chains]
