@@ -33,20 +33,25 @@ COMPACT = json.dumps({"preset": "compact"})
 CODE = ["warm-start", "--env", "vpo/Code-v0", "--env-kwargs", COMPACT, "--positions", "96", *SHORT]
 
 
+FRESH = ["warm-start", "--env", toys.SHOWN_LETTERS_ID, "--positions", "96", *SHORT]
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    toys.register_letters()
     out = tmp_path_factory.mktemp("warm") / "made"
-    assert main([*CODE, "--out", str(out)]) == 0
+    assert main([*FRESH, "--out", str(out)]) == 0
     return out
 
 
-def test_the_folder_holds_a_policy_its_recipe_and_what_it_reached(made: Path) -> None:
-    policy = LMPolicy.from_pretrained(made)
+def test_the_folder_holds_a_policy_its_recipe_and_what_it_reached(tmp_path: Path) -> None:
+    assert main([*CODE, "--out", str(tmp_path)]) == 0
+    policy = LMPolicy.from_pretrained(tmp_path)
     env = CodeCompactEnv()
     assert policy.tokenizer.unk_token_id not in policy.encode_prompts([env.prompt(env.task(0), 3)])[0][0].tolist()
-    recipe = json.loads((made / "recipe.json").read_text())
+    recipe = json.loads((tmp_path / "recipe.json").read_text())
     assert (recipe["env"], recipe["steps"], recipe["answers"]) == ("vpo/Code-v0", 4, [1, 3])
-    rows = [json.loads(line) for line in (made / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [2, 4]
     for row in rows:
         for m in (1, 3):
@@ -59,13 +64,6 @@ def test_the_recipe_of_a_model_makes_it_again(made: Path, tmp_path: Path) -> Non
     assert_same_weights(made, tmp_path / "again")
 
 
-def test_a_stopped_warm_start_continues_to_the_same_weights(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop_and_continue(CODE, tmp_path / "stopped", monkeypatch)
-    assert_same_weights(made, tmp_path / "stopped")
-
-
 @pytest.mark.parametrize(
     ("step", "said", "more"),
     [
@@ -73,7 +71,8 @@ def test_a_stopped_warm_start_continues_to_the_same_weights(
         (3, "continue from the last checkpoint with", ["--resume"]),
     ],
 )
-def test_a_stopped_warm_start_names_the_command_that_goes_on(
+def test_a_stopped_warm_start_names_the_command_that_goes_on_to_the_same_weights(
+    made: Path,
     step: int,
     said: str,
     more: list[str],
@@ -88,12 +87,13 @@ def test_a_stopped_warm_start_names_the_command_that_goes_on(
             raise KeyboardInterrupt
         return whole(self)
 
-    command = [*CODE, "--out", str(tmp_path / "stopped")]
+    command = [*FRESH, "--out", str(tmp_path / "stopped")]
     with monkeypatch.context() as patch:
         patch.setattr(WarmStart, "samples", stop)
         assert main(command) == 130
     assert capsys.readouterr().err.splitlines()[-1] == f"stopped; {said}: {vpo_command(*command, *more)}"
     assert main([*command, *more]) == 0
+    assert_same_weights(made, tmp_path / "stopped")
 
 
 def test_ctrl_c_saves_the_step_that_it_falls_into(
@@ -112,7 +112,7 @@ def test_ctrl_c_saves_the_step_that_it_falls_into(
     try:
         with monkeypatch.context() as patch:
             patch.setattr(WarmStart, "learn", interrupted)
-            assert main([*CODE, "--out", str(out)]) == 130
+            assert main([*FRESH, "--out", str(out)]) == 130
     finally:
         signal.signal(signal.SIGINT, former)
     first, last = capsys.readouterr().err.split("stopped; ")
@@ -136,9 +136,9 @@ def test_a_kill_between_a_row_and_its_checkpoint_leaves_no_step_twice(
     out = tmp_path / "killed"
     with monkeypatch.context() as patch:
         patch.setattr("vpo_agent.runs.warm_start.save_checkpoint", killed)
-        assert main([*CODE, "--out", str(out)]) == 130
+        assert main([*FRESH, "--out", str(out)]) == 130
     assert steps_in(out) == [2, 4][:evaluation]
-    again = CODE if evaluation == 1 else ["warm-start", "--resume"]  # The first time there is no checkpoint yet.
+    again = FRESH if evaluation == 1 else ["warm-start", "--resume"]  # The first time there is no checkpoint yet.
     assert main([*again, "--out", str(out)]) == 0
     assert steps_in(out) == [2, 4]
     assert_same_weights(made, out)
