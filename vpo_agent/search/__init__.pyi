@@ -7,4 +7,5 @@ from .responses import best_of_n as best_of_n
 from .responses import best_of_pool as best_of_pool
 from .runner import SearchJob as SearchJob
 from .runner import run_search as run_search
+from .settings import Settings as Settings
 from .tree import tree_search as tree_search

@@ -11,37 +11,26 @@ import torch
 from vpo_agent.errors import OutOfMemory, memory_for
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.search.settings import Settings
 from vpo_envs.wording import counted
 
 
 class Continuer:
     """Samples the rest of responses to fixed prompts, which are computed once: a search uses them hundreds of times.
 
-    A response has up to ``max_new_tokens`` tokens, its beginning included; ``most_rows`` are sampled at the same time,
-    and fewer once memory has run out.
+    A response has up to ``settings.max_new_tokens`` tokens, its beginning included; ``most_rows`` are sampled at the
+    same time, and fewer once memory has run out.
 
     Raises:
         ValueError: Prompt and response do not fit into the model's context.
         OutOfMemory: The prompts do not fit into the device's memory.
     """
 
-    def __init__(
-        self,
-        policy: LMPolicy,
-        prompts: Sequence[str],
-        *,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        most_rows: int = 512,
-    ) -> None:
-        if not temperature > 0:
-            raise ValueError(f"temperature must be above 0, got {temperature}")
-        self.policy = policy
-        self.max_new_tokens = max_new_tokens
-        self.temperature = temperature
-        self.most_rows = most_rows
+    def __init__(self, policy: LMPolicy, prompts: Sequence[str], settings: Settings, *, most_rows: int = 512) -> None:
+        self.policy, self.most_rows = policy, most_rows
+        self.max_new_tokens, self.temperature = settings.max_new_tokens, settings.temperature
         ids, mask = policy.encode_prompts(prompts)
-        policy.check_length(ids.shape[1], max_new_tokens)
+        policy.check_length(ids.shape[1], settings.max_new_tokens)
         with torch.no_grad(), memory_for(counted(len(prompts), "prompt"), "search fewer --prompts"):
             self._prompts = policy.cached_model.read(ids, mask)
 

@@ -3,89 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import get_args
 
 import numpy as np
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.goal import Goal, check_goal
-from vpo_agent.search.instances import Archive, Env, Instance, check_budget, log_answers
+from vpo_agent.search.instances import Archive, Env, Instance, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.responses import sample_responses
-from vpo_agent.search.variation import Answer, Variation, before, random_prefix, read_answers, rewrite_prompt
+from vpo_agent.search.settings import Settings
+from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs.text import answer_tags
 
 
-def evolve(
-    env: Env,
-    policy: LMPolicy,
-    indices: Sequence[int],
-    *,
-    budget: int = 200,
-    tokens: int | None = None,
-    start: int = 30,
-    offspring: int = 5,
-    fresh: float = 0.1,
-    variation: Variation = "prefix",
-    goal: Goal = "scalar",
-    seed: int = 0,
-    max_new_tokens: int = 1024,
-    temperature: float = 1.0,
-) -> SearchResult:
+def evolve(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by varying those found so far.
 
-    The budget counts answers, those of the start included, so it is equal for policies that write one answer per
-    response and for those that write sets. An instance whose answers are worth as much as its exact
-    front is not sampled further. What an instance finds does not depend on the other instances of the search.
+    An instance whose answers are worth as much as its exact front is not sampled further. What an instance finds does
+    not depend on the other instances of the search.
 
     Args:
         env: The environment; its ``num_answers`` says how many answers a response holds.
         policy: The model.
         indices: Instances of the environment's split.
-        budget: Answers to each.
-        tokens: Tokens sampled for each, a budget in place of that of answers.
-        start: How many of them are sampled as whole responses first, as best-of-n does.
-        offspring: Children of an instance per call of the policy, all from the same archive.
-        fresh: The share of children that keep nothing of a parent: an answer of the start is resampled, after the
-            answers before it in its response.
-        variation: ``"prefix"``, for any causal model, or ``"rewrite"``, for one that follows instructions.
-        goal: What is searched for: the best ``"scalar"`` reward, or the expected ``"utility"`` of all answers together.
-        seed: Keys the random streams.
-        max_new_tokens: Longest response, in tokens.
-        temperature: Sampling temperature.
+        settings: Budget, goal and the rest.
 
     Raises:
-        ValueError: A number is out of range, the variation or goal unknown, or an index outside the split.
+        ValueError: An index outside the split, or prompts and responses that are too long for the model.
     """
-    check_budget(budget, tokens)
-    if start < 1 or offspring < 1:
-        raise ValueError(f"start and offspring must be at least 1, got {start} and {offspring}")
-    if not 0 <= fresh <= 1:
-        raise ValueError(f"fresh must be from 0 to 1, got {fresh}")
-    if variation not in get_args(Variation):
-        raise ValueError(f"unknown variation {variation!r}: choose one of {', '.join(get_args(Variation))}")
-    check_goal(goal)
-    m = env.num_answers
-    instances = [Instance(env, index, budget, goal, tokens) for index in indices]
-    prompts = [env.prompt(one.task, m) for one in instances]
-    continuing = partial(Continuer, policy, max_new_tokens=max_new_tokens, temperature=temperature)
-    continuer = continuing(prompts)
-    starts = sample_responses(env, continuer, instances, min(start, budget), seed)
+    m, seed = env.num_answers, settings.seed
+    instances = [Instance(env, index, settings) for index in indices]
+    continuer = Continuer(policy, [env.prompt(one.task, m) for one in instances], settings)
+    starts = sample_responses(env, continuer, instances, min(settings.start, settings.iterations), seed)
     streams = [np.random.default_rng([seed, one.index, 1]) for one in instances]
     while any(not one.done for one in instances):
         drawn = [
             (i, one.sampled + ahead)
             for i, one in enumerate(instances)
             if not one.done
-            for ahead in range(min(offspring, one.room))
+            for ahead in range(min(settings.offspring, one.room))
         ]
         rows = [i for i, _ in drawn]
         keys = [(seed, instances[i].index, 1, number) for i, number in drawn]
         children: list[Answer | None]
-        if variation == "prefix":
-            begun = [_begin(instances[i].archive, starts[i], fresh, streams[i]) for i in rows]
+        if settings.variation == "prefix":
+            begun = [_begin(instances[i].archive, starts[i], settings.fresh, streams[i]) for i in rows]
             closings = [answer_tags(m)[position - 1][1] for _, position in begun]
             new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
             children = [
@@ -93,12 +55,13 @@ def evolve(
                 for (beginning, position), rest in zip(begun, new, strict=True)
             ]
         else:
-            asks = [_ask(env, instances[i], fresh, streams[i]) for i in rows]
+            asks = [_ask(env, instances[i], settings.fresh, streams[i]) for i in rows]
             closings = [answer_tags(1)[0][1]] * len(rows)
-            new = continuing(asks).finish(range(len(rows)), [[]] * len(rows), closings, keys)
+            new = Continuer(policy, asks, settings).finish(range(len(rows)), [[]] * len(rows), closings, keys)
             children = [read_answers(policy.tokenizer, response, 1)[0] for response in new]
         log_answers(env, instances, rows, children, [len(sampled) for sampled in new])
-    return SearchResult(f"evolve ({variation})", env.objective_names, tuple(one.record() for one in instances), tokens)
+    records = tuple(one.record() for one in instances)
+    return SearchResult(settings.label, env.objective_names, records, settings.tokens)
 
 
 def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from vpo_agent.search.goal import Goal, weightings
 from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
+from vpo_agent.search.settings import Settings
 from vpo_agent.search.variation import Answer
 from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import set_utility
@@ -56,12 +57,12 @@ class Archive:
 class Instance:
     """One instance with a log of its answers, and the value of its exact front where that is known.
 
-    The log has room for ``budget`` answers, or with ``tokens`` for as many as end within that many sampled tokens.
+    The log has room for the budget of answers, or for as many as end within that of sampled tokens.
     """
 
-    def __init__(self, env: Env, index: int, budget: int, goal: Goal, tokens: int | None = None) -> None:
+    def __init__(self, env: Env, index: int, settings: Settings) -> None:
         self.index = index
-        self.goal = goal
+        self.goal = goal = settings.goal
         self.task: Task = task_of(env, index)
         self.weights = env.fixed_weights(self.task)
         self.active = env.active(self.task)
@@ -74,8 +75,7 @@ class Instance:
             self.optimum: float | None = set_utility(front, self.weightings)
         except UnknownFront:
             self.optimum = None
-        self._budget = budget
-        self._token_budget = tokens
+        self._budget, self._token_budget = settings.iterations, settings.tokens
         self._log: list[tuple[NDArray[np.float32], int, int]] = []
         """Reward vector, status and tokens of each answer."""
         self.spent = 0
@@ -159,11 +159,3 @@ def log_answers(
     for i, answer, reward, status, cost in scored:
         instances[i].add(answer, reward, int(status), cost)
     return batch.rewards[:, 0]
-
-
-def check_budget(budget: int, tokens: int | None = None) -> None:
-    """Raise a ValueError if a number of answers or of tokens is below 1."""
-    if budget < 1:
-        raise ValueError(f"iterations must be at least 1, got {budget}: each is one answer sampled")
-    if tokens is not None and tokens < 1:
-        raise ValueError(f"tokens must be at least 1, got {tokens}: they are all that is sampled for an instance")

@@ -20,6 +20,8 @@ from vpo_envs import Status
 
 TOLERANCE = 0.02
 """An instance is solved if the value of its answers is within this distance of the optimum."""
+ARRAYS = {"weights": np.float64, "active": bool, "rewards": np.float32, "status": np.int8, "tokens": np.int64}
+"""The arrays of an instance, with their kinds of numbers."""
 NOT_SAMPLED = -1
 """Status of an answer that was not sampled because the search had reached the optimum."""
 
@@ -62,39 +64,29 @@ class InstanceSearch:
 
     def to_json(self) -> str:
         """Return one line of JSON."""
-        return json.dumps(
-            {
-                "index": self.index,
-                "goal": self.goal,
-                "optimum": self.optimum,
-                "value": float(self.value[-1]),
-                "solved_at": self.solved_at(),
-                "tokens_sampled": int(self.tokens.sum()),
-                "best_answer": self.best_answer,
-                "weights": self.weights.tolist(),
-                "active": self.active.tolist(),
-                # The shortest decimal text of a float32 reads back as the same float32.
-                "rewards": [[float(str(value)) for value in row] for row in self.rewards],
-                "status": self.status.tolist(),
-                "tokens": self.tokens.tolist(),
-            }
-        )
+        found = {
+            "value": float(self.value[-1]),
+            "solved_at": self.solved_at(),
+            "tokens_sampled": int(self.tokens.sum()),
+        }
+        row = {
+            "index": self.index,
+            "goal": self.goal,
+            "optimum": self.optimum,
+            **found,
+            "best_answer": self.best_answer,
+        }
+        row |= {name: getattr(self, name).tolist() for name in ARRAYS}
+        # The shortest decimal text of a float32 reads back as the same float32.
+        row["rewards"] = [[float(str(value)) for value in vector] for vector in self.rewards]
+        return json.dumps(row)
 
     @classmethod
     def from_json(cls, line: str) -> InstanceSearch:
         """Read what :meth:`to_json` wrote."""
         row = json.loads(line)
-        return cls(
-            index=row["index"],
-            goal=row["goal"],
-            weights=np.array(row["weights"], dtype=np.float64),
-            active=np.array(row["active"], dtype=bool),
-            optimum=row["optimum"],
-            rewards=np.array(row["rewards"], dtype=np.float32),
-            status=np.array(row["status"], dtype=np.int8),
-            tokens=np.array(row["tokens"], dtype=np.int64),
-            best_answer=row["best_answer"],
-        )
+        plain = {name: row[name] for name in ("index", "goal", "optimum", "best_answer")}
+        return cls(**plain, **{name: np.array(row[name], dtype=kind) for name, kind in ARRAYS.items()})
 
 
 @dataclass(frozen=True)

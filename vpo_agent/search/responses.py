@@ -10,42 +10,29 @@ from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.goal import Goal, check_goal, ranked_values
-from vpo_agent.search.instances import Env, Instance, check_budget, log_answers
+from vpo_agent.search.goal import Goal, ranked_values
+from vpo_agent.search.instances import Env, Instance, log_answers
 from vpo_agent.search.records import SearchResult
+from vpo_agent.search.settings import Settings
 from vpo_agent.search.variation import Answer, read_answers
 from vpo_envs.text import answer_tags
 
 
-def best_of_n(
-    env: Env,
-    policy: LMPolicy,
-    indices: Sequence[int],
-    *,
-    budget: int = 200,
-    tokens: int | None = None,
-    goal: Goal = "scalar",
-    seed: int = 0,
-    max_new_tokens: int = 1024,
-    temperature: float = 1.0,
-) -> SearchResult:
-    """Sample ``budget`` answers to each instance, as whole responses without the surplus answers of the last one.
+def best_of_n(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
+    """Sample answers to each instance as whole responses, without the surplus answers of the last one.
 
-    With a budget of ``tokens`` the last response is cut where they are spent. Arguments and errors are those of
+    With a budget of tokens the last response is cut where they are spent. Arguments and errors are those of
     :func:`~vpo_agent.search.evolution.evolve`.
     """
-    check_budget(budget, tokens)
-    check_goal(goal)
-    instances = [Instance(env, index, budget, goal, tokens) for index in indices]
-    prompts = [env.prompt(one.task, env.num_answers) for one in instances]
-    continuer = Continuer(policy, prompts, max_new_tokens=max_new_tokens, temperature=temperature)
-    responses, ahead = 0, budget if tokens is None else 1
+    instances = [Instance(env, index, settings) for index in indices]
+    continuer = Continuer(policy, [env.prompt(one.task, env.num_answers) for one in instances], settings)
+    responses, ahead = 0, settings.iterations if settings.tokens is None else 1
     while any(one.room for one in instances):
-        sample_responses(env, continuer, instances, ahead, seed, begun=responses)
+        sample_responses(env, continuer, instances, ahead, settings.seed, begun=responses)
         # Answers beyond the budget are not logged, so how many are sampled at the same time changes nothing else.
         responses += -(-ahead // env.num_answers)
         ahead = max(-(-one.room * one.sampled // max(one.spent, 1)) for one in instances)
-    return SearchResult("best-of-n", env.objective_names, tuple(one.record() for one in instances), tokens)
+    return SearchResult("best-of-n", env.objective_names, tuple(one.record() for one in instances), settings.tokens)
 
 
 def sample_responses(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
@@ -17,90 +17,47 @@ from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import evolve
 from vpo_agent.search.figure import plot_solved
-from vpo_agent.search.goal import VALUE_NAMES, Goal, check_goal
-from vpo_agent.search.instances import Env, check_budget, task_of
+from vpo_agent.search.goal import VALUE_NAMES
+from vpo_agent.search.instances import Env, task_of
 from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
 from vpo_agent.search.responses import best_of_n
-from vpo_agent.search.tree import TreeMethod, check_tree, tree_search
+from vpo_agent.search.settings import TREES, Settings
+from vpo_agent.search.tree import tree_search
 from vpo_agent.search.values import check_values
-from vpo_agent.search.variation import Variation
 from vpo_envs.wording import counted
 
-Method = Literal["best-of-n", "evolve", "beam", "dvts"]
+SEARCHES = {"best-of-n": best_of_n, "evolve": evolve, "beam": tree_search, "dvts": tree_search}
 SIDE_BY_SIDE = 64
 """Instances that are searched at the same time, and saved together."""
 
 
-@dataclass(frozen=True)
-class SearchJob:
+@dataclass(frozen=True, kw_only=True)
+class SearchJob(Settings):
     """What to search and how, the same for every policy."""
 
     env: str
     """Id of a registered environment."""
     indices: tuple[int, ...]
     """Instances of the split."""
-    method: Method = "evolve"
-    goal: Goal = "scalar"
-    """What is searched for: the best scalar reward, or the expected utility of all answers together."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment, except its split and number of answers."""
     split: str = "test"
-    iterations: int = 200
-    """Answers sampled for each instance."""
-    tokens: int | None = None
-    """Tokens sampled for each instance, a budget in place of that of answers."""
-    seed: int = 0
-    temperature: float = 1.0
-    max_new_tokens: int = 1024
-    """Longest response, in tokens."""
-    variation: Variation = "prefix"
-    start: int = 30
-    """``evolve``: answers sampled first, as best-of-n does."""
-    offspring: int = 5
-    """``evolve``: children of an instance per call of the policy."""
-    width: int | None = None
-    """Tree search: unfinished answers that a tree keeps; 4 for ``beam`` and 1 for ``dvts`` by default."""
-    branches: int = 2
-    """Tree search: continuations sampled for each of them."""
-    segment: int = 1
-    """Tree search: tokens of a continuation."""
-    value_noise: float = 0.0
-    """Tree search: standard deviation of the noise on each value."""
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join(get_args(Method))}")
-        check_goal(self.goal)
-        check_budget(self.iterations, self.tokens)
-        check_tree(self.width, self.branches, self.segment, self.value_noise)
+        super().__post_init__()
         if not self.indices:
             raise ValueError("there is no instance to search: give at least one index")
         if len(set(self.indices)) < len(self.indices):
             raise ValueError("an instance is named twice: give each index once")
-        for name in ("start", "offspring", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be above 0, got {self.temperature}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     def environment(self, num_answers: int) -> Env:
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         for index in self.indices:
             task = task_of(env, index)
-            if self.method in get_args(TreeMethod):
+            if self.method in TREES:
                 check_values(env, task, self.method)
         return env
-
-    @property
-    def label(self) -> str:
-        """The method, as tables call it."""
-        if self.method == "evolve":
-            return f"evolve ({self.variation})"
-        noisy = self.value_noise and self.method in get_args(TreeMethod)
-        return f"{self.method} (noise {self.value_noise:g})" if noisy else self.method
 
 
 @dataclass(frozen=True)
@@ -143,7 +100,7 @@ def run_search(
             each = counted(job.iterations, "answer") if job.tokens is None else counted(job.tokens, "token")
             say(f"{target.name}: {job.label} on {counted(len(left), 'instance')}, {each} each")
             for first in range(0, len(left), SIDE_BY_SIDE):
-                found = _search(job, env, policy, left[first : first + SIDE_BY_SIDE])
+                found = SEARCHES[job.method](env, policy, left[first : first + SIDE_BY_SIDE], job)
                 with log.open("a", encoding="utf-8") as file:
                     file.writelines(one.to_json() + "\n" for one in found.instances)
                 done.update({one.index: one for one in found.instances})
@@ -195,18 +152,6 @@ def _shown(result: SearchResult) -> list[int]:
     if result.unit == "token":
         return [whole // part for part in (8, 4, 2, 1) if whole >= part]
     return sorted({k for k in (1, 3, 10, 30, 100) if k < whole} | {whole})
-
-
-def _search(job: SearchJob, env: Env, policy: LMPolicy, indices: Sequence[int]) -> SearchResult:
-    sampling: dict[str, Any] = {name: getattr(job, name) for name in ("seed", "goal", "temperature", "max_new_tokens")}
-    sampling |= {"budget": job.iterations, "tokens": job.tokens}
-    if job.method == "best-of-n":
-        return best_of_n(env, policy, indices, **sampling)
-    if job.method == "evolve":
-        more: dict[str, Any] = {name: getattr(job, name) for name in ("start", "offspring", "variation")}
-        return evolve(env, policy, indices, **more, **sampling)
-    more = {name: getattr(job, name) for name in ("method", "width", "branches", "segment", "value_noise")}
-    return tree_search(env, policy, indices, **more, **sampling)
 
 
 def _claim(job: SearchJob, out: Path) -> None:

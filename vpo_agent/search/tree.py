@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,14 @@ from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.measure.pool import Floats
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.goal import Goal, check_goal
-from vpo_agent.search.instances import Env, Instance, check_budget, log_answers
+from vpo_agent.search.instances import Env, Instance, log_answers
 from vpo_agent.search.records import SearchResult
+from vpo_agent.search.settings import Settings
 from vpo_agent.search.values import Verifier, check_values
 from vpo_agent.search.variation import Answer, decode, read_answers
 from vpo_envs.text import answer_tags
 
-TreeMethod = Literal["beam", "dvts"]
-WIDTHS: dict[TreeMethod, int] = {"beam": 4, "dvts": 1}
+WIDTHS = {"beam": 4, "dvts": 1}
 """Partial answers that a tree keeps by default."""
 DRAWN = 256
 """Weightings drawn for the subtrees of an instance, before they repeat."""
@@ -33,23 +32,7 @@ CORNER = 0.98
 """The weight of one objective near a corner. The rest decides between answers that are alike in that objective."""
 
 
-def tree_search(
-    env: Env,
-    policy: LMPolicy,
-    indices: Sequence[int],
-    *,
-    method: TreeMethod = "beam",
-    budget: int = 200,
-    tokens: int | None = None,
-    width: int | None = None,
-    branches: int = 2,
-    segment: int = 1,
-    value_noise: float = 0.0,
-    goal: Goal = "scalar",
-    seed: int = 0,
-    max_new_tokens: int = 1024,
-    temperature: float = 1.0,
-) -> SearchResult:
+def tree_search(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by the values of unfinished ones.
 
     A tree grows one answer, after those that the response has already. Each unfinished text of it gets ``branches``
@@ -60,47 +43,20 @@ def tree_search(
 
     With ``"beam"`` a text is worth what its best completions add, under the goal, to the answers of earlier trees. With
     ``"dvts"`` each tree has one weighting (see :func:`subtree_weights`; the fixed one for the scalar goal) and knows
-    nothing of the others.
-
-    An instance whose answers are worth as much as its exact front is not sampled further. What an instance finds does
-    not depend on the other instances of the search.
-
-    Args:
-        env: The environment, which values unfinished answers; its ``num_answers`` says how many a response holds.
-        policy: The model.
-        indices: Instances of the environment's split.
-        method: ``"beam"`` or ``"dvts"``.
-        budget: Answers to each instance.
-        tokens: Tokens sampled for each, a budget in place of that of answers.
-        width: Texts that a tree keeps; 4 for ``"beam"`` and 1 for ``"dvts"`` by default.
-        branches: Continuations sampled for each of them.
-        segment: Tokens of a continuation. What comes before an answer is sampled once, through its opening tag.
-        value_noise: Standard deviation of the noise on each value, see :class:`Verifier`.
-        goal: What is searched for: the best ``"scalar"`` reward, or the expected ``"utility"`` of all answers together.
-        seed: Keys the random streams.
-        max_new_tokens: Longest response, in tokens.
-        temperature: Sampling temperature.
-
-    Raises:
-        ValueError: A number is out of range, the method or goal unknown, an index outside the split, or the environment
-            cannot value unfinished answers.
+    nothing of the others. Arguments and errors are those of :func:`~vpo_agent.search.evolution.evolve`; the environment
+    must value unfinished answers.
     """
-    if method not in get_args(TreeMethod):
-        raise ValueError(f"unknown method {method!r}: choose one of {', '.join(get_args(TreeMethod))}")
-    check_budget(budget, tokens)
-    check_tree(width, branches, segment, value_noise)
-    check_goal(goal)
-    instances = [Instance(env, index, budget, goal, tokens) for index in indices]
-    shape = Shape(env.num_answers, width or WIDTHS[method], branches, segment, max_new_tokens)
+    instances = [Instance(env, index, settings) for index in indices]
     trees = []
     for one in instances:
-        check_values(env, one.task, method)
-        weights = subtree_weights(one.active, seed, one.index) if method == "dvts" else None
-        if weights is not None and goal == "scalar":
-            weights = one.weightings
-        trees.append(Trees(policy, one, Verifier(env, one.task, one.index, value_noise, seed), weights, shape))
-    prompts = [env.prompt(one.task, env.num_answers) for one in instances]
-    continuer = Continuer(policy, prompts, max_new_tokens=max_new_tokens, temperature=temperature)
+        check_values(env, one.task, settings.method)
+        weights = None
+        if settings.method == "dvts":
+            scalar = settings.goal == "scalar"
+            weights = one.weightings if scalar else subtree_weights(one.active, settings.seed, one.index)
+        verifier = Verifier(env, one.task, one.index, settings.value_noise, settings.seed)
+        trees.append(Trees(policy, one, verifier, weights, env.num_answers, settings))
+    continuer = Continuer(policy, [env.prompt(one.task, env.num_answers) for one in instances], settings)
     while growing := [i for i, one in enumerate(instances) if not (one.done and one.sampled)]:
         rows = [(i, row) for i in growing for row in trees[i].rows]
         segments = iter(
@@ -108,7 +64,7 @@ def tree_search(
                 [i for i, _ in rows],
                 [row.text.tokens for _, row in rows],
                 [row.stop for _, row in rows],
-                [(seed, instances[i].index, 2, row.number) for i, row in rows],
+                [(settings.seed, instances[i].index, 2, row.number) for i, row in rows],
                 [row.most for _, row in rows],
             )
         )
@@ -119,16 +75,8 @@ def tree_search(
         rewards = iter(log_answers(env, instances, owners, answers, costs))
         for i, found in ended.items():
             trees[i].select([next(rewards) for _ in found])
-    return SearchResult(method, env.objective_names, tuple(one.record() for one in instances), tokens)
-
-
-def check_tree(width: int | None, branches: int, segment: int, value_noise: float) -> None:
-    """Raise a ValueError if a number that shapes the trees is out of range."""
-    for name, value in (("width", width), ("branches", branches), ("segment", segment)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    if not 0 <= value_noise < np.inf:
-        raise ValueError(f"value_noise must be a finite number of at least 0, got {value_noise}")
+    records = tuple(one.record() for one in instances)
+    return SearchResult(settings.method, env.objective_names, records, settings.tokens)
 
 
 def subtree_weights(active: NDArray[np.bool_], seed: int, index: int) -> Floats:
@@ -143,16 +91,6 @@ def subtree_weights(active: NDArray[np.bool_], seed: int, index: int) -> Floats:
     corners[np.arange(len(objectives)), objectives] = CORNER if len(objectives) > 1 else 1.0
     drawn = draw_weights([index], num_objectives=len(active), num_weights=DRAWN, seed=seed, active=active[None])
     return np.concatenate([corners, drawn[0]])
-
-
-class Shape(NamedTuple):
-    """What all trees of a search have in common; see :func:`tree_search`."""
-
-    num_answers: int
-    width: int
-    branches: int
-    segment: int
-    max_new_tokens: int
 
 
 @dataclass(eq=False)
@@ -189,7 +127,13 @@ class Trees:
     """
 
     def __init__(
-        self, policy: LMPolicy, instance: Instance, verifier: Verifier, weights: Floats | None, shape: Shape
+        self,
+        policy: LMPolicy,
+        instance: Instance,
+        verifier: Verifier,
+        weights: Floats | None,
+        num_answers: int,
+        settings: Settings,
     ) -> None:
         self.rows: list[Row]
         """What to sample next."""
@@ -198,7 +142,9 @@ class Trees:
         self._instance = instance
         self._verifier = verifier
         self._weights = weights
-        self._shape = shape
+        self._num_answers = num_answers
+        self._settings = settings
+        self._width = settings.width or WIDTHS[settings.method]
         self._sampled = 0
         """Rows sampled."""
         self._unlogged = 0
@@ -249,7 +195,7 @@ class Trees:
                 child.value = self._verifier.finished(child.answer.text, reward, self._weighting, self._reached)
         finished = [text for text in self._kept if text.answer is not None]
         # A stable sort: of equally good texts the ones sampled first stay.
-        kept = sorted([*finished, *self._children], key=lambda text: -text.value)[: self._shape.width]
+        kept = sorted([*finished, *self._children], key=lambda text: -text.value)[: self._width]
         if all(text.answer for text in kept):
             self._plant(kept[0].answer.response if kept and kept[0].answer else ())
         else:
@@ -258,7 +204,7 @@ class Trees:
     def _plant(self, response: tuple[int, ...]) -> None:
         """Begin the next tree after ``response``, or anew if that is empty or has no room for a further answer."""
         position = self._position + 1
-        if not response or position == self._shape.num_answers or len(response) >= self._shape.max_new_tokens:
+        if not response or position == self._num_answers or len(response) >= self._settings.max_new_tokens:
             response, position = (), 0
         self._position = position
         if self._weights is None:
@@ -277,24 +223,24 @@ class Trees:
         for text in texts:
             if text.answer is None:
                 if text.begun:
-                    branches, stop, most = self._shape.branches, closing, self._shape.segment
+                    branches, stop, most = self._settings.branches, closing, self._settings.segment
                 else:
                     # Nothing before the opening tag changes a value, so there would be nothing to choose between.
-                    branches, stop, most = 1, opening, self._shape.max_new_tokens
+                    branches, stop, most = 1, opening, self._settings.max_new_tokens
                 numbers = range(self._sampled, self._sampled + branches)
                 self.rows += [Row(text, stop, most, number) for number in numbers]
                 self._sampled += branches
 
     @property
     def _tags(self) -> tuple[str, str]:
-        return answer_tags(self._shape.num_answers)[self._position]
+        return answer_tags(self._num_answers)[self._position]
 
     def _read(self, response: tuple[int, ...]) -> Text | None:
         """Return a response as a text; ``None`` if it ended without the answer."""
-        answer = read_answers(self._tokenizer, response, self._shape.num_answers)[self._position]
+        answer = read_answers(self._tokenizer, response, self._num_answers)[self._position]
         if answer is not None:
             return Text(answer.response, begun=True, answer=answer)
-        if response[-1] in self._ending or len(response) >= self._shape.max_new_tokens:
+        if response[-1] in self._ending or len(response) >= self._settings.max_new_tokens:
             return None
         opening, closing = self._tags
         _, begun, partial = decode(self._tokenizer, response).rpartition(opening)

@@ -35,6 +35,7 @@ from vpo_agent.search import (
     InstanceSearch,
     SearchJob,
     SearchResult,
+    Settings,
     best_of_n,
     best_of_pool,
     evolve,
@@ -82,7 +83,7 @@ def test_begun_rows_are_sampled_as_plain_forward_passes_say(family: str) -> None
     beginnings = [[], [40, 41, 42], [50], [60, 61, 62, 63, 64]]
     which = [0, 1, 1, 0]
     keys = [(7, row) for row in range(4)]
-    finished = Continuer(policy, prompts, max_new_tokens=9, temperature=1.3).finish(
+    finished = Continuer(policy, prompts, Settings(max_new_tokens=9, temperature=1.3)).finish(
         which, beginnings, ["</answer>"] * 4, keys
     )
     for prompt, beginning, key, new in zip(which, beginnings, keys, finished, strict=True):
@@ -101,14 +102,14 @@ def test_begun_rows_are_sampled_as_plain_forward_passes_say(family: str) -> None
 def test_a_row_is_the_same_whichever_others_are_in_flight(letters: LMPolicy) -> None:
     env = letters_env(3)
     prompts = [env.prompt(env.task(index), 3) for index in range(4)]
-    together = Continuer(letters, prompts, max_new_tokens=14)
+    together = Continuer(letters, prompts, Settings(max_new_tokens=14))
     rows = [0, 1, 2, 3, 1, 1]
     keys = [(5, number) for number in range(6)]
     begun = [[] for _ in rows]
     closing = ["</answer_3>"] * 6
     whole = together.finish(rows, begun, closing, keys)
-    parted = Continuer(letters, prompts, max_new_tokens=14, most_rows=2).finish(rows, begun, closing, keys)
-    alone = Continuer(letters, [prompts[1]], max_new_tokens=14).finish([0], [[]], closing[:1], keys[4:5])
+    parted = Continuer(letters, prompts, Settings(max_new_tokens=14), most_rows=2).finish(rows, begun, closing, keys)
+    alone = Continuer(letters, [prompts[1]], Settings(max_new_tokens=14)).finish([0], [[]], closing[:1], keys[4:5])
     assert whole == parted
     assert alone == [whole[4]]
     assert len({tuple(row) for row in whole}) > 1
@@ -119,7 +120,7 @@ def test_where_memory_runs_out_fewer_rows_are_finished_at_a_time(
 ) -> None:
     prompts = [letters_env(3).prompt(letters_env(3).task(index), 3) for index in range(4)]
     arguments = ([0, 1, 2, 3, 1, 1], [[]] * 6, ["</answer_3>"] * 6, [(5, number) for number in range(6)])
-    expected = Continuer(letters, prompts, max_new_tokens=14).finish(*arguments)
+    expected = Continuer(letters, prompts, Settings(max_new_tokens=14)).finish(*arguments)
     join, sizes = Decoder.join, []
 
     def limited(self: Decoder, source: object, which: list[int], rows: list[object]) -> None:
@@ -129,7 +130,7 @@ def test_where_memory_runs_out_fewer_rows_are_finished_at_a_time(
         join(self, source, which, rows)  # type: ignore[arg-type]  # as given
 
     monkeypatch.setattr(Decoder, "join", limited)
-    most, continuer = 2, Continuer(letters, prompts, max_new_tokens=14)
+    most, continuer = 2, Continuer(letters, prompts, Settings(max_new_tokens=14))
     assert continuer.finish(*arguments) == expected
     assert continuer.finish(*arguments) == expected
     assert sizes == [6, 3, *[1] * 6, *[1] * 6]
@@ -140,7 +141,7 @@ def test_where_memory_runs_out_fewer_rows_are_finished_at_a_time(
 
 def test_a_row_ends_at_its_own_tag(letters: LMPolicy) -> None:
     env = letters_env(3)
-    continuer = Continuer(letters, [env.prompt(env.task(0), 3)], max_new_tokens=14)
+    continuer = Continuer(letters, [env.prompt(env.task(0), 3)], Settings(max_new_tokens=14))
     tags = [closing for _, closing in answer_tags(3)]
     finished = continuer.finish([0, 0, 0], [[]] * 3, tags, [(1,), (2,), (3,)])
     for tag, tokens in zip(tags, finished, strict=True):
@@ -149,7 +150,7 @@ def test_a_row_ends_at_its_own_tag(letters: LMPolicy) -> None:
 
 
 def test_a_beginning_that_fills_the_response_is_an_error(letters: LMPolicy) -> None:
-    continuer = Continuer(letters, ["pick 1 for 3"], max_new_tokens=4)
+    continuer = Continuer(letters, ["pick 1 for 3"], Settings(max_new_tokens=4))
     with pytest.raises(ValueError, match="begins with 4 tokens, which leaves none of max_new_tokens=4"):
         continuer.finish([0], [[5, 5, 5, 5]], ["</answer>"], [(0,)])
 
@@ -225,7 +226,7 @@ def test_the_best_of_a_pool_is_the_mean_over_all_subsets() -> None:
 def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
     for m in (1, 3):
         env = letters_env(m)
-        result = best_of_n(env, letters, [4, 9], budget=10, max_new_tokens=14)
+        result = best_of_n(env, letters, [4, 9], Settings(iterations=10, max_new_tokens=14))
         for one in result.instances:
             assert one.rewards.shape == (10, 2)
             assert (one.status != NOT_SAMPLED).all()
@@ -243,9 +244,10 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
 def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze: LMPolicy) -> None:
     for m, goal in ((1, "scalar"), (3, "scalar"), (1, "utility"), (3, "utility")):
         env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=m)
-        settings = {"budget": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "goal": goal}
-        result = evolve(env, tiny_maze, [0, 3], **settings)  # type: ignore[arg-type]
-        assert [int((one.status != NOT_SAMPLED).sum()) for one in result.instances] == [20, 20]
+        settings = {"iterations": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "goal": goal}
+        result = evolve(env, tiny_maze, [0, 3], Settings(**settings))  # type: ignore[arg-type]
+        for one in result.instances:
+            assert (one.status != NOT_SAMPLED).sum() == 20 or one.value[-1] >= (one.optimum or np.inf) - 1e-6
         assert all((np.diff(one.value) >= 0).all() for one in result.instances)
         scored = [
             env.score_answers(env.task(one.index), [one.best_answer])[0][0] @ one.weights for one in result.instances
@@ -256,17 +258,17 @@ def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze: LMPolicy
 
 def test_the_start_of_a_search_is_best_of_n(tiny_maze: LMPolicy) -> None:
     env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=3)
-    sampled = best_of_n(env, tiny_maze, [5], budget=6, seed=2, max_new_tokens=100)
-    evolved = evolve(env, tiny_maze, [5], budget=8, start=6, seed=2, max_new_tokens=100)
+    sampled = best_of_n(env, tiny_maze, [5], Settings(iterations=6, seed=2, max_new_tokens=100))
+    evolved = evolve(env, tiny_maze, [5], Settings(iterations=8, start=6, seed=2, max_new_tokens=100))
     np.testing.assert_array_equal(sampled.instances[0].rewards, evolved.instances[0].rewards[:6])
 
 
 def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze: LMPolicy) -> None:
     env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=1)
-    settings = {"budget": 16, "start": 4, "max_new_tokens": 50}
-    alone = evolve(env, tiny_maze, [2], seed=1, **settings)  # type: ignore[arg-type]
-    beside = evolve(env, tiny_maze, [7, 2], seed=1, **settings)  # type: ignore[arg-type]
-    other = evolve(env, tiny_maze, [2], seed=2, **settings)  # type: ignore[arg-type]
+    settings = {"iterations": 16, "start": 4, "max_new_tokens": 50}
+    alone = evolve(env, tiny_maze, [3], Settings(seed=1, **settings))  # type: ignore[arg-type]
+    beside = evolve(env, tiny_maze, [7, 3], Settings(seed=1, **settings))  # type: ignore[arg-type]
+    other = evolve(env, tiny_maze, [3], Settings(seed=2, **settings))  # type: ignore[arg-type]
     np.testing.assert_array_equal(alone.instances[0].rewards, beside.instances[1].rewards)
     np.testing.assert_array_equal(alone.instances[0].tokens, beside.instances[1].tokens)
     assert not np.array_equal(alone.instances[0].tokens, other.instances[0].tokens)
@@ -274,9 +276,9 @@ def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze: LMP
 
 def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> None:
     env = StringsEnv(split="test")
-    settings = {"budget": 40, "seed": 0, "max_new_tokens": 12}
-    sampled = best_of_n(env, strings, range(8), **settings)  # type: ignore[arg-type]
-    evolved = evolve(env, strings, range(8), start=10, **settings)  # type: ignore[arg-type]
+    settings = {"iterations": 40, "seed": 0, "max_new_tokens": 12}
+    sampled = best_of_n(env, strings, range(8), Settings(**settings))  # type: ignore[arg-type]
+    evolved = evolve(env, strings, range(8), Settings(start=10, **settings))  # type: ignore[arg-type]
     assert evolved.value()[:, -1].mean() > sampled.value()[:, -1].mean() + 0.02
     assert evolved.solved()[:, -1].sum() > sampled.solved()[:, -1].sum()
     # What has reached the optimum samples no more, and stays solved.
@@ -290,10 +292,10 @@ def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> N
 def test_a_search_for_utility_goes_on_until_both_corners_are_found(strings: LMPolicy) -> None:
     """On the line between (1, 0) and (0, 1) every answer has the scalar reward 1/2, and the corners are worth 3/4."""
     env = CornersEnv(split="test")
-    settings = {"budget": 120, "start": 10, "max_new_tokens": 12}
-    scalar = evolve(env, strings, range(6), **settings)  # type: ignore[arg-type]
-    utility = evolve(env, strings, range(6), goal="utility", **settings)  # type: ignore[arg-type]
-    sampled = best_of_n(env, strings, range(6), budget=120, goal="utility", max_new_tokens=12)
+    settings = {"iterations": 120, "start": 10, "max_new_tokens": 12}
+    scalar = evolve(env, strings, range(6), Settings(**settings))  # type: ignore[arg-type]
+    utility = evolve(env, strings, range(6), Settings(goal="utility", **settings))  # type: ignore[arg-type]
+    sampled = best_of_n(env, strings, range(6), Settings(iterations=120, goal="utility", max_new_tokens=12))
     assert all((one.status != NOT_SAMPLED).sum() == 10 for one in scalar.instances), "solved by the start"
     for one in utility.instances:
         assert one.optimum == pytest.approx(0.75, abs=3e-4)
@@ -311,7 +313,9 @@ def test_the_rewrite_variation_runs_on_whole_prompts(strings: LMPolicy) -> None:
             return "pick 1 for 3"
 
     env = Asking(split="test")
-    result = evolve(env, strings, [0], budget=5, start=2, fresh=1.0, variation="rewrite", max_new_tokens=12)
+    result = evolve(
+        env, strings, [0], Settings(iterations=5, start=2, fresh=1.0, variation="rewrite", max_new_tokens=12)
+    )
     assert result.method == "evolve (rewrite)"
     assert int((result.instances[0].status != NOT_SAMPLED).sum()) == 5
 

@@ -15,7 +15,7 @@ from toys import LETTERS, LETTERS_ID, CornersEnv, LettersEnv, StringsEnv, bpe_to
 
 from vpo_agent.command import main
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.search import SearchJob, SearchResult, best_of_n, evolve, run_search, tree_search
+from vpo_agent.search import SearchJob, SearchResult, Settings, best_of_n, evolve, run_search, tree_search
 from vpo_agent.search.instances import Instance
 from vpo_agent.search.records import NOT_SAMPLED
 from vpo_agent.search.runner import SearchTarget, per_instance, summary
@@ -66,8 +66,8 @@ def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_n
     """Twelve samples miss the best letter with a chance of 1/4096, one whole answer in 63 of 64 cases."""
     env = KnownStrings(split="test")
     settings = {"tokens": 400, "seed": 0, **SHORT}
-    found = tree_search(env, strings, range(8), method=method, branches=12, **settings)
-    sampled = best_of_n(env, strings, range(8), **settings)
+    found = tree_search(env, strings, range(8), Settings(method=method, branches=12, **settings))
+    sampled = best_of_n(env, strings, range(8), Settings(**settings))
     assert [one.optimum for one in found.instances] == [1.0] * 8
     assert found.value()[:, -1].tolist() == [1.0] * 8
     assert sampled.solved()[:, -1].sum() < 8
@@ -78,14 +78,16 @@ def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_n
 def test_one_tree_fails_as_often_as_its_samples_say(strings: LMPolicy) -> None:
     """Of two letters sampled one is an a with a chance of 3/4, which is then the share of them in a greedy tree."""
     env = KnownStrings(split="test")
-    found = tree_search(env, strings, range(100), method="dvts", budget=1, branches=2, **SHORT)
+    found = tree_search(env, strings, range(100), Settings(method="dvts", iterations=1, branches=2, **SHORT))
     # The model's chances are equal up to a few per cent; 600 letters have a standard error of 0.018.
     assert found.value()[:, 0].mean() == pytest.approx(0.75, abs=0.07)
 
 
 def test_a_beam_of_all_texts_is_an_exhaustive_search(strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
-    found = tree_search(env, strings, [0], budget=150, width=100, branches=12, goal="utility", **SHORT)
+    found = tree_search(
+        env, strings, [0], Settings(method="beam", iterations=150, width=100, branches=12, goal="utility", **SHORT)
+    )
     vectors = {tuple(np.round(row, 4)) for row in found.instances[0].rewards[found.instances[0].status == Status.OK]}
     assert {(1.0, 0.0), (0.0, 1.0)} <= vectors
     assert found.value()[0, -1] == pytest.approx(0.75, abs=3e-4)
@@ -95,7 +97,10 @@ def test_a_beam_looks_for_what_earlier_answers_lack(letters_model: Path) -> None
     """For the utility goal a or b is the best single letter, and the other one is what adds most to it."""
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     found = tree_search(
-        KnownLetters(split="test"), policy, range(6), width=1, branches=24, tokens=120, goal="utility", **SHORT
+        KnownLetters(split="test"),
+        policy,
+        range(6),
+        Settings(method="beam", width=1, branches=24, tokens=120, goal="utility", **SHORT),
     )
     for one in found.instances:
         first, second = one.rewards[one.status == Status.OK][:2]
@@ -115,7 +120,9 @@ def test_subtrees_have_weightings_of_their_own_that_reach_the_corners(strings: L
     assert subtree_weights(np.array([False, True]), seed=0, index=0)[0].tolist() == [0.0, 1.0]
 
     env = KnownCorners(split="test")
-    found = tree_search(env, strings, range(6), method="dvts", branches=12, tokens=200, goal="utility", **SHORT)
+    found = tree_search(
+        env, strings, range(6), Settings(method="dvts", branches=12, tokens=200, goal="utility", **SHORT)
+    )
     for one in found.instances:
         assert {(1.0, 0.0), (0.0, 1.0)} <= {tuple(row) for row in np.round(one.rewards, 6).tolist()}
 
@@ -125,7 +132,7 @@ def test_each_answer_of_a_set_is_grown_after_the_ones_before(letters_model: Path
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     env = KnownLetters(split="test", num_answers=3)
     settings: dict[str, Any] = {"method": "dvts", "goal": "utility", "branches": 24, "max_new_tokens": 14}
-    found = tree_search(env, policy, range(6), budget=3, **settings)
+    found = tree_search(env, policy, range(6), Settings(iterations=3, **settings))
     for one in found.instances:
         assert [tuple(row) for row in one.rewards[:2]] == [LETTERS["a"], LETTERS["b"]]
         assert (one.status[:3] == Status.OK).all() or one.value[-1] == pytest.approx(one.optimum)
@@ -141,22 +148,24 @@ def test_a_budget_of_tokens_is_spent_exactly(num_answers: int, tokens: int, lett
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     env = KnownLetters(split="test", num_answers=num_answers)
     settings: dict[str, Any] = {"tokens": tokens, "goal": "utility", "max_new_tokens": 14}
-    assert spent(best_of_n(env, policy, range(5), **settings)) == [tokens] * 5
+    assert spent(best_of_n(env, policy, range(5), Settings(**settings))) == [tokens] * 5
     for segment, method in product((1, 3), METHODS):
-        found = tree_search(env, policy, range(5), method=method, segment=segment, value_noise=0.2, **settings)
+        found = tree_search(
+            env, policy, range(5), Settings(method=method, segment=segment, value_noise=0.2, **settings)
+        )
         for one, cost in zip(found.instances, spent(found), strict=True):
             reached = one.value[-1] >= (one.optimum or math.inf) - 1e-6
             assert cost == tokens or (reached and cost < tokens)
-    evolved = evolve(env, policy, range(5), start=4, **settings)
+    evolved = evolve(env, policy, range(5), Settings(start=4, **settings))
     for one, cost in zip(evolved.instances, spent(evolved), strict=True):
         assert cost == tokens or one.value[-1] >= (one.optimum or math.inf) - 1e-6
 
 
 def test_a_smaller_budget_of_tokens_is_the_beginning_of_a_larger_one(strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
-    settings: dict[str, Any] = {"goal": "utility", **SHORT}
+    settings: dict[str, Any] = {"method": "beam", "goal": "utility", **SHORT}
     for search in (best_of_n, tree_search):
-        small, large = (search(env, strings, [3, 4], tokens=tokens, **settings) for tokens in (90, 200))
+        small, large = (search(env, strings, [3, 4], Settings(tokens=tokens, **settings)) for tokens in (90, 200))
         for one, other in zip(small.instances, large.instances, strict=True):
             # The last entry is the answer that the smaller budget cut off.
             whole = len(one.tokens) - 1
@@ -167,7 +176,7 @@ def test_a_smaller_budget_of_tokens_is_the_beginning_of_a_larger_one(strings: LM
 
 def test_a_curve_counts_the_answers_that_end_within_a_budget(strings: LMPolicy) -> None:
     env = KnownStrings(split="test")
-    found = best_of_n(env, strings, range(4), tokens=50, **SHORT)
+    found = best_of_n(env, strings, range(4), Settings(tokens=50, **SHORT))
     for row, one in enumerate(found.instances):
         for budget in (0, 5, 8, 20, 50):
             ended = one.tokens.cumsum() <= budget
@@ -187,9 +196,9 @@ def test_a_curve_counts_the_answers_that_end_within_a_budget(strings: LMPolicy) 
 def test_a_search_is_the_same_for_the_same_seed_and_beside_others(method: Any, strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
     settings: dict[str, Any] = {"method": method, "tokens": 160, "goal": "utility", "value_noise": 0.1, **SHORT}
-    alone = tree_search(env, strings, [2], seed=1, **settings)
-    beside = tree_search(env, strings, [7, 2], seed=1, **settings)
-    other = tree_search(env, strings, [2], seed=2, **settings)
+    alone = tree_search(env, strings, [2], Settings(seed=1, **settings))
+    beside = tree_search(env, strings, [7, 2], Settings(seed=1, **settings))
+    other = tree_search(env, strings, [2], Settings(seed=2, **settings))
     assert alone.instances[0].to_json() == beside.instances[1].to_json()
     assert alone.instances[0].to_json() != other.instances[0].to_json()
 
@@ -200,9 +209,9 @@ def test_a_model_that_never_answers_spends_its_budget(method: Any) -> None:
     tokenizer = bpe_tokenizer()
     policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
     env = KnownLetters(split="test")
-    found = tree_search(env, policy, [0, 1], method=method, tokens=70, max_new_tokens=8)
+    found = tree_search(env, policy, [0, 1], Settings(method=method, tokens=70, max_new_tokens=8))
     assert spent(found) == [70, 70]
-    counted = tree_search(env, policy, [0, 1], method=method, budget=2, max_new_tokens=8)
+    counted = tree_search(env, policy, [0, 1], Settings(method=method, iterations=2, max_new_tokens=8))
     for one in (*found.instances, *counted.instances):
         assert (one.status == Status.MISSING).all()
         assert one.value[-1] == 0
@@ -220,12 +229,13 @@ def test_a_closing_tag_of_several_tokens_is_no_part_of_the_answer() -> None:
             seen.append(partial)
             return super().completion_outcomes(task, partial)
 
-    from vpo_agent.search.tree import Shape, Trees
+    from vpo_agent.search.tree import Trees
 
     tokenizer = bpe_tokenizer()
     policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
-    instance = Instance(Watching(split="test"), 0, 10, "scalar")
-    trees = Trees(policy, instance, Verifier(Watching(), instance.task, 0, 0.0, 0), None, Shape(1, 1, 1, 1, 64))
+    settings = Settings(method="beam", width=1, branches=1, segment=1, max_new_tokens=64, iterations=10)
+    instance = Instance(Watching(split="test"), 0, settings)
+    trees = Trees(policy, instance, Verifier(Watching(), instance.task, 0, 0.0, 0), None, 1, settings)
     for token in tokenizer("so <answer>a</answer>")["input_ids"]:
         ended = trees.extend([[token]])
         trees.select([np.zeros(2, dtype=np.float32)] * len(ended))
@@ -259,7 +269,7 @@ def _of_a(text: str) -> tuple[str, Any]:
 def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> None:
     """Beside the answers before, an unfinished one is worth E_w max(best w·r of them, best w·r that it can become)."""
     env = KnownCorners(split="test")
-    instance = Instance(env, 0, 10, "utility")
+    instance = Instance(env, 0, Settings(goal="utility"))
     reached = instance.weightings @ np.array([1.0, 0.0])
     found = Verifier(env, instance.task, 0, 0.0, 0).unfinished(" a b", instance.weightings, reached)
     ends = ["ab" + "".join(end) for end in product("ab", repeat=4)]
@@ -270,8 +280,10 @@ def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> No
 
 def test_noise_makes_the_search_worse_and_rewards_stay_exact(strings: LMPolicy) -> None:
     env = KnownStrings(split="test")
-    settings: dict[str, Any] = {"method": "dvts", "budget": 1, "branches": 4, **SHORT}
-    exact, noisy = (tree_search(env, strings, range(40), value_noise=noise, **settings) for noise in (0.0, 1.0))
+    settings: dict[str, Any] = {"method": "dvts", "iterations": 1, "branches": 4, **SHORT}
+    exact, noisy = (
+        tree_search(env, strings, range(40), Settings(value_noise=noise, **settings)) for noise in (0.0, 1.0)
+    )
     assert noisy.value()[:, 0].mean() < exact.value()[:, 0].mean() - 0.2
     for one in noisy.instances:
         np.testing.assert_allclose(one.rewards[:, 0] * 6, np.round(one.rewards[:, 0] * 6), atol=1e-5)
@@ -329,13 +341,13 @@ class Unsure(KnownStrings):
 @pytest.mark.parametrize("method", METHODS)
 def test_values_that_are_no_numbers_are_an_error(method: Any, strings: LMPolicy) -> None:
     with pytest.raises(ValueError, match=r"Unsure must earn rewards in \[0, 1\]; .* nan to nan"):
-        tree_search(Unsure(split="test"), strings, [0], method=method, budget=3, **SHORT)
+        tree_search(Unsure(split="test"), strings, [0], Settings(method=method, iterations=3, **SHORT))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values_that_disagree_with_the_score_of_an_answer_are_an_error(method: Any, strings: LMPolicy) -> None:
     with pytest.raises(ValueError, match=r"Forgetful disagrees with the scores: the answer .* earns .* matches"):
-        tree_search(Forgetful(split="test"), strings, [0], method=method, branches=12, budget=20, **SHORT)
+        tree_search(Forgetful(split="test"), strings, [0], Settings(method=method, branches=12, iterations=20, **SHORT))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -365,7 +377,7 @@ def test_numbers_out_of_range_are_named(changes: dict[str, Any], message: str, s
     with pytest.raises(ValueError, match=message):
         job(**changes)
     with pytest.raises(ValueError, match=message):
-        tree_search(KnownStrings(split="test"), strings, [0], **changes)
+        tree_search(KnownStrings(split="test"), strings, [0], Settings(**changes))
 
 
 def test_the_command_searches_the_maze(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -387,7 +399,7 @@ def test_two_budgets_exclude_each_other(tmp_path: Path, monkeypatch: Any, capsys
 
 
 def test_an_unused_budget_of_answers_is_marked(strings: LMPolicy) -> None:
-    found = tree_search(KnownStrings(split="test"), strings, range(3), budget=50, **SHORT)
+    found = tree_search(KnownStrings(split="test"), strings, range(3), Settings(method="beam", iterations=50, **SHORT))
     for one in found.instances:
         assert len(one.status) == 50
         sampled = one.status != NOT_SAMPLED
