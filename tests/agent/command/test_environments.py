@@ -436,7 +436,10 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["envs", "--import", "nope.py"], "cannot import 'nope.py': there is no such file"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "{"], "must be a JSON object"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "[1]"], "must be a JSON object"),
-        (["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'], "takes no argument 'size': it takes reward_shape, preset"),
+        (
+            ["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'],
+            "takes no argument 'size': it takes reward_shape, preset",
+        ),
         (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown preset 'huge' of MazeEnv"),
         (
             ["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "compakt"}'],
