@@ -135,6 +135,13 @@ def ends_often(model: Any) -> Any:
     return model
 
 
+def make_policy(family: str, *, chat: bool = False, checkpointing: bool = False, **changes: Any) -> LMPolicy:
+    """A policy of a tiny model whose rows end at different times."""
+    tokenizer = bpe_tokenizer(chat=chat)
+    model = ends_often(tiny_model(family, tokenizer, **changes))
+    return LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing)
+
+
 def teach(
     model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, steps: int = 100, rate: float = 5e-3
 ) -> None:
@@ -159,7 +166,6 @@ def teach(
     model.zero_grad()
 
 
-@torch.no_grad()
 def plain_log_probs(policy: LMPolicy, samples: Samples) -> list[Tensor]:
     """Return the log-probabilities of each response by a forward pass over its own unpadded sequence, uncached."""
     out = []
@@ -171,6 +177,15 @@ def plain_log_probs(policy: LMPolicy, samples: Samples) -> list[Tensor]:
         log_probs = torch.log_softmax(logits.float() / samples.temperature, dim=-1)
         out.append(log_probs.gather(1, tail[:, None])[:, 0])
     return out
+
+
+def check_log_probs(policy: LMPolicy, samples: Samples, tolerance: float = 1e-4) -> None:
+    """Compare the log-probabilities of sampling and of the update with those of :func:`plain_log_probs`."""
+    with torch.no_grad():
+        expected = torch.cat(plain_log_probs(policy, samples))
+        for found in (samples.log_probs, policy.log_probs(samples)[0]):
+            torch.testing.assert_close(found[samples.mask], expected, rtol=0, atol=tolerance)
+            assert (found[~samples.mask] == 0).all()
 
 
 # ------------------------------------------------------------------------------------------ an environment of letters

@@ -133,17 +133,15 @@ class Decoder:
         # The only place where the host waits for the device; one copy, in a format that holds both.
         for tokens, log_probs in torch.stack(drawn).tolist():
             for row, token, log_prob in zip(self.rows, tokens, log_probs, strict=True):
-                if not row.finish:
-                    self._take(row, int(token), log_prob)
+                if row.finish:
+                    continue
+                row.tokens.append(int(token))
+                row.log_probs.append(log_prob)
+                if token in self._ending or row.stop(row.tokens):
+                    row.finish = "stop"
+                elif len(row.tokens) == row.limit:
+                    row.finish = "length"
         return running
-
-    def _take(self, row: Row, token: int, log_prob: float) -> None:
-        row.tokens.append(token)
-        row.log_probs.append(log_prob)
-        if token in self._ending or row.stop(row.tokens):
-            row.finish = "stop"
-        elif len(row.tokens) == row.limit:
-            row.finish = "length"
 
     @torch.no_grad()
     def _advance(self, *, drop_all: bool = False) -> None:

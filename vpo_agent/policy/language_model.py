@@ -70,14 +70,20 @@ class LMPolicy(Sampler):
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
         self.cached_model = CachedModel(self.causal_lm, filler)
         """The model as decoding uses it."""
-        self._check_cache()
+        if not self.cached_model.is_known and not self._decodes_alike(Rows, None):
+            raise ValueError(
+                f"a model of the type {self.causal_lm.config.model_type!r} does not sample from its cache as from "
+                "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
+                "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
+            )
         self._closing_tags: dict[str, ClosingTag] = {}
         self._decoder, self._finish = self._decoder_apart()
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
         # What packs takes masks of four axes as they are.
         self.cached_model.takes_masks = self.packs
-        self.shares_prompts = self._can_share_prompts()
+        # On a GPU the additional small operations may cost more than they save.
+        self.shares_prompts = self.packs and self.device.type == "cpu" and self._decodes_alike(SharingRows, Rows)
         """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.shared_prompts`."""
 
     @classmethod
@@ -166,10 +172,8 @@ class LMPolicy(Sampler):
     def apply_template(self, messages: list[dict[str, str]]) -> str:
         """Format a chat by the tokenizer's template, with thinking off and ready for the model's answer."""
         # Templates without a thinking switch ignore the extra argument.
-        text: str = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
-        return text
+        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        return str(self.tokenizer.apply_chat_template(messages, **options))
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         """Raise ValueError unless prompts and responses of these lengths fit into the model's context."""
@@ -234,8 +238,8 @@ class LMPolicy(Sampler):
         head = None if self._decoder is None else self.causal_lm.get_output_embeddings()
         found, entropies = token_log_probs(
             states,
-            None if head is None else head.weight,
-            None if head is None else head.bias,
+            getattr(head, "weight", None),
+            getattr(head, "bias", None),
             samples.ids[samples.mask],
             finish=self._finish,
             temperature=samples.temperature,
@@ -278,23 +282,11 @@ class LMPolicy(Sampler):
                 self.causal_lm.set_attn_implementation(before)
         return packs
 
-    def _can_share_prompts(self) -> bool:
-        """Whether rows that share their prompts get the same logits as separate ones; tested, as for packing."""
-        # On a GPU the additional small operations may cost more than they save.
-        if not self.packs or self.device.type != "cpu":
-            return False
-        return _agree(lambda: (self._trial_logits(SharingRows), self._trial_logits(Rows)))
-
-    def _check_cache(self) -> None:
-        """Raise ValueError if rows that move in the cache do not get the logits of whole sequences; tried out."""
-        if not self.cached_model.is_known and not _agree(lambda: (self._trial_logits(Rows), self._trial_logits(None))):
-            raise ValueError(
-                f"a model of the type {self.causal_lm.config.model_type!r} does not sample from its cache as from "
-                "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
-                "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
-            )
-
     @torch.no_grad()
+    def _decodes_alike(self, *kinds: type[Rows] | None) -> bool:
+        """Whether two kinds of rows get the same logits, ``None`` for whole sequences; tested, as for packing."""
+        return _agree(lambda: (self._trial_logits(kinds[0]), self._trial_logits(kinds[1])))
+
     def _trial_logits(self, kind: type[Rows] | None) -> Tensor:
         """Logits of rows that have moved, (3, vocabulary); for no kind of rows, those of their whole sequences."""
         *prompts, first, second = self._trial_rows(4, 2, 4, 3)

@@ -29,7 +29,10 @@ SMALL = 10_000_000
 """Parameters below which threads are not worth waiting for. On two busy cores, responses of the bundled model with 0.9
 million took 1.5 s on one thread and 25 s on two; those of one with 18 million, 5 s and 90 s. Two free cores are up to
 twice as fast as one."""
-USUAL_THREADS = _threads = torch.get_num_threads()
+USUAL_THREADS = torch.get_num_threads()
+_cores = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
+_threads = USUAL_THREADS if USUAL_THREADS in (_cores, _cores // 2) else 0
+"""What PyTorch chose by itself, one a core, or what :func:`fit_threads` did; 0 where a program chose before."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -233,7 +233,7 @@ class SharingRows(Rows):
         """
         rows = torch.tensor(which, device=prompts.mask.device)
         mask = None if bool(prompts.mask.all()) else prompts.mask
-        self._shared = SharedPrompts.of(prompts.cache, mask, rows)
+        self._shared = SharedPrompts(prompts.cache, mask, rows)
         self._positions = prompts.mask.sum(1)[rows]
         return prompts.logits[rows]
 

@@ -99,22 +99,19 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
     """Join batches with the same number of rollouts per prompt."""
     if len(parts) == 1:
         return parts[0]
-    prompt_length = max(part.prompt_ids.shape[1] for part in parts)
-    length = max(part.ids.shape[1] for part in parts)
 
-    def left(tensors: Sequence[Tensor]) -> Tensor:
-        return torch.cat([pad(tensor, (prompt_length - tensor.shape[1], 0)) for tensor in tensors])
+    def join(name: str, *, left: bool = False) -> Tensor:
+        """The tensors of this name, padded with 0 to the longest."""
+        tensors: list[Tensor] = [getattr(part, name) for part in parts]
+        gaps = [max(tensor.shape[1] for tensor in tensors) - tensor.shape[1] for tensor in tensors]
+        return torch.cat([pad(t, (gap, 0) if left else (0, gap)) for t, gap in zip(tensors, gaps, strict=True)])
 
-    def right(tensors: Sequence[Tensor]) -> Tensor:
-        return torch.cat([pad(tensor, (0, length - tensor.shape[1])) for tensor in tensors])
-
-    # Token 0 is the padding.
     return Samples(
-        prompt_ids=left([part.prompt_ids for part in parts]),
-        prompt_mask=left([part.prompt_mask for part in parts]),
-        ids=right([part.ids for part in parts]),
-        mask=right([part.mask for part in parts]),
-        log_probs=right([part.log_probs for part in parts]),
+        prompt_ids=join("prompt_ids", left=True),
+        prompt_mask=join("prompt_mask", left=True),
+        ids=join("ids"),
+        mask=join("mask"),
+        log_probs=join("log_probs"),
         texts=[text for part in parts for text in part.texts],
         truncated=torch.cat([part.truncated for part in parts]),
         temperature=parts[0].temperature,
@@ -203,6 +200,8 @@ class Sampler(TextSampler):
         rollouts = request.rollouts
         size = most = max(1, min(sample_batch, self.most_responses or sample_batch) // rollouts)
         order = list(range(len(request.prompts)))
+        names = ("rollouts", "num_answers", "max_new_tokens", "temperature", "seed")
+        same = {name: getattr(request, name) for name in names}
         parts: list[Samples] = []
         done = 0
         with tqdm(
@@ -214,7 +213,8 @@ class Sampler(TextSampler):
                     order.sort(key=lambda place: len(request.prompts[place]))
                 chosen = order[done : done + size]
                 with suppress(torch.OutOfMemoryError):
-                    parts.append(self._sample_part(request, chosen))
+                    places = [request.places[place] for place in chosen]
+                    parts.append(self.sample([request.prompts[place] for place in chosen], places=places, **same))
                     done += len(chosen)
                     bar.update(len(chosen) * rollouts)
                     continue
@@ -236,14 +236,3 @@ class Sampler(TextSampler):
             self.most_responses = size * rollouts
         samples = concatenate_samples(parts)
         return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples
-
-    def _sample_part(self, request: SampleRequest, chosen: Sequence[int]) -> Samples:
-        return self.sample(
-            [request.prompts[place] for place in chosen],
-            rollouts=request.rollouts,
-            num_answers=request.num_answers,
-            max_new_tokens=request.max_new_tokens,
-            temperature=request.temperature,
-            seed=request.seed,
-            places=[request.places[place] for place in chosen],
-        )

@@ -8,47 +8,34 @@ logarithms PyTorch's attention function for the CPU returns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 
-@dataclass
 class SharedPrompts:
-    """Keys and values of P prompts, and the prompt of each row."""
+    """Keys and values of P prompts, (P, key heads, Lp, width) in each layer, and the prompt of each row.
 
-    keys: list[Tensor]
-    """Keys of each layer, (P, key heads, Lp, width)."""
-    values: list[Tensor]
-    """Values of each layer, (P, key heads, Lp, width)."""
-    mask: Tensor | None
-    """False at padding, (P, Lp); ``None`` without padding."""
-    owner: Tensor
-    """The prompt of each row, (rows,)."""
+    Args:
+        cache: Of the prompts.
+        mask: False at padding, (P, Lp); ``None`` without padding.
+        owner: The prompt of each row, (rows,).
 
-    def __post_init__(self) -> None:
-        """Compute the table of rows."""
-        self._lay_out()
+    Raises:
+        NotImplementedError: A layer does not hold all keys and values.
+    """
 
-    @classmethod
-    def of(cls, cache: DynamicCache, mask: Tensor | None, owner: Tensor) -> SharedPrompts:
-        """Take the keys and values of prompts from their cache.
-
-        Raises:
-            NotImplementedError: A layer does not hold all keys and values.
-        """
-        layers = cache.layers
-        for layer in layers:
+    def __init__(self, cache: DynamicCache, mask: Tensor | None, owner: Tensor) -> None:
+        for layer in cache.layers:
             if type(layer) is not DynamicLayer or not layer.is_initialized:
                 raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
-        keys, values = ([getattr(layer, name) for layer in layers] for name in ("keys", "values"))
-        if any(key.shape != value.shape for key, value in zip(keys, values, strict=True)):
+        self.keys, self.values = ([getattr(one, name) for one in cache.layers] for name in ("keys", "values"))
+        if any(key.shape != value.shape for key, value in zip(self.keys, self.values, strict=True)):
             # The function that computes attention would end the process.
             raise NotImplementedError("keys and values of the same width are needed")
-        return cls(keys, values, mask, owner)
+        self.mask, self.owner = mask, owner
+        self._lay_out()
 
     def keep(self, rows: Tensor) -> None:
         """Keep only ``rows``, in this order, and their prompts."""
@@ -70,15 +57,13 @@ class SharedPrompts:
         queries = query.view(rows, key_heads, -1, width)
         own, own_norm = _attend(queries, key, value, None, scale)
 
-        table = queries.index_select(0, self.row_at) if self.moved else queries
-        table = table.view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
+        table = queries.index_select(0, self.row_at).view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
         bias = None if self.bias is None else self.bias.to(query.dtype)
         before, before_norm = _attend(table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale)
         before, before_norm = (
-            part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1) for part in (before, before_norm)
+            part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1).index_select(0, self.place)
+            for part in (before, before_norm)
         )
-        if self.moved:
-            before, before_norm = before.index_select(0, self.place), before_norm.index_select(0, self.place)
         share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
         return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
 
@@ -96,8 +81,6 @@ class SharedPrompts:
         self.place = torch.empty_like(places)
         """The place of each row."""
         self.place[by_prompt] = places
-        self.moved = rows < len(self.row_at) or bool((self.place[1:] < self.place[:-1]).any())
-        """Whether the table differs from the rows in their order."""
         self.bias: Tensor | None = None
         """Added to the scores, (P, 1, 1, Lp)."""
         if self.mask is not None:

@@ -78,7 +78,7 @@ def test_each_row_has_its_own_temperature() -> None:
 def test_a_row_ends_at_an_end_token_its_stop_rule_or_its_limit() -> None:
     rows = [
         row(uniforms=iter([0.02, 0.99, 0.3]), limit=9, stop=lambda tokens: tokens[-1] == 4),
-        row(uniforms=iter([0.3, 0.3, 0.5]), limit=9),
+        row(uniforms=iter([0.3, 0.3, 0.5]), limit=3),
         row(uniforms=iter([0.02, 0.02, 0.3]), limit=2),
     ]
     decode(rows, ending=[2])

@@ -43,6 +43,7 @@ def test_a_policy_from_a_gguf_file_is_that_of_the_same_weights(
     ordinary.load_state_dict({name: torch.from_numpy(weight) for name, weight in read.items()}, strict=False)
     expected = LMPolicy(ordinary, TOKENIZER)
     policy = load_policy(str(tmp_path / "tiny.gguf"), device="cpu")
+    assert target_name(str(tmp_path / "tiny.gguf")) == "tiny"
     (ids, mask), (expected_ids, expected_mask) = policy.encode_prompts(PROMPTS), expected.encode_prompts(PROMPTS)
     assert torch.equal(ids, expected_ids)
     assert torch.equal(mask, expected_mask)
@@ -52,16 +53,12 @@ def test_a_policy_from_a_gguf_file_is_that_of_the_same_weights(
         torch.testing.assert_close(logits, ordinary(ids, attention_mask=mask).logits, rtol=0, atol=1e-5)
 
 
-def test_the_weights_are_unpacked_to_the_format_that_was_asked_for(llama: Path) -> None:
-    policy = LMPolicy.from_pretrained(llama, device="cpu", dtype="bfloat16")
-    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.bfloat16}
-    assert all(parameter.requires_grad for parameter in policy.model.parameters())
-
-
-def test_a_policy_from_a_gguf_file_is_saved_as_an_ordinary_folder(llama: Path, tmp_path: Path) -> None:
-    policy = LMPolicy.from_pretrained(llama, device="cpu")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_policy_from_a_gguf_file_is_saved_as_an_ordinary_folder(llama: Path, tmp_path: Path, dtype: str) -> None:
+    policy = LMPolicy.from_pretrained(llama, device="cpu", dtype=dtype)
+    assert {(one.dtype, one.requires_grad) for one in policy.model.parameters()} == {(getattr(torch, dtype), True)}
     policy.save(tmp_path)
-    again = LMPolicy.from_pretrained(tmp_path, device="cpu")
+    again = LMPolicy.from_pretrained(tmp_path, device="cpu", dtype=dtype)
     for name, weight in policy.model.state_dict().items():
         assert torch.equal(weight, again.model.state_dict()[name])
     assert torch.equal(policy.encode_prompts(PROMPTS)[0], again.encode_prompts(PROMPTS)[0])
@@ -90,10 +87,6 @@ def test_adapters_name_the_gguf_file_that_they_belong_to(llama: Path, tmp_path: 
         torch.testing.assert_close(merged.model(ids).logits, policy.model(ids).logits, rtol=0, atol=1e-4)
 
 
-def test_a_gguf_file_is_known_by_its_name_without_the_ending(llama: Path) -> None:
-    assert target_name(str(llama)) == "tiny"
-
-
 # --- what is refused ---
 
 
@@ -110,23 +103,22 @@ def test_a_truncated_file_is_refused(llama: Path, tmp_path: Path, share: float) 
         LMPolicy.from_pretrained(tmp_path / "cut.gguf", device="cpu")
 
 
-def test_an_architecture_that_transformers_cannot_read_is_named(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "x.gguf", toys.tiny_model("llama", TOKENIZER), TOKENIZER, architecture="abacus")
-    with pytest.raises(ValueError, match=r"transformers 5\S* cannot read '.*x\.gguf', .* architecture 'abacus': give"):
-        LMPolicy.from_pretrained(tmp_path / "x.gguf", device="cpu")
-
-
-def test_a_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "x.gguf", toys.tiny_model("llama", TOKENIZER), None)
-    with pytest.raises(ValueError, match=r"x\.gguf' holds no tokenizer: give"):
-        LMPolicy.from_pretrained(tmp_path / "x.gguf", device="cpu")
-
-
-def test_a_file_without_a_weight_is_refused_instead_of_filled_with_random_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lacks", "error"),
+    [
+        ("architecture", r"transformers 5\S* cannot read '.*x\.gguf', .* architecture 'abacus': give"),
+        ("tokenizer", r"x\.gguf' holds no tokenizer: give"),
+        # Else it would be filled with random numbers.
+        ("weight", r"x\.gguf', .*\(model\.layers\.1\.mlp\.up_proj\.weight is missing\)"),
+    ],
+)
+def test_what_a_file_lacks_is_named(tmp_path: Path, lacks: str, error: str) -> None:
     model = toys.tiny_model("llama", TOKENIZER)
-    del model.model.layers[1].mlp.up_proj
-    write_gguf(tmp_path / "x.gguf", model, TOKENIZER)
-    with pytest.raises(ValueError, match=r"x\.gguf', .*\(model\.layers\.1\.mlp\.up_proj\.weight is missing\)"):
+    if lacks == "weight":
+        del model.model.layers[1].mlp.up_proj
+    known = {"architecture": "abacus"} if lacks == "architecture" else {}
+    write_gguf(tmp_path / "x.gguf", model, None if lacks == "tokenizer" else TOKENIZER, **known)
+    with pytest.raises(ValueError, match=error):
         LMPolicy.from_pretrained(tmp_path / "x.gguf", device="cpu")
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import toys
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from toys import make_policy
 from transformers import AutoConfig, MistralConfig, MistralForCausalLM
 
 from vpo_agent.policy.attention import ATTENTION
@@ -18,43 +17,26 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.samples import Samples
 
-PACKED_FAMILIES = ("qwen3", "llama", "gpt2")
+PACKED_FAMILIES = ("qwen3", "llama", "gpt2", "opt")
 PROMPTS = ["a", "the maze and the answer to the maze", "an answer?"]
-
-
-def make_policy(family: str, *, checkpointing: bool = False, **changes: Any) -> LMPolicy:
-    tokenizer = toys.bpe_tokenizer()
-    model = toys.ends_often(toys.tiny_model(family, tokenizer, **changes))
-    return LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing)
 
 
 def sample(policy: LMPolicy, prompts: list[str] = PROMPTS) -> Samples:
     return policy.sample(prompts, rollouts=4, num_answers=1, max_new_tokens=12, temperature=0.8, seed=(5,))
 
 
-def gradient_of_plain_sequences(policy: LMPolicy, samples: Samples, pull: Tensor) -> dict[str, Tensor]:
-    """The gradient of ``(log_probs * pull).sum()``, with a forward pass for each response alone."""
-    policy.model.zero_grad()
-    for row in range(len(samples.ids)):
-        prompt = row // samples.rollouts_per_prompt
-        head = samples.prompt_ids[prompt][samples.prompt_mask[prompt]]
-        tail = samples.ids[row][samples.mask[row]]
-        if not len(tail):
-            continue
-        logits = policy.model(input_ids=torch.cat([head, tail])[None]).logits[0, len(head) - 1 : -1]
-        chosen = torch.log_softmax(logits / samples.temperature, dim=-1).gather(1, tail[:, None])[:, 0]
-        (chosen * pull[row][samples.mask[row]]).sum().backward()
-    return {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
-
-
 def assert_gradient_is_that_of_plain_sequences(policy: LMPolicy, samples: Samples) -> None:
+    """Compare the gradient of a weighted sum with that of a forward pass for each response alone."""
+    trained = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
     pull = torch.linspace(-1, 1, samples.mask.numel()).view(samples.mask.shape)
-    expected = gradient_of_plain_sequences(policy, samples, pull)
+    plain = (torch.cat(toys.plain_log_probs(policy, samples)) * pull[samples.mask]).sum()
+    expected = torch.autograd.grad(plain, list(trained.values()))
     policy.model.zero_grad()
     (policy.log_probs(samples)[0] * pull).sum().backward()
-    scale = max(float(gradient.norm()) for gradient in expected.values())
-    for name, parameter in policy.model.named_parameters():
-        assert float((parameter.grad - expected[name]).norm()) <= 1e-4 * scale, name
+    scale = max(float(gradient.norm()) for gradient in expected)
+    for (name, weight), gradient in zip(trained.items(), expected, strict=True):
+        assert weight.grad is not None
+        assert float((weight.grad - gradient).norm()) <= 1e-4 * scale, name
 
 
 def test_repeated_heads_give_what_shared_heads_give() -> None:
@@ -105,6 +87,19 @@ def test_a_model_with_another_attention_is_computed_row_by_row(family: str) -> N
     assert not policy.packs
     assert policy.model.config._attn_implementation != ATTENTION
     assert_gradient_is_that_of_plain_sequences(policy, samples)
+
+
+def test_lora_trains_adapters_alone_with_the_gradient_of_separate_sequences(bpe_model: Path) -> None:
+    pytest.importorskip("peft")
+    policy = LMPolicy.from_pretrained(bpe_model, device="cpu", lora_rank=4)
+    trained = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+    with torch.no_grad():
+        for weight in trained.values():
+            weight.add_(0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(len(weight))))
+    assert policy.packs
+    assert_gradient_is_that_of_plain_sequences(policy, sample(policy))
 
 
 @pytest.mark.parametrize("left_out", [[2], [4, 5, 6, 7], list(range(11))], ids=["a row", "a group", "all but one"])

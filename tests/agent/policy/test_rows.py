@@ -13,7 +13,6 @@ import torch
 import toys
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vpo_agent.policy import rows as layouts
 from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.rows import Prompts, Rows, SharingRows
@@ -168,13 +167,7 @@ def test_windows_and_sharing_rows_take_no_row_while_others_are_running() -> None
 
 
 def test_a_model_shares_prompts_on_a_cpu_where_its_attention_is_plain() -> None:
-    assert {family: make_policy(family).shares_prompts for family in toys.FAMILIES} == {
-        "qwen3": True,
-        "llama": True,
-        "gpt2": True,
-        "opt": True,
-        "gemma2": False,
-    }
+    assert [family for family in toys.FAMILIES if not make_policy(family).shares_prompts] == ["gemma2"]
 
 
 @torch.no_grad()
@@ -233,9 +226,3 @@ def test_a_gpu_is_waited_for_once_in_eight_tokens(bpe_model: Path) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert [str(one.message) for one in waits if "synchroniz" in str(one.message)][1:] == []
-
-
-@torch.no_grad()
-def test_positions_count_the_tokens_of_a_row_alone() -> None:
-    mask = torch.tensor([[False, False, True, True, False, True]])
-    assert layouts.positions_of(mask)[mask[0].unsqueeze(0)].tolist() == [0, 1, 2]

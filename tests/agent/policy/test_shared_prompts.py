@@ -19,7 +19,7 @@ def prompts_of(key_heads: int, *, padded: bool, rollouts: int) -> SharedPrompts:
     cache.update(*states, layer_idx=0)
     mask = torch.arange(LONGEST) >= torch.tensor([0, 3, 1])[:, None]
     owner = torch.arange(PROMPTS).repeat_interleave(rollouts)
-    return SharedPrompts.of(cache, mask if padded else None, owner)
+    return SharedPrompts(cache, mask if padded else None, owner)
 
 
 def repeated(shared: SharedPrompts, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
