@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +26,6 @@ DEFAULT_RUNS_DIR = Path("runs")
 FRESH = "small"
 """A model of fresh weights for a warm start."""
 CONFIG_FILE = "config.json"
-RETIRED = ("cuda_graphs", "value_noise")
-"""Settings of earlier versions; files that hold them are still read."""
 
 T = TypeVar("T")
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -368,8 +364,6 @@ def check_settings(kind: type[Checked], settings: Mapping[str, Any], source: str
 def read_config(path: Path) -> dict[str, Any]:
     """Read settings from a YAML, TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
 
-    A line on standard error reports a run of an earlier version, and settings that no longer exist, which are ignored.
-
     Raises:
         ValueError: The file cannot be read, or a setting is unknown, in the wrong group, given twice or of a bad value.
     """
@@ -378,14 +372,9 @@ def read_config(path: Path) -> dict[str, Any]:
         settings = flat_settings(values)
     except ValueError as error:
         raise ValueError(f"{str(path)!r}: {error}") from None
-    retired = [name for name in RETIRED if name in settings]
-    if retired or (path.name == CONFIG_FILE and settings.keys() == values.keys()):
-        dropped = f"; settings that no longer exist are ignored: {', '.join(retired)}" if retired else ""
-        _tell_once(f"{path} has the format of an earlier version{dropped}")
     for name in settings:
-        if name not in TrainConfig.model_fields and name not in retired:
+        if name not in TrainConfig.model_fields:
             raise ValueError(f"{str(path)!r}: {_unknown(name)}")
-    settings = {name: value for name, value in settings.items() if name not in retired}
     try:
         TrainConfig.model_validate(settings)
     except ValidationError as error:
@@ -468,11 +457,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{repeated!r} is given {names.count(repeated)} times in one object")
     return values
-
-
-@functools.cache
-def _tell_once(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 def _first_reason(error: ValidationError, kind: type[BaseModel]) -> str:

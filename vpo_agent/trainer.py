@@ -137,8 +137,7 @@ class Trainer(Training):
         state: dict[str, Any] = {"step": 0, "skipped_steps": 0}
         if found:
             state = load_checkpoint(found, self.optimizer)
-            if "config" in state:
-                self.folder.check_settings(state["config"], f"the checkpoint {str(found)!r}")
+            self.folder.check_settings(state["config"], f"the checkpoint {str(found)!r}")
             if state["step"] > config.steps:
                 raise ValueError(
                     f"the checkpoint {str(found)!r} has done {state['step']} steps, more than the {config.steps} of "

@@ -128,7 +128,8 @@ def assert_stopped_and_goes_on(done: subprocess.CompletedProcess[str], config: T
     assert reason in line
     assert line.endswith(f"make room, then continue with --resume --name run; the last good checkpoint is {saved[-1]}")
     assert "Traceback" not in done.stderr
-    assert all(check_checkpoint(path) for path in saved)
+    for path in saved:
+        check_checkpoint(path)
     assert saved[-1].name == "step_000003"
 
 

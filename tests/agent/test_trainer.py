@@ -283,23 +283,6 @@ def test_a_run_that_crashed_while_validating_lacks_no_row_in_the_end(letters_con
     assert_same_run(whole, second)
 
 
-def test_a_run_goes_on_from_a_checkpoint_from_before_settings_were_in_it(letters_config: MakeConfig) -> None:
-    settings = {"steps": 2, "checkpoint_every": 1, "rollouts_per_prompt": 3}
-    whole = Trainer(letters_config(name="whole", **settings))
-    whole.train()
-    first = Trainer(letters_config(name="halves", **settings))
-    stop_at(first, 1, Crash)
-    with pytest.raises(Crash):
-        first.train()
-    (saved,) = checkpoints(first.folder.checkpoints)
-    (saved / "manifest.json").unlink()
-    state = json.loads((saved / "state.json").read_text())
-    (saved / "state.json").write_text(json.dumps({name: state[name] for name in ("step", "skipped_steps")}))
-    second = Trainer(letters_config(name="halves", **settings), resume=True)
-    second.train()
-    assert_same_run(whole, second)
-
-
 def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
     letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -231,13 +231,13 @@ def differing_settings(runs: Sequence[Run]) -> list[str]:
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the method, its options one by one."""
-    from vpo_agent.config import NOT_OF_THE_METHOD, RETIRED
+    from vpo_agent.config import NOT_OF_THE_METHOD
 
     out: dict[str, Any] = {}
     for name, value in settings.items():
         if name == "method_options":
             out.update({OPTION + inner: one for inner, one in (value or {}).items()})
-        elif name not in NOT_OF_THE_METHOD and name not in RETIRED:
+        elif name not in NOT_OF_THE_METHOD:
             out[name] = value
     return out
 

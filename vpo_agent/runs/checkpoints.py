@@ -21,8 +21,6 @@ from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
 
 MANIFEST = "manifest.json"
-FORMAT = 2
-"""Format 1 had neither manifest nor generators, and no format in its state."""
 NOT_OF_THE_MODEL = ("optimizer.safetensors", "state.json", "generators.json", "generators.safetensors", MANIFEST)
 """Files of a checkpoint that only a resumed run reads; the rest is a model folder."""
 _ASIDE = ".writing_"
@@ -54,7 +52,7 @@ def save_checkpoint(
         numbers, generators = generator_states()
         save_file(generators, aside / "generators.safetensors")
         _write_json(aside / "generators.json", numbers)
-        about = {"step": step, **state, "format": FORMAT, "versions": library_versions()}
+        about = {"step": step, **state, "versions": library_versions()}
         _write_json(aside / "state.json", about, indent=2)
         _write_json(aside / MANIFEST, {"sha256": _hashes(aside)}, indent=2)
         for path in (*aside.rglob("*"), aside):
@@ -91,14 +89,12 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     reasons: list[str] = []
     for place, checkpoint in enumerate(found):
         try:
-            hashed = check_checkpoint(checkpoint)
+            check_checkpoint(checkpoint)
         except DamagedCheckpoint as error:
             reasons.append(str(error))
             continue
         for reason in reasons:
             print(f"{reason}: continuing from {checkpoint.name}, the one before it", file=sys.stderr)
-        if not hashed:
-            print(f"{checkpoint} was written without hashes, so damage to it cannot be detected", file=sys.stderr)
         return checkpoint, found[:place]
     if found:
         raise ValueError(
@@ -108,13 +104,11 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
     return None, []
 
 
-def check_checkpoint(checkpoint: Path) -> bool:
-    """Return whether a checkpoint has a manifest, which those of format 1 lack; DamagedCheckpoint if it is damaged."""
+def check_checkpoint(checkpoint: Path) -> None:
+    """Raise DamagedCheckpoint unless every file is as the manifest states."""
     try:
         if not (checkpoint / MANIFEST).is_file():
-            if "format" in json.loads((checkpoint / "state.json").read_text(encoding="utf-8")):
-                raise ValueError(f"{MANIFEST} is missing")
-            return False
+            raise ValueError(f"{MANIFEST} is missing")
         stated = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"]
         found = _hashes(checkpoint)
         for name, sha256 in sorted(stated.items()):
@@ -123,9 +117,8 @@ def check_checkpoint(checkpoint: Path) -> bool:
             if found[name] != sha256:
                 raise ValueError(f"{name} does not match its SHA-256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = str(error) if type(error) is ValueError else f"{MANIFEST} or state.json cannot be read"
+        why = str(error) if type(error) is ValueError else f"{MANIFEST} cannot be read"
         raise DamagedCheckpoint(f"the checkpoint {str(checkpoint)!r} is damaged ({why})") from error
-    return True
 
 
 def set_aside(damaged: list[Path]) -> None:
@@ -145,11 +138,10 @@ def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
     changed: list[str] = []
     try:
         state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        changed = changed_versions(state.get("versions", {}))
+        changed = changed_versions(state["versions"])
         optimizer.load_state(load_file(checkpoint / "optimizer.safetensors"))
-        if state.get("format", 1) >= FORMAT:
-            numbers = json.loads((checkpoint / "generators.json").read_text(encoding="utf-8"))
-            restore_generators(numbers, load_file(checkpoint / "generators.safetensors"))
+        numbers = json.loads((checkpoint / "generators.json").read_text(encoding="utf-8"))
+        restore_generators(numbers, load_file(checkpoint / "generators.safetensors"))
     except Exception as error:  # safetensors raises its own types
         why = f"{error}; it was written with {', '.join(changed)}" if changed else str(error)
         raise ValueError(f"cannot resume from the checkpoint {str(checkpoint)!r}: {why}") from error

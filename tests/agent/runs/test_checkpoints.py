@@ -170,19 +170,11 @@ def test_damage_is_noticed_and_the_checkpoint_before_is_taken(
     assert line.endswith("continuing from step_000001, the one before it")
 
 
-def test_an_emptied_checkpoint_is_damaged(bpe_model: Path, tmp_path: Path) -> None:
-    saved_at(tmp_path, bpe_model, 1, 2)
-    first, second = checkpoints(tmp_path)
-    for file in second.iterdir():
-        file.unlink()
-    assert newest_whole(tmp_path) == (first, [second])
-
-
 def test_a_file_beside_those_of_a_checkpoint_is_no_damage(bpe_model: Path, tmp_path: Path) -> None:
     saved_at(tmp_path, bpe_model, 1)
     saved = tmp_path / "step_000001"
     (saved / "notes.txt").write_text("the best so far")
-    assert check_checkpoint(saved)
+    check_checkpoint(saved)
 
 
 def test_where_every_checkpoint_is_damaged_all_are_named(bpe_model: Path, tmp_path: Path) -> None:
@@ -208,19 +200,6 @@ def test_a_damaged_checkpoint_that_was_set_aside_counts_no_more(bpe_model: Path,
     assert (tmp_path / "damaged_step_000003" / "model.safetensors").exists()
 
 
-def test_a_checkpoint_from_before_there_were_hashes_still_loads(
-    bpe_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved_at(tmp_path, bpe_model, 4)
-    old = tmp_path / "step_000004"
-    for name in ("manifest.json", "generators.json", "generators.safetensors"):
-        (old / name).unlink()
-    (old / "state.json").write_text('{"step": 4, "skipped_steps": 0}')
-    assert newest_whole(tmp_path) == (old, [])
-    assert "was written without hashes" in capsys.readouterr().err
-    assert load_checkpoint(old, loaded(old)[1]) == {"step": 4, "skipped_steps": 0}
-
-
 def test_a_save_that_fails_leaves_nothing_and_deletes_nothing(
     bpe_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +214,7 @@ def test_a_save_that_fails_leaves_nothing_and_deletes_nothing(
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(tmp_path, 2, policy, optimizer, {}, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step_000001"]
-    assert check_checkpoint(tmp_path / "step_000001")
+    check_checkpoint(tmp_path / "step_000001")
 
 
 # --- what else is in it ---
