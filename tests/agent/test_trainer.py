@@ -171,15 +171,22 @@ def test_goal_conditioned_prompts_state_the_weights_that_score_them(
 # --- every method ---
 
 
-@pytest.mark.parametrize("method", available_estimators())
-def test_every_method_takes_steps_on_the_maze(method: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def maze_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with random weights and room for a maze."""
+    folder = tmp_path_factory.mktemp("maze")
     tokenizer = toys.bpe_tokenizer()
-    toys.tiny_model("llama", tokenizer, max_position_embeddings=1024).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    toys.tiny_model("llama", tokenizer, max_position_embeddings=1024).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", available_estimators())
+def test_every_method_takes_steps_on_the_maze(method: str, maze_model: Path, tmp_path: Path) -> None:
     config = make_config(
         {
             "env_kwargs": {"preset": "compact"},
-            "model": str(tmp_path / "model"),
+            "model": str(maze_model),
             "method": method,
             "steps": 2,
             "prompts_per_step": 2,

@@ -69,7 +69,7 @@ class InstanceSearch:
             "solved_at": self.solved_at(),
             "tokens_sampled": int(self.tokens.sum()),
         }
-        row = {
+        row: dict[str, Any] = {
             "index": self.index,
             "goal": self.goal,
             "optimum": self.optimum,
@@ -85,8 +85,9 @@ class InstanceSearch:
     def from_json(cls, line: str) -> InstanceSearch:
         """Read what :meth:`to_json` wrote."""
         row = json.loads(line)
-        plain = {name: row[name] for name in ("index", "goal", "optimum", "best_answer")}
-        return cls(**plain, **{name: np.array(row[name], dtype=kind) for name, kind in ARRAYS.items()})
+        values: dict[str, Any] = {name: row[name] for name in ("index", "goal", "optimum", "best_answer")}
+        values |= {name: np.array(row[name], dtype=kind) for name, kind in ARRAYS.items()}
+        return cls(**values)
 
 
 @dataclass(frozen=True)

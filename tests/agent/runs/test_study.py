@@ -47,7 +47,7 @@ settings = { method = "grpo" }
 
 
 @pytest.fixture(autouse=True)
-def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_start(monkeypatch: pytest.MonkeyPatch, no_figures: None) -> None:
     """Have the runs forked from a process that has loaded torch."""
     monkeypatch.setattr(sys, "executable", forked_python())
 
