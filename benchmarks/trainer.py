@@ -15,10 +15,6 @@ of the ratios of steps taken after each other, in processor time on a CPU. Setti
   there too; with most other models TRL would keep sampling.
 - compact: the built-in trainer on every task with a bundled model, with the preset's settings. Printed is processor
   time, which other load on the machine disturbs less, beside the most that a step and an evaluation should take.
-
-"TRL, batched" generates with transformers' ``generate_batch``. With a GPU, the fixed setting also runs on a model of
-the shape of Qwen3-0.6B with random weights, one trainer after the other. The floor printed for it is the least that a
-step must take, given the measured bandwidth and arithmetic rate of the device.
 """
 
 from __future__ import annotations
@@ -31,7 +27,6 @@ import statistics
 import sys
 import tempfile
 import time
-import timeit
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -45,15 +40,11 @@ from vpo_agent.presets import BUNDLED
 
 BACKENDS = {"ours": "native", "vllm": "vllm"}
 """Backends of the built-in trainer."""
-NAMES = {
-    "ours": "built in",
-    "vllm": "built in, vLLM",
-    "trl": "TRL",
-    "trl_batched": "TRL, batched",
-}
+NAMES = {"ours": "built in", "vllm": "built in, vLLM", "trl": "TRL"}
 TARGET = 2.0
 SMOLLM2 = Path(__file__).parents[1] / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
+SIZES = {"prompts": 16, "rollouts": 8, "tokens": 100, "microbatch": 2, "threads": 1}
 SMALL = {"prompts": 8, "rollouts": 4, "tokens": 48, "steps": 5, "settings": ["fixed"], "target": 2.5}
 """Defaults for that model, of which a step takes a minute."""
 EVALUATION_BAR = 20.0
@@ -94,7 +85,7 @@ def work(name: str, setting: str, chosen: argparse.Namespace, folder: str, line:
     if name in BACKENDS:
         run_ours(BACKENDS[name], setting, chosen, folder, line)
     else:
-        run_trl(name, setting, chosen, folder, line)
+        run_trl(setting, chosen, folder, line)
 
 
 def alternating(groups: RewardGroups) -> Advantages:
@@ -133,7 +124,7 @@ def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str
     send_peak_memory(line)
 
 
-def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
+def run_trl(setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
     from transformers import TrainerCallback
     from trl import GRPOConfig
 
@@ -187,12 +178,6 @@ def run_trl(name: str, setting: str, chosen: argparse.Namespace, folder: str, li
         more["generation_kwargs"] = {"min_new_tokens": chosen.tokens}
     else:
         model = adapter.end_at_last_answer(model)
-    if name == "trl_batched":
-        more["use_transformers_continuous_batching"] = True
-        # The defaults are meant for a GPU: on a CPU they attend over a cache of gigabytes.
-        per_row = -(-(chosen.tokens + 128) // 32)
-        blocks = {"block_size": 32, "num_blocks": per_row * chosen.prompts * chosen.rollouts}
-        more["transformers_continuous_batching_config"] = {} if on_gpu else blocks
     Timed(
         model=model,
         processing_class=tokenizer,
@@ -246,7 +231,6 @@ class Worker:
             "rollout": lambda row: row["tokens"] / row["generate"],
             "update": lambda row: row["tokens"] / row["update"],
             "whole": lambda row: row["tokens"] / row["step"],
-            "rest": lambda row: 1 - (row["generate"] + row["update"]) / row["step"],
         }
         rows = self.rows[WARMUP:]
         medians = {name: statistics.median(map(of, rows)) for name, of in quantities.items()}
@@ -271,33 +255,27 @@ def compare(setting: str, names: list[str], chosen: argparse.Namespace) -> dict[
                 worker.process.kill()
 
 
-def pairs_ratio(ours: dict[str, Any], other: dict[str, Any], cost: str) -> float:
-    """Return the median, over steps taken after each other, of how many times as much a token costs the other."""
-    pairs = zip(ours["rows"], other["rows"], strict=True)
-    return statistics.median(b[cost] / b["tokens"] / (a[cost] / a["tokens"]) for a, b in pairs)
-
-
-def show(setting: str, found: dict[str, dict[str, Any]], device: str, target: float = TARGET) -> None:
+def show(setting: str, found: dict[str, dict[str, Any]], target: float) -> None:
     """Print the table, and whether the target is met."""
     print(f"\n{setting} setting, medians of steps taken in turn")
-    print(f"{'':20s}   s/step  processor  tokens  rollout tok/s  update tok/s   rest  peak MiB")
+    print(f"{'':20s}   s/step  processor  tokens  rollout tok/s  update tok/s  peak MiB")
     for name, row in found.items():
         print(
             f"{NAMES[name]:20s} {row['step']:8.3f} {row['processor']:10.3f} {row['tokens']:7.0f} "
-            f"{row['rollout']:14,.0f} {row['update']:13,.0f} {row['rest']:6.1%} {row[device]:9.0f}"
+            f"{row['rollout']:14,.0f} {row['update']:13,.0f} {row['cpu']:9.0f}"
         )
-    met = False
-    ours = found.pop("ours", {})
-    cost = "step" if device == "cuda" else "processor"
-    for name, row in found.items() if ours else ():
-        ratios = {part: ours[part] / row[part] for part in ("rollout", "update", "whole", device)}
-        print(
-            f"built in over {NAMES[name]}: rollout tokens {ratios['rollout']:.2f}, update tokens "
-            f"{ratios['update']:.2f}, whole steps {ratios['whole']:.2f} (a token), "
-            f"{row['step'] / ours['step']:.2f} (a step), {pairs_ratio(ours, row, cost):.2f} (a token, "
-            f"{'processor' if cost == 'processor' else 'elapsed'} time, pairs), peak memory {ratios[device]:.2f}"
-        )
-        met |= name == "trl" and pairs_ratio(ours, row, cost) >= target and ratios[device] <= 1
+    if not {"ours", "trl"} <= found.keys():
+        return
+    ours, other = found["ours"], found["trl"]
+    ratios = {part: ours[part] / other[part] for part in ("rollout", "update", "whole", "cpu")}
+    pairs = zip(ours["rows"], other["rows"], strict=True)
+    cost = statistics.median(b["processor"] / b["tokens"] / (a["processor"] / a["tokens"]) for a, b in pairs)
+    print(
+        f"built in over TRL: rollout tokens {ratios['rollout']:.2f}, update tokens {ratios['update']:.2f}, whole steps "
+        f"{ratios['whole']:.2f} (a token), {other['step'] / ours['step']:.2f} (a step), {cost:.2f} (a token, processor "
+        f"time, pairs), peak memory {ratios['cpu']:.2f}"
+    )
+    met = cost >= target and ratios["cpu"] <= 1
     print(f"{target:g} times TRL a token, peak memory no higher: {'met' if met else 'missed'}")
 
 
@@ -341,49 +319,6 @@ def time_compact(settings: dict[str, Any], steps: int) -> tuple[float, float, fl
     return tokens, step, evaluation
 
 
-def floor(chosen: argparse.Namespace, parameters: int) -> str:
-    """Return the least that a step must take on this GPU, given its measured bandwidth and matrix rate."""
-    block = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    other = torch.empty_like(block)
-    matrix = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
-
-    def best(function: Any) -> float:
-        torch.cuda.synchronize()
-        return min(timeit.repeat(lambda: (function(), torch.cuda.synchronize()), number=1, repeat=10))
-
-    bandwidth = 2 * block.numel() / best(lambda: other.copy_(block))
-    rate = 2 * 8192**3 / best(lambda: matrix @ matrix)
-    update = 6 * parameters * chosen.prompts * chosen.rollouts * chosen.tokens / rate
-    return (
-        f"floor: generation {chosen.tokens * 2 * parameters / bandwidth:.2f} s (weights read once a token at "
-        f"{bandwidth / 1e12:.2f} TB/s), update {update:.2f} s (6 operations a weight and token at "
-        f"{rate / 1e12:.0f} TFLOP/s), optimizer {28 * parameters / bandwidth:.3f} s"
-    )
-
-
-def save_qwen_shape(folder: Path) -> int:
-    """Save a model of the shape of Qwen3-0.6B, random, with the tiny model's tokenizer; return its parameter count."""
-    from transformers import AutoTokenizer
-
-    from envs_data import bundled_model_path
-
-    tokenizer = AutoTokenizer.from_pretrained(bundled_model_path("tiny-maze"))
-    model = qwen_shape(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model.num_parameters()
-
-
-def qwen_shape(**more: Any) -> Any:
-    """Make a model of the shape of Qwen3-0.6B with random weights, bfloat16."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    shape = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
-    shape |= {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960}
-    torch.manual_seed(0)
-    return Qwen3ForCausalLM(Qwen3Config(**shape, **more, tie_word_embeddings=True)).to(torch.bfloat16)
-
-
 def save_smollm2(folder: str) -> None:
     """Save the GGUF file as an ordinary folder, which is read in a second."""
     from vpo_agent.policy.language_model import LMPolicy
@@ -397,15 +332,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="tiny-maze", help="default tiny-maze; or smollm2")
     parser.add_argument("--steps", type=int, default=7, help="measured steps, default 7")
-    parser.add_argument("--prompts", type=int, default=16, help="prompts in a step, default 16")
-    parser.add_argument("--rollouts", type=int, default=8, help="rollouts of a prompt, default 8")
-    parser.add_argument("--tokens", type=int, default=100, help="longest response, default 100")
-    parser.add_argument("--microbatch", type=int, default=2, help="prompts in a backward pass, default 2")
-    parser.add_argument("--threads", type=int, default=1, help="default 1")
     known = ["fixed", "natural", "compact"]
     parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default all")
-    parser.add_argument("--without-batched", action="store_true", help="leave out generate_batch, which is slow")
-    parser.set_defaults(device="cpu", dtype="float32", target=TARGET)
+    parser.set_defaults(**SIZES, device="cpu", dtype="float32", target=TARGET)
     if parser.parse_args().model == "smollm2":
         parser.set_defaults(**SMALL, dtype="bfloat16")
     chosen = parser.parse_args()
@@ -419,18 +348,7 @@ def main() -> None:
             if setting == "compact":
                 show_compact(chosen)
                 continue
-            batched = [] if setting == "fixed" or chosen.without_batched else ["trl_batched"]
-            show(setting, compare(setting, ["ours", "trl", *batched], chosen), "cpu", chosen.target)
-    if not torch.cuda.is_available():
-        print("\nno CUDA device: the GPU part is skipped")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        parameters = save_qwen_shape(Path(folder))
-        chosen.model, chosen.device, chosen.dtype = folder, "cuda", "bfloat16"
-        chosen.prompts, chosen.tokens, chosen.microbatch = 16, 256, 4
-        print(f"\nthe shape of Qwen3-0.6B with random weights on {torch.cuda.get_device_name()}, bfloat16")
-        show("fixed", compare("fixed", ["ours", "trl", "trl_batched"], chosen), "cuda")
-        print(floor(chosen, parameters))
+            show(setting, compare(setting, ["ours", "trl"], chosen), chosen.target)
 
 
 if __name__ == "__main__":

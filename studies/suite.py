@@ -31,7 +31,6 @@ from vpo_agent.report.runs import group, read_runs
 from vpo_agent.report.tables import interval as bounds
 from vpo_agent.report.tables import number
 from vpo_agent.runs.study import read_study, runs_of, to_compare
-from vpo_envs.pareto import COARSE, spread_weights
 
 FEW, MANY = 3, 30
 """Answers for a user and for a search."""
@@ -193,8 +192,6 @@ class Preferences(NamedTuple):
     """Two objectives count alike; mean over the pairs. With a single objective it is the corner."""
     centre: float
     """All objectives count alike."""
-    worst: float
-    """Under the weighting with the lowest expected reward, of those above and about 512 that are spread evenly."""
 
 
 def preferences_table(tasks: Sequence[TaskArms]) -> Table:
@@ -210,7 +207,7 @@ def preferences_table(tasks: Sequence[TaskArms]) -> Table:
                 if len(each):
                     # Each value is a mean over prompts, so the interval is that of the seeds.
                     body.append([task.label, label, str(k), *(cell(interval(column[:, None])) for column in each.T)])
-    return ["task", "method", "answers", *Preferences._fields], body, "llrrrrr"
+    return ["task", "method", "answers", *Preferences._fields], body, "llrrrr"
 
 
 def answers_under_preferences(pool: Pool, k: int) -> Preferences:
@@ -238,9 +235,7 @@ def _under_preferences(pool: Pool, sets: Sequence[Floats], best: Callable[[Float
     d = len(pool.objectives)
     corners = np.eye(d)
     edges = [(corners[one] + corners[other]) / 2 for one, other in combinations(range(d), 2)]
-    weightings = np.concatenate(
-        [corners, np.reshape(edges, (-1, d)), np.full((1, d), 1 / d), spread_weights(d, COARSE)]
-    )
+    weightings = np.concatenate([corners, np.reshape(edges, (-1, d)), np.full((1, d), 1 / d)])
     total, prompts = np.zeros(len(weightings)), np.zeros(len(weightings))
     for vectors, active in zip(sets, pool.active, strict=True):
         kept = weightings * active
@@ -250,8 +245,8 @@ def _under_preferences(pool: Pool, sets: Sequence[Floats], best: Callable[[Float
         prompts[counts] += 1
     # An objective that counts for no prompt has no mean.
     means = np.divide(total, prompts, out=np.full_like(total, np.nan), where=prompts > 0)
-    edge = means[d : d + len(edges)] if edges else means[:d]
-    return Preferences(*map(float, (np.nanmean(means[:d]), np.nanmean(edge), means[d + len(edges)], np.nanmin(means))))
+    edge = means[d:-1] if edges else means[:d]
+    return Preferences(float(np.nanmean(means[:d])), float(np.nanmean(edge)), float(means[-1]))
 
 
 # --- cells

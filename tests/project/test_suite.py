@@ -148,14 +148,12 @@ def test_preferences_are_expected_bests_at_corners_edges_and_the_centre() -> Non
     edges = [(np.eye(D)[i] + np.eye(D)[j]) / 2 for i, j in combinations(range(D), 2)]
     assert found.edge == pytest.approx(np.mean([expected(edge) for edge in edges]))
     assert found.centre == pytest.approx(expected(np.full(D, 1 / D)))
-    lattice = [np.array([i, j, 20 - i - j]) / 20 for i in range(21) for j in range(21 - i)]
-    assert found.worst == pytest.approx(min(map(expected, lattice)), abs=0.01)
 
 
 def test_the_front_under_preferences_is_a_maximum_over_its_points() -> None:
     front = suite.fronts_under_preferences(make_pool(np.random.default_rng(0), 1, 0.5))
     assert front is not None
-    assert front == pytest.approx((1.0, 0.5, COMPROMISE, COMPROMISE))
+    assert front == pytest.approx((1.0, 0.5, COMPROMISE))
 
 
 def test_an_objective_that_does_not_count_leaves_the_weighting() -> None:

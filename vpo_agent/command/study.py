@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
         "command continues.",
     )
     add = parser.add_argument
-    add("file", type=Path, help="such as studies/maze.toml")
+    add("file", type=Path, help="such as studies/suite.toml")
     add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
     add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
     add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
