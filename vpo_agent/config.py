@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from vpo_agent.estimators.choices import BUILT_IN, Aggregation, KLEstimator, answers_of
 from vpo_agent.estimators.weights import WeightSampler
-from vpo_envs.decomposition.linear import read_decomposition
 from vpo_envs.registration import saved_env
-from vpo_envs.scoring.scorers import ScorerPool
+from vpo_envs.scoring import ScorerPool
 from vpo_envs.wording import counted, did_you_mean
 
 Backend = Literal["native", "vllm"]
@@ -57,14 +56,6 @@ class Task(_Group):
     )
     seed: Evaluated[int] = _setting(0, "seeds weights and sampling; the tasks stay the same", ge=0)
     steps: Resumable[int] = _setting(200, "training steps, each one batch of rollouts", ge=1)
-
-    @field_validator("env_kwargs")
-    @classmethod
-    def _hold_the_decomposition(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(file := value.get("decomposition"), str):
-            return value
-        # What the file holds now is saved with the run, whatever becomes of the file.
-        return {**value, "decomposition": read_decomposition(file).model_dump(mode="json")}
 
 
 class Run(Task):
@@ -163,7 +154,7 @@ class Hardware(_Group):
         0.5, "share of the GPU's memory that vllm takes while it samples", gt=0, le=1
     )
     scorer_pool: Incidental[ScorerPool] = _setting(
-        "none", "where answers are scored: none (in this process), threads, processes or ray"
+        "none", "where answers are scored: none (in this process), threads or processes"
     )
     scorer_workers: Incidental[int | None] = _setting(
         None, "workers of that pool; about one per processor by default", ge=1
@@ -402,8 +393,7 @@ def read_run_config(folder: Path) -> TrainConfig:
     path = folder / CONFIG_FILE
     settings = read_config(path)
     if "env" in settings:
-        env, kwargs = saved_env(settings["env"], settings.get("env_kwargs") or {}, settings.get("imports", []))
-        settings |= {"env": env, **({"env_kwargs": kwargs} if kwargs else {})}
+        settings["env"] = saved_env(settings["env"], settings.get("imports", []))
     return make_config(settings, repr(str(path)))
 
 

@@ -39,7 +39,7 @@ from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import VectorTextEnv
 from vpo_envs.libraries import check_libraries
 from vpo_envs.registration import import_modules
-from vpo_envs.scoring.scorers import Scorer
+from vpo_envs.scoring import Scorer
 from vpo_envs.wording import counted
 
 MAX_BAD_STEPS = 3
@@ -71,7 +71,7 @@ class Trainer(Training):
         if not isinstance(config, TrainConfig):
             raise TypeError(f"Trainer takes a TrainConfig, got a {type(config).__name__}: use make_config")
         import_modules(config.imports)
-        check_libraries(*(["ray"] if config.scorer_pool == "ray" else []))
+        check_libraries()
         check_backend(config.backend)
         self.config = config
         self.env, *evaluated = (
@@ -83,10 +83,7 @@ class Trainer(Training):
             )
         )
         self.estimator = BoundEstimator.from_config(self.env, config)
-        # A policy that reads weights can be told only those of the objectives that it was trained on.
-        self._eval_env, self._validation_env = (
-            env if self.estimator.in_prompt else env.criteria_env for env in evaluated
-        )
+        self._eval_env, self._validation_env = evaluated
         tried = self.estimator.try_out(config.rollouts_per_prompt)
         if config.rollouts_per_prompt == 1 and not tried.advantages.any():
             raise ValueError(

@@ -14,10 +14,6 @@ from .core import Task as Task
 from .core import UnknownFront as UnknownFront
 from .core import Unparsable as Unparsable
 from .core import VectorTextEnv as VectorTextEnv
-from .decomposition.env import Decomposed as Decomposed
-from .decomposition.finding import Finder as Finder
-from .decomposition.finding import decompose as decompose
-from .decomposition.linear import Decomposition as Decomposition
 from .generation import split_of_content as split_of_content
 from .preferences import PreferenceConditioned as PreferenceConditioned
 from .registration import register_env as register_env

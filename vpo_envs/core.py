@@ -264,11 +264,6 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Names of the objectives in the order of the reward vector."""
         return tuple(objective.name for objective in self.objectives)
 
-    @property
-    def criteria_env(self) -> VectorTextEnv[Any, Any, Any]:
-        """The environment that evaluations measure: this one, or the one under a decomposition."""
-        return self
-
     def reward_vector(self, outcome: OutcomeT) -> tuple[float, ...]:
         """Return the reward vector of an outcome, shape (d,): the objectives, or zeros if it is not feasible."""
         if not self.feasible(outcome):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from vpo_envs.core import VectorTextEnv
 
     AnyTextEnv = VectorTextEnv[Any, Any, Any]
-
-
-DECOMPOSED = "vpo/Decomposed-v0"
-"""Another environment under a decomposition. It cannot be made without naming both, so lists leave it out."""
 
 
 def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
@@ -57,13 +53,11 @@ def register_envs() -> None:
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
     register_env("vpo/GSM8K-v0", "vpo_envs.tasks.gsm8k.env:GSM8KEnv")
-    register_env(DECOMPOSED, "vpo_envs.decomposition.env:Decomposed")
 
 
 def env_ids() -> list[str]:
-    """Return the ids in the namespace ``vpo`` of environments by themselves, in alphabetical order."""
-    found = (env_id for env_id in gym.registry if env_id.startswith("vpo/") and env_id != DECOMPOSED)
-    return sorted(found, key=str.lower)
+    """Return the ids in the namespace ``vpo`` in alphabetical order."""
+    return sorted((env_id for env_id in gym.registry if env_id.startswith("vpo/")), key=str.lower)
 
 
 def text_env_ids() -> list[str]:
@@ -122,8 +116,8 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
     return env
 
 
-def saved_env(env_id: str, kwargs: Mapping[str, Any], imports: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
-    """Return the id and the arguments of an environment that saved data names, so that making it imports nothing.
+def saved_env(env_id: str, imports: Iterable[str] = ()) -> str:
+    """Return the id of an environment that saved data names, so that making it imports nothing.
 
     Saved data may come from anybody: only what was asked for is imported.
 
@@ -138,11 +132,7 @@ def saved_env(env_id: str, kwargs: Mapping[str, Any], imports: Iterable[str] = (
             f"{bare_id} is registered by {' and '.join(named)}, which runs only if you ask for it: add {options}, or "
             "the place that it has moved to"
         )
-    inner = kwargs.get("env")
-    if not isinstance(inner, str):
-        return bare_id, dict(kwargs)
-    inner_id, inner_kwargs = saved_env(inner, kwargs.get("env_kwargs") or {}, imports)
-    return bare_id, {**kwargs, "env": inner_id, **({"env_kwargs": inner_kwargs} if "env_kwargs" in kwargs else {})}
+    return bare_id
 
 
 def import_modules(modules: Iterable[str]) -> None:

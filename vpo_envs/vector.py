@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vpo_envs.core import VectorTextEnv
-from vpo_envs.scoring.scorers import AnyEnv, Scored, Scorer, ScorerPool, ScoringJob
+from vpo_envs.scoring import AnyEnv, Scored, Scorer, ScorerPool, ScoringJob
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
@@ -38,7 +38,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
     Args:
         env_type: Class of the environment; it must not override ``reset`` or ``step``.
         num_envs: Number of copies, n >= 1.
-        scorer_pool: ``"none"``, ``"threads"``, ``"processes"`` or ``"ray"``; see `vpo_envs.scoring.scorers`.
+        scorer_pool: ``"none"``, ``"threads"`` or ``"processes"``; see `vpo_envs.scoring`.
         scorer_workers: Size of the pool.
         **kwargs: Arguments of the environment.
     """

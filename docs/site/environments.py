@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 from vpo_agent.command.show import good_example, show_vector
 from vpo_envs.core import UnknownFront, VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env
-from vpo_envs.scoring.scorers import AnyEnv
+from vpo_envs.scoring import AnyEnv
 from vpo_envs.wording import cut
 
 DOCS = Path(__file__).resolve().parents[1]

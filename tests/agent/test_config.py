@@ -60,7 +60,7 @@ from vpo_agent.estimators import available_estimators
         ({"steps": "many"}, r"steps='many' is invalid"),
         ({"microbatch_prompts": 0}, r"microbatch_prompts=0 is invalid: give a number of prompts from 1, or auto"),
         ({"microbatch_prompts": "some"}, r"microbatch_prompts='some' is invalid: give a number of prompts"),
-        ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is invalid: .*'none', 'threads', 'processes' or 'ray'"),
+        ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is invalid: .*'none', 'threads' or 'processes'"),
         ({"scorer_workers": 0}, r"scorer_workers=0 is invalid"),
         ({"num_answers": 500, "max_new_tokens": 100}, r"500 answers do not fit into a response of max_new_tokens=100"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,13 +115,3 @@ def test_a_run_may_go_on_with_another_pool(letters_config: Callable[..., TrainCo
     whole = Trainer(letters_config(name="whole"))
     whole.train()
     assert resumed.folder.metrics.read_bytes() == whole.folder.metrics.read_bytes()
-
-
-def test_a_pool_that_cannot_be_is_known_before_there_is_a_run(
-    letters_config: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    config = letters_config(scorer_pool="ray")
-    with pytest.raises(ValueError, match="needs Ray"):
-        Trainer(config)
-    assert not config.runs_dir.exists()

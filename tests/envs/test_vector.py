@@ -232,7 +232,7 @@ def test_bad_arguments_are_named() -> None:
         TextVectorEnv(Stepper)
     for arguments, message in (
         ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
-        ({"scorer_pool": "fibres"}, "unknown scorer_pool 'fibres': choose one of none, threads, processes, ray"),
+        ({"scorer_pool": "fibres"}, "unknown scorer_pool 'fibres': choose one of none, threads, processes"),
         ({"scorer_workers": 0}, "scorer_workers must be at least 1, got 0"),
         ({"preset": "papr"}, "papr"),
     ):

@@ -40,12 +40,12 @@ def loaded_after(script: str) -> set[str]:
 
 
 def test_importing_the_agent_loads_nothing_heavy() -> None:
-    assert not {"torch", "transformers", "numpy", "pydantic", "matplotlib", "ray"} & loaded_after("import vpo_agent")
+    assert not {"torch", "transformers", "numpy", "pydantic", "matplotlib"} & loaded_after("import vpo_agent")
 
 
 def test_importing_the_environments_loads_no_task_and_nothing_heavy() -> None:
     loaded = loaded_after("import vpo_envs")
-    heavy = {"torch", "transformers", "pygame", "mo_gymnasium", "pydantic", "scipy", "matplotlib", "ray"}
+    heavy = {"torch", "transformers", "pygame", "mo_gymnasium", "pydantic", "scipy", "matplotlib"}
     assert not heavy & loaded
     # The rest is Gymnasium's and NumPy's; what it takes is measured by benchmarks/envs.py.
     assert {name for name in loaded if name.startswith("vpo_envs.")} == {"vpo_envs.registration", "vpo_envs.wording"}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from vpo_agent.command import (
     compare,
-    decompose,
     environments,
     evaluate,
     explore,
@@ -31,7 +30,7 @@ from vpo_envs import __version__
 __all__ = ["main"]
 
 COMMANDS = (
-    *(environments, warm_start, plan, train, evaluate, compare, explore, decompose, study),
+    *(environments, warm_start, plan, train, evaluate, compare, explore, study),
     *(search, serve, export, push),
 )
 

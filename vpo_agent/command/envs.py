@@ -19,7 +19,7 @@ from vpo_agent.command.show import (
 from vpo_envs.checking.conflict import objective_conflict
 from vpo_envs.core import Status, UnknownFront, VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env
-from vpo_envs.scoring.scorers import AnyEnv
+from vpo_envs.scoring import AnyEnv
 
 WORTH_INSTANCES = 16
 """Number of tasks on which the worth of a set and of the vector is measured."""

@@ -17,7 +17,7 @@ from vpo_envs.core import UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.preferences import read_weights
 from vpo_envs.registration import env_type, make_text_env
-from vpo_envs.scoring.scorers import AnyEnv
+from vpo_envs.scoring import AnyEnv
 from vpo_envs.text import answer_tags, split_answers
 from vpo_envs.wording import counted
 

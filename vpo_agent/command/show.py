@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vpo_envs.core import Status, UnknownFront, Unparsable
-from vpo_envs.scoring.scorers import AnyEnv
+from vpo_envs.scoring import AnyEnv
 
 OTHER_TASKS = 8
 """Number of other tasks whose good answers are tried as a poor one."""

@@ -16,7 +16,7 @@ from vpo_envs.preferences import in_whole_percent
 
 if TYPE_CHECKING:
     from vpo_agent.policy.samples import TextSampler
-    from vpo_envs.scoring.scorers import Scorer
+    from vpo_envs.scoring import Scorer
 
 EVAL_STREAM = 1
 """Second number of the seed of an evaluation's samples; training has 0."""

@@ -15,7 +15,7 @@ from vpo_agent.rollouts.prompts import make_prompts
 from vpo_envs import Status, Task, VectorTextEnv
 from vpo_envs.core import RewardBatch
 from vpo_envs.registration import make_text_env as make_text_env
-from vpo_envs.scoring.scorers import Scorer
+from vpo_envs.scoring import Scorer
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def check_all_prompts(
     ``sample`` are checked, and the others only if a prompt of :data:`SPREAD` times the longest length would not fit.
     What is not checked here is checked in each step, before anything is sampled from it.
     """
-    if rows := getattr(env.criteria_env, "rows", ()):
+    if rows := getattr(env, "rows", ()):
         return check_prompts(policy, env, range(min(asked, len(rows))), max_new_tokens, state_weights)
     longest = check_prompts(policy, env, range(min(asked, sample)), max_new_tokens, state_weights)
     try:

@@ -18,7 +18,7 @@ from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import find_checkpoint, find_model, near_target
-from vpo_envs.scoring.scorers import AnyEnv
+from vpo_envs.scoring import AnyEnv
 
 Origin: TypeAlias = Mapping[str, Any]
 Opener: TypeAlias = Callable[[AnyEnv, Mapping[str, Any]], tuple[TextSampler, Origin]]
@@ -111,8 +111,7 @@ def _sample(
         if name in env_kwargs:
             raise ValueError(f"--env-kwargs must not hold {name!r}: give --{name.replace('_', '-')}")
     check_room(chosen["num_answers"], chosen["max_new_tokens"])
-    trained = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
-    env = trained.criteria_env
+    env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
     if "pairs" in given:
         # Report a mistake before the long sampling.
         read_pairs(given["pairs"], env.objective_names)
@@ -126,7 +125,7 @@ def _sample(
         temperature=chosen["temperature"],
         seed=[chosen["seed"], EVAL_STREAM],
         sample_batch=MOST_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
-        scalar_weights=scalar_weights if env is trained else None,
+        scalar_weights=scalar_weights,
         source={**origin, "seed": chosen["seed"], **opened},
         label="sampling",
     )

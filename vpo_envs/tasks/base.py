@@ -42,7 +42,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     """The generator's knobs by preset, ``None`` without any, or ``"module:Class"`` for a preset with a class of its
     own, which is made instead. The first is the default."""
 
-    def __new__(cls, *, preset: str | None = None, **options: Any) -> Self:
+    def __new__(cls, *own: Any, preset: str | None = None, **options: Any) -> Self:
         """Make the class of the preset, as :class:`pathlib.Path` makes that of the system."""
         place = cls.presets.get(preset) if isinstance(preset, str) else None
         if not isinstance(place, str):
@@ -50,7 +50,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         if "presets" not in vars(cls):
             raise ValueError(f"{cls.__name__} has no preset {preset!r}: subclass {place.replace(':', '.')} for it")
         module, _, name = place.partition(":")
-        made: Self = getattr(import_module(module), name)(preset=preset, **options)
+        made: Self = getattr(import_module(module), name)(*own, preset=preset, **options)
         return made
 
     def __init__(

@@ -39,14 +39,10 @@ def ran(folder: Path) -> bool:
     return (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("where", ["env", "env_kwargs"])
-def test_a_pool_imports_nothing(received: Path, tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
-    named = f"{received}:{ID}"
-    source = {"env": named, "env_kwargs": {}}
-    if where == "env_kwargs":
-        source = {"env": "vpo/Decomposed-v0", "env_kwargs": {"env": named, "decomposition": "d.json"}}
+def test_a_pool_imports_nothing(received: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool = maze_pool(0)
-    replace(pool, source={**pool.source, **source}).save(tmp_path / "pool.npz")
+    source = {**pool.source, "env": f"{received}:{ID}", "env_kwargs": {}}
+    replace(pool, source=source).save(tmp_path / "pool.npz")
     assert main(["eval", "pool.npz"]) == 0
     assert not ran(tmp_path)
     shown = capsys.readouterr()

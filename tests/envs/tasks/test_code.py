@@ -29,7 +29,7 @@ from processes import killing_children
 
 from envs_data.readers import BadRow
 from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status, UnknownFront, Unparsable
-from vpo_envs.scoring.scorers import Scorer, ScoringJob
+from vpo_envs.scoring import Scorer, ScoringJob
 from vpo_envs.tasks.code.rows import read_assertion, read_code_row, signature
 from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, read_source, run_tests, spread
 from vpo_envs.text import format_answers, split_answers

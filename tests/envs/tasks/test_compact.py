@@ -115,22 +115,6 @@ def test_demonstrations_are_the_ways_and_each_is_as_likely(name: str) -> None:
     assert np.bincount(firsts, minlength=4) == pytest.approx([100] * 4, abs=40)
 
 
-def test_code_has_each_test_as_an_objective_of_the_same_instances() -> None:
-    suites, tests = made("Code", num_answers=3), made("Code", num_answers=3, objective_per="test")
-    assert tests.objective_names == tuple(f"{customer}_{i}" for customer in "abc" for i in range(1, 6))
-    for index in range(20):
-        task = suites.task(index)
-        assert tests.task(index) == task
-        assert tests.prompt(task, 3) == suites.prompt(task, 3)
-        answers = [" ".join(way) for way in suites.ways(task)]  # type: ignore[attr-defined]
-        each = np.array(vectors(tests, task, answers))
-        assert set(each.ravel()) == {0.0, 1.0}
-        shares = each.reshape(len(answers), 3, 5).mean(axis=2)
-        np.testing.assert_allclose(shares, vectors(suites, task, answers), atol=1e-6)
-    with pytest.raises(ValueError, match="unknown objective_per 'suite': choose customer or test"):
-        CodeCompactEnv(objective_per="suite")  # type: ignore[arg-type]
-
-
 # --- scores by hand ---
 
 CHAIN = ChainTask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -152,14 +152,12 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     ## Rewards
 
-    ``suite_a`` to ``suite_c``, each in [0, 1]: the share of this customer's tests that the program passes. With
-    ``objective_per="test"`` each test is an objective, ``a_1`` to ``c_5`` by default, which is 1 if it is passed, else
-    0. ``pareto_front()`` is exact: all programs are tried.
+    ``suite_a`` to ``suite_c``, each in [0, 1]: the share of this customer's tests that the program passes.
+    ``pareto_front()`` is exact: all programs are tried.
 
     Args:
         difficulty: Knobs by name: ``common``, ``tests`` and ``shared``; see
             ``vpo_envs.tasks.code.compact.CompactConfig``.
-        objective_per: ``"customer"`` or ``"test"``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
 
@@ -171,21 +169,6 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(entry, "passed", i))
         for i, name in enumerate(CUSTOMERS)
     )
-
-    def __init__(self, *, objective_per: Literal["customer", "test"] = "customer", **options: Any) -> None:
-        if objective_per not in ("customer", "test"):
-            raise ValueError(f"unknown objective_per {objective_per!r}: choose customer or test")
-        self.objective_per = objective_per
-        super().__init__(**options)
-
-    def _objectives(self) -> tuple[Objective, ...]:
-        if self.objective_per == "customer":
-            return type(self).objectives
-        tests = [(name, number) for name in CUSTOMERS for number in range(1, self.config.tests + 1)]
-        return tuple(
-            Objective(f"{name}_{number}", f"Customer {name}'s test {number} is passed", partial(entry, "tests", i))
-            for i, (name, number) in enumerate(tests)
-        )
 
     def draw(self, source: random.Random) -> SuiteTask | None:
         """Draw a specification, and the tests."""

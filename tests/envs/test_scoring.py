@@ -21,7 +21,7 @@ from paths import TESTS
 from processes import heed_interrupts
 
 from vpo_envs import CodeEnv, EUREQAEnv, MazeEnv, RewardBatch, Status
-from vpo_envs.scoring.scorers import Scorer
+from vpo_envs.scoring import Scorer
 from vpo_envs.text import format_answers
 
 POOLS = ("none", "threads", "processes")
@@ -177,12 +177,6 @@ def test_workers_that_do_not_start_are_an_error_and_no_score() -> None:
         Scorer(env, "processes", 1).score_batch([env.task(0)], [""])
 
 
-def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install -e '.*\[ray\]'"):
-        Scorer(MazeEnv(preset="paper"), "ray")
-
-
 # --- the life of a pool ---
 
 
@@ -206,7 +200,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import toy_mazes
-from vpo_envs.scoring.scorers import Scorer
+from vpo_envs.scoring import Scorer
 
 if __name__ == "__main__":
     env = toy_mazes.SigningMaze(Path(sys.argv[1]), preset="paper")

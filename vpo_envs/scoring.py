@@ -1,4 +1,4 @@
-"""Score answers in this thread, in a pool of threads or processes, or in Ray on several hosts."""
+"""Score answers in this thread, or in a pool of threads or processes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ import cloudpickle
 import numpy as np
 
 from vpo_envs.core import Reason, RewardBatch, Status, VectorTextEnv
-from vpo_envs.scoring.ray_pool import RayExecutor, load_ray
 
-ScorerPool = Literal["none", "threads", "processes", "ray"]
+ScorerPool = Literal["none", "threads", "processes"]
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 T = TypeVar("T")
@@ -57,13 +56,13 @@ class Scorer:
 
     Args:
         env: The environment. Each worker process has a copy of it; threads share it.
-        pool: ``"none"``, ``"threads"`` (for scorers that wait for a subprocess or a server), ``"processes"`` (for
-            scorers that compute) or ``"ray"`` (for more of them than one host can hold).
-        workers: Size of the pool; ``None`` leaves it to Python, and in Ray means one for each processor.
+        pool: ``"none"``, ``"threads"`` (for scorers that wait for a subprocess or a server) or ``"processes"``
+            (for scorers that compute).
+        workers: Size of the pool; ``None`` leaves it to Python.
         others: More environments that the same workers score with, such as those of other splits.
 
     Raises:
-        ValueError: An unknown pool, a bad size, an environment that cannot be copied to workers, or Ray is missing.
+        ValueError: An unknown pool, a bad size, or an environment that cannot be copied to workers.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Scorer:
         self.pool: ScorerPool = pool
         self._envs = [env, *others]
         self._workers = workers
-        self._copies = _pickled(self._envs, pool)
+        self._copies = _pickled(self._envs) if pool == "processes" else b""
         self._executor: Executor | None = None
         self._entered = 0
 
@@ -179,8 +178,6 @@ class Scorer:
     def _make_executor(self) -> Executor:
         if self.pool == "threads":
             return ThreadPoolExecutor(self._workers, thread_name_prefix="scorer")
-        if self.pool == "ray":
-            return RayExecutor(self._workers, _start_worker, self._copies)
         # A forked copy of a process with threads, such as any that has used torch, can hang; a fork server has none.
         methods = multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
@@ -189,9 +186,8 @@ class Scorer:
         return ProcessPoolExecutor(self._workers, context, initializer=_start_process, initargs=(self._copies,))
 
     def _renew(self) -> None:
-        """Drop a pool with dead workers: one dead process breaks the whole pool, whereas Ray replaces it alone."""
-        if self.pool == "processes":
-            self.close()
+        """Drop a pool with dead workers: one dead process breaks the whole pool."""
+        self.close()
 
     def _score_alone(self, env: AnyEnv, task: Any, response: str) -> RewardBatch:
         batch: RewardBatch | None = _unless_died(self._submit(env, methodcaller("score_batch", [task], [response])))
@@ -218,26 +214,21 @@ def score(env: AnyEnv, job: ScoringJob) -> Scored:
 # Copies for workers --------------------------------------------------------------------------------------------------
 
 
-def _pickled(envs: list[AnyEnv], pool: ScorerPool) -> bytes:
-    """Return the copies for workers in other processes; empty if there are none."""
-    if pool not in ("processes", "ray"):
-        return b""
+def _pickled(envs: list[AnyEnv]) -> bytes:
+    """Return the copies for workers in other processes."""
     file = io.BytesIO()
     try:
-        (_Pickler if pool == "processes" else load_ray().cloudpickle.Pickler)(file).dump(envs)
+        _Pickler(file).dump(envs)
     except Exception as error:  # whatever the environment's own parts raise
         raise ValueError(
-            f"{type(envs[0]).__name__} cannot be copied to the workers of scorer_pool {pool!r} ({error}): make it "
+            f"{type(envs[0]).__name__} cannot be copied to the workers of scorer_pool 'processes' ({error}): make it "
             "picklable, or choose scorer_pool 'threads'"
         ) from error
     return file.getvalue()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles lambdas by value, but a script's classes by name, since workers on this host import the script.
-
-    Ray's own pickler copies these classes too: on another host the script cannot be imported.
-    """
+    """Pickles lambdas by value, but a script's classes by name, since workers import the script."""
 
     def reducer_override(self, value: Any) -> Any:
         by_name = isinstance(value, type) and value.__module__ == "__main__"
@@ -249,16 +240,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 _worker_envs: list[AnyEnv] = []
 
 
-def _start_worker(pickled_envs: bytes) -> None:
-    _worker_envs[:] = pickle.loads(pickled_envs)
-
-
 def _start_process(pickled_envs: bytes) -> None:
     # Ctrl-C reaches every process of a terminal, but only the parent decides what to do about it. A handler, unlike
     # SIG_IGN, is not inherited by the processes that a scorer starts.
     signal.signal(signal.SIGINT, lambda *_: None)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _start_worker(pickled_envs)
+    _worker_envs[:] = pickle.loads(pickled_envs)
 
 
 def _end_with_parent() -> None:

@@ -1,1 +1,0 @@
-"""Score many responses in parallel: threads, processes, Ray."""
