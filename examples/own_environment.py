@@ -6,7 +6,8 @@ from itertools import combinations
 import numpy as np
 
 import vpo_envs as vpo
-from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.options import parse_job
+from vpo_agent.command.parser import run_script
 from vpo_agent.job import train_and_report
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.word_models import small_policy
@@ -66,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

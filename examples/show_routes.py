@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.command.options import run
+from vpo_agent.command.parser import run_script
 from vpo_agent.config import read_run_config
 from vpo_agent.report.examples import ExampleSet, draw_examples
 from vpo_agent.rollouts.collect import make_text_env
@@ -46,4 +46,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

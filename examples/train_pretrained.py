@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 
 from vpo_agent.command import main as vpo
-from vpo_agent.command.options import parse_job, run
-from vpo_agent.command.parser import Parser, at_least
+from vpo_agent.command.options import parse_job
+from vpo_agent.command.parser import Parser, at_least, run_script
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_envs.libraries import check_libraries
 from vpo_envs.wording import counted
@@ -153,4 +153,4 @@ def report(folder: Path, methods: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -14,7 +14,8 @@ On several processes or GPUs, with the configuration files in accelerate/ (see d
 from __future__ import annotations
 
 from vpo_agent.adapters.trl_job import train_with_trl
-from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.options import parse_job
+from vpo_agent.command.parser import run_script
 from vpo_agent.presets import MAZE
 
 PRESETS = {
@@ -24,7 +25,7 @@ PRESETS = {
 
 
 def main() -> None:
-    trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS, default_preset="compact"))
+    trainer = train_with_trl(parse_job(None, description=__doc__, presets=PRESETS))
     if trainer.is_world_process_zero():
         rows = [row for row in trainer.state.log_history if "rewards/score/mean" in row]
         for name, row in (("first", rows[0]), ("last", rows[-1])):
@@ -35,4 +36,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vpo_agent.estimators.choices import BUILT_IN, Aggregation, KLEstimator, answers_of
@@ -68,8 +66,8 @@ class Run(Task):
     runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs", strict=False)
     checkpoint_every: Incidental[int] = _setting(50, "steps between checkpoints", ge=1)
     keep_checkpoints: Incidental[int] = _setting(2, "number of newest checkpoints to keep", ge=1)
-    tracker: Incidental[Literal["none", "wandb", "trackio"]] = _setting(
-        "none", "also log to wandb or trackio (install it first); none: files and TensorBoard only"
+    tracker: Incidental[Literal["none", "wandb"]] = _setting(
+        "none", "also log to Weights & Biases (install wandb first); none: files and TensorBoard only"
     )
 
 
@@ -353,7 +351,7 @@ def check_settings(kind: type[Checked], settings: Mapping[str, Any], source: str
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read settings from a YAML, TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
+    """Read settings from a TOML or JSON file, grouped or flat, such as the ``config.json`` of a run.
 
     Raises:
         ValueError: The file cannot be read, or a setting is unknown, in the wrong group, given twice or of a bad value.
@@ -397,44 +395,18 @@ def read_run_config(folder: Path) -> TrainConfig:
     return make_config(settings, repr(str(path)))
 
 
-class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
-    """Reads ``1e-4`` as a number, like YAML 1.2, and refuses a repeated key."""
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        """Raise ``MarkedYAMLError`` if a key occurs twice in a mapping, whose last value would otherwise win."""
-        node = super().compose_mapping_node(anchor)
-        keys: dict[str, Any] = {}
-        for key, _ in node.value:
-            first = keys.setdefault(str(key.value), key)
-            if first is not key:
-                problem = f"{key.value!r} is already given at line {first.start_mark.line + 1}"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-        return node
-
-
-_YamlLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
-)
-
-
 def read_values(path: Path) -> dict[str, Any]:
-    """Return the content of a YAML, TOML or JSON file that holds a mapping; ValueError if it cannot be read."""
+    """Return the content of a TOML or JSON file that holds a mapping; ValueError if it cannot be read."""
     kind = path.suffix.lstrip(".").lower()
+    if kind not in ("toml", "json"):
+        raise ValueError(f"{str(path)!r} is not named as TOML or JSON: end its name in .toml or .json")
     try:
         text = path.read_text(encoding="utf-8")
-        if kind in ("yaml", "yml"):
-            values = yaml.load(text, _YamlLoader)  # a SafeLoader
-        else:
-            values = tomllib.loads(text) if kind == "toml" else json.loads(text, object_pairs_hook=_without_repeats)
+        values = tomllib.loads(text) if kind == "toml" else json.loads(text, object_pairs_hook=_without_repeats)
     except OSError as error:
         raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    except yaml.MarkedYAMLError as error:
-        mark, what = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
-        place = f"(at line {mark.line + 1}, column {mark.column + 1})"
-        raise ValueError(f"{str(path)!r} is not valid {kind}: {what} {place}") from None
-    except (ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{str(path)!r} is not valid {kind or 'JSON'}: {reason}") from None
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not valid {kind}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{str(path)!r} must hold settings by name, not a {type(values).__name__}")
     return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,8 @@ from vpo_envs.wording import counted
 OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir", "tracker"}
 """Settings that do not concern the policy."""
 SHOWN = (
-    "steps",
-    "prompts_per_step",
-    "rollouts_per_prompt",
-    "max_new_tokens",
-    "temperature",
-    "learning_rate",
-    "kl_coef",
-    "lora_rank",
-    "seed",
+    *("steps", "prompts_per_step", "rollouts_per_prompt", "max_new_tokens", "temperature"),
+    *("learning_rate", "kl_coef", "lora_rank", "seed"),
 )
 """Settings in the table of the card."""
 NOT_PUBLISHED = ("README.md", "training_args.bin")
@@ -100,17 +93,15 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
     settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=OF_THIS_MACHINE))
     step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])
     evaluated = step == config.steps and (run / "results.md").is_file()
-    card = model_card(
-        repo,
-        settings,
-        answers=config.answers_per_rollout,
-        step=step,
-        objectives=_objectives(config),
-        results=(run / "results.md").read_text(encoding="utf-8").strip() if evaluated else None,
-        base_on_hub=on_hub,
-        adapters=bool(config.lora_rank) and not merge,
-        license=license,
-    )
+    metadata: dict[str, Any] = {
+        "library_name": "peft" if config.lora_rank and not merge else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["vpo-gym", "reinforcement-learning", "multi-objective", config.method],
+        **({"base_model": settings["model"]} if on_hub else {}),
+        **({} if license is None else {"license": license}),
+    }
+    results = (run / "results.md").read_text(encoding="utf-8").strip() if evaluated else None
+    card = model_card(repo, config, settings, metadata, step=step, results=results)
     (target / "README.md").write_text(card, encoding="utf-8")
     (target / "training.json").write_text(json.dumps({"step": step, **settings}, indent=2) + "\n", encoding="utf-8")
     if evaluated and (run / "results.json").is_file():
@@ -163,69 +154,63 @@ def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
 
 def model_card(
     repo: str,
+    config: TrainConfig,
     settings: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     *,
-    answers: int,
     step: int,
-    objectives: Sequence[tuple[str, str]],
     results: str | None,
-    base_on_hub: bool,
-    adapters: bool,
-    license: str | None,
 ) -> str:
-    """Return the text of ``README.md``, headed by the metadata that the Hub reads.
+    """Return the text of ``README.md``, headed by the ``metadata`` that the Hub reads.
 
-    The run's ``settings`` come without local paths. A response holds ``answers`` answers, the weights were
-    trained for ``step`` steps, and ``results`` is the heading and table of their evaluation. Names and descriptions of
-    ``objectives`` may be empty, results and licence ``None``. ``base_on_hub`` lets the card link to the initial model;
-    ``adapters`` says that the weights are LoRA adapters.
+    ``settings`` are those of the run without local paths, the weights were trained for ``step`` steps, and ``results``
+    is the heading and table of their evaluation, if there is one.
     """
-    metadata: dict[str, Any] = {
-        "library_name": "peft" if adapters else "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["vpo-gym", "reinforcement-learning", "multi-objective", settings["method"]],
-    }
-    if base_on_hub:
-        metadata["base_model"] = settings["model"]
-    if license is not None:
-        metadata["license"] = license
     # JSON on one line is valid YAML, with every quote it needs.
     top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
-    parts = [f"---\n{top}\n---", f"# {repo.split('/')[-1]}", _what(settings, answers, step, objectives)]
-    parts += [_training(settings, answers), "## Results", results or "The run has no evaluation of these weights."]
-    if results is not None:
-        parts.append("The interval is over prompts for this one run. It does not say how much training runs differ.")
-    stated = f"`{license}`." if license else "Not stated here. The licence of the initial model applies as well."
-    parts += ["## Loading it", _loading(repo, settings, answers, adapters), "## Licence", stated]
-    return "\n\n".join(parts) + "\n"
-
-
-def _what(settings: Mapping[str, Any], answers: int, step: int, objectives: Sequence[tuple[str, str]]) -> str:
+    answers = config.answers_per_rollout
     several = f"sets of {answers} answers" if answers > 1 else "single answers"
-    text = (
+    what = (
         f"A language model that gives {several} to tasks of `{settings['env']}`, an environment whose reward is a "
         f"vector. `{settings['model']}` was trained for {counted(step, 'step')} with the method `{settings['method']}` "
         "of VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
     )
-    if objectives:
-        text += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
-    return text
-
-
-def _training(settings: Mapping[str, Any], answers: int) -> str:
+    if objectives := _objectives(config):
+        what += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
     rows = [(name, str(settings[name])) for name in SHOWN]
     rows.append(("answers per rollout", str(answers)))
     rows.append(("arguments of the environment", f"`{json.dumps(settings['env_kwargs'])}`"))
     if settings["method_options"]:
         rows.append(("options of the method", f"`{json.dumps(settings['method_options'])}`"))
-    return f"## Training\n\n{markdown_table(['setting', 'value'], rows, 'll')}\n\nAll settings: `training.json`."
-
-
-def _loading(repo: str, settings: Mapping[str, Any], answers: int, adapters: bool) -> str:
+    found = "The run has no evaluation of these weights."
+    if results is not None:
+        note = "The interval is over prompts for this one run. It does not say how much training runs differ."
+        found = f"{results}\n\n{note}"
+    stated = "Not stated here. The licence of the initial model applies as well."
     kwargs = {**settings["env_kwargs"], "num_answers": answers}
     own = "" if settings["env"].startswith("vpo/") else "  # and import the module that registers the environment"
-    needs = "vpo-gym[lora]" if adapters else "vpo-gym"
-    return f"""```python
+    needs = "vpo-gym[lora]" if metadata["library_name"] == "peft" else "vpo-gym"
+    return f"""---
+{top}
+---
+
+# {repo.split("/")[-1]}
+
+{what}
+
+## Training
+
+{markdown_table(["setting", "value"], rows, "ll")}
+
+All settings: `training.json`.
+
+## Results
+
+{found}
+
+## Loading it
+
+```python
 # pip install '{needs}'
 import gymnasium as gym
 import vpo_envs{own}
@@ -239,4 +224,9 @@ observation, reward, terminated, truncated, info = env.step(samples.texts[0])
 print(samples.texts[0], info["reward_matrix"])
 ```
 
-`AutoModelForCausalLM` and `AutoTokenizer` of transformers load it as well."""
+`AutoModelForCausalLM` and `AutoTokenizer` of transformers load it as well.
+
+## Licence
+
+{f"`{metadata['license']}`." if "license" in metadata else stated}
+"""

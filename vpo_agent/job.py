@@ -16,8 +16,8 @@ from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.loop import vpo_command, when_stopped
 from vpo_agent.runs.run_folder import read_metrics
-from vpo_agent.runs.stopped import vpo_command, when_stopped
 from vpo_agent.trainer import Trainer
 from vpo_envs.text import format_answers
 from vpo_envs.wording import counted

@@ -21,8 +21,7 @@ from vpo_agent.estimators import Advantages
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.fits import MOST_RESPONSES, Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
-from vpo_agent.measure.columns import PREFIX, free_name, short_names
-from vpo_agent.measure.measures import measures
+from vpo_agent.measure.measures import PREFIX, free_name, measures, short_names
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.measure.notices import unread_notice
 from vpo_agent.measure.pool import Pool
@@ -33,8 +32,7 @@ from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
-from vpo_agent.runs.loop import Training
-from vpo_agent.runs.progress import progress_bar, show_step
+from vpo_agent.runs.loop import Training, progress_bar, show_step
 from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import VectorTextEnv
 from vpo_envs.libraries import check_libraries

@@ -121,7 +121,6 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
         "expected utility",
         "hypervolume",
         "coverage",
-        "IGD+",
         "diversity",
         "left",
         "right",

@@ -16,7 +16,7 @@ import torch
 from paths import ROOT
 from processes import PATIENCE, run_python
 
-from vpo_agent.command.options import run
+from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.job import train_and_report
@@ -101,7 +101,7 @@ def test_a_checkpoint_of_another_run_is_refused(letters_config: MakeConfig) -> N
 FILL = """
 import toys
 toys.register_letters()
-from vpo_agent.command.options import run
+from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job
 from vpo_agent.config import TrainConfig
 from vpo_agent.job import train_and_report
@@ -113,7 +113,7 @@ def filling(self):
         {fill}
     return train_step(self)
 Trainer.train_step = filling
-run(lambda: train_and_report(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
+run_script(lambda: train_and_report(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
 """
 
 
@@ -217,7 +217,7 @@ def test_a_job_that_lacks_memory_ends_in_one_line(
         train_and_report(Job(letters_config(), resume=False, overwrite=False))
 
     with pytest.raises(SystemExit) as end:
-        run(main)
+        run_script(main)
     assert end.value.code == 1
     said = capsys.readouterr().err.splitlines()
     assert re.fullmatch(line, said[-1]), said

@@ -138,7 +138,7 @@ def test_word_problems_train_for_two_steps(source: str, tmp_path: Path) -> None:
 def test_every_preset_is_read(script: str) -> None:
     module = runpy.run_path(str(EXAMPLES / script))
     for name in module["PRESETS"]:
-        job = parse_job(["--preset", name], description="", presets=module["PRESETS"], default_preset=name)
+        job = parse_job(["--preset", name], description="", presets=module["PRESETS"])
         assert job.config.env == module["PRESETS"][name]["env"]
 
 

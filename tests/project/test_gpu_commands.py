@@ -16,7 +16,7 @@ from vpo_agent import presets
 from vpo_agent.command import make_parser
 from vpo_agent.command.options import parse_job
 from vpo_agent.command.plan import longest_prompt
-from vpo_agent.command.warm_start import read_recipe
+from vpo_agent.command.train import read_recipe
 from vpo_agent.config import TrainConfig
 from vpo_agent.learning.fits import Plan, Shape, TooSmall, plan_run, read_shape
 from vpo_agent.runs.warm_start import planned_settings

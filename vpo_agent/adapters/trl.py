@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vpo_agent.learning.bound_estimator import BoundEstimator
-from vpo_agent.measure.columns import free_name
+from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.rollouts.prompts import make_prompts
 from vpo_agent.rollouts.spans import closing_token, token_credit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vpo_agent.config import Job, TrainConfig
-from vpo_agent.measure.columns import PREFIX, short_names
+from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_envs.libraries import check_libraries
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.learning.bound_estimator import SETTINGS, BoundEstimator
-from vpo_agent.measure.columns import PREFIX, short_names
+from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.prompts import make_prompts

@@ -1,43 +1,26 @@
 """The console command ``vpo``.
 
-Each module of this folder is one command. Its ``add_parser(commands)`` declares the arguments and sets
-``run(arguments)``; what is slow to import (torch, transformers) is imported in ``run``, so that ``vpo envs`` and
-``vpo --help`` answer at once.
+Each module of this folder holds a command or a few alike. Its ``add_parser(commands)`` declares the arguments and sets
+``run(arguments)``; what is slow to import (torch, transformers, the environments) is imported in ``run``, so that
+``vpo --help`` answers at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vpo_agent.command import (
-    compare,
-    environments,
-    evaluate,
-    explore,
-    export,
-    plan,
-    push,
-    search,
-    serve,
-    study,
-    train,
-    warm_start,
-)
-from vpo_agent.command.parser import USER_ERRORS, Parser, run_command
-from vpo_agent.errors import RunStopped
-from vpo_envs import __version__
+from envs_data.version import __version__
+from vpo_agent.command import compare, envs, evaluate, export, plan, search, serve, study, train
+from vpo_agent.command.parser import Parser, run_command
 
 __all__ = ["main"]
 
-COMMANDS = (
-    *(environments, warm_start, plan, train, evaluate, compare, explore, study),
-    *(search, serve, export, push),
-)
+COMMANDS = (envs, train, plan, evaluate, compare, study, search, serve, export)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command of ``vpo``, and return its exit status as of :func:`vpo_agent.command.parser.exit_status`."""
-    return run_command(make_parser(), argv, (*USER_ERRORS, RunStopped))
+    return run_command(make_parser(), argv)
 
 
 def make_parser() -> Parser:

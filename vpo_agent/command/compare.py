@@ -1,50 +1,73 @@
-"""``vpo compare``: runs side by side on the same prompts."""
+"""``vpo compare`` and ``vpo explore``: runs side by side on the same prompts, in a report or on a page to play with."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from vpo_agent.command.parser import Commands, add_import_option, at_least
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``vpo compare``."""
-    parser = commands.add_parser(
+    """Add ``vpo compare`` and ``vpo explore``."""
+    report = commands.add_parser(
         "compare",
         help="compare finished runs, or saved pools, in one report",
         description="Compare runs on the prompts that they were all evaluated on; runs that differ only in their seed "
         "are one method. Writes report.html, which opens offline, tables and figures.",
     )
-    add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
-    add("--out", type=Path, default=Path("comparison"), help="output folder (default: comparison)")
+    page = commands.add_parser(
+        "explore",
+        help="make a page on which you move the weights and see whose answer wins",
+        description="Show the answers of several policies to the same prompts in one HTML file that opens offline: "
+        "move the weights of the objectives, and see which answer of each policy wins, beside the exact front.",
+    )
+    for parser, run, out in ((report, compare, "comparison"), (page, explore, "explore.html")):
+        add = parser.add_argument
+        add("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
+        add("--out", type=Path, default=Path(out), help=f"what to write (default: {out})")
+        parser.set_defaults(run=run)
+        add_import_option(parser)
+    add = report.add_argument
     add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
     add("--baseline", default="vpo", metavar="LABEL", help="label to compare with (default: vpo, or the first)")
     add("--k", type=at_least(1), help="largest k (default: all answers of the smallest pool)")
     add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
     add("--pairs", metavar="A,B;…", help="objectives to draw against each other, such as gold,diamond")
-    add_import_option(parser)
-    parser.set_defaults(run=run)
+    add = page.add_argument
+    add("--labels", metavar="A,B,…", help="one name per run")
+    shown = "number of instances, the first ones (default: 20)"
+    add("--prompts", type=at_least(1), default=20, metavar="N", help=shown)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def compare(arguments: argparse.Namespace) -> None:
     """Compare and report."""
     from vpo_agent.pages.page import markdown_table
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.compare_page import differences_table, facts, means_table
 
-    tables = compare_runs(
-        arguments.runs,
-        None if arguments.labels is None else [label.strip() for label in arguments.labels.split(",")],
-        arguments.out,
-        arguments.baseline,
-        k=arguments.k,
-        threshold=arguments.threshold,
-        pairs=arguments.pairs,
-    )
+    chosen = {name: getattr(arguments, name) for name in ("k", "threshold", "pairs")}
+    tables = compare_runs(arguments.runs, _labels(arguments), arguments.out, arguments.baseline, **chosen)
     print("\n".join(facts(tables)) + "\n")
     print(markdown_table(*means_table(tables)))
     if tables["differences"]:
         print(f"\nDifferences from {tables['baseline']}\n\n{markdown_table(*differences_table(tables))}")
     print(f"\n{arguments.out}/ holds report.html, compare.md, compare.json and the figures")
+
+
+def explore(arguments: argparse.Namespace) -> None:
+    """Write the page."""
+    from vpo_agent.explore.page import explore_runs
+    from vpo_envs.wording import counted
+
+    shown = explore_runs(arguments.runs, _labels(arguments), arguments.out, prompts=arguments.prompts)
+    size = arguments.out.stat().st_size / 1000
+    what = f"{counted(shown.instances, 'instance')} and {counted(len(arguments.runs), 'run')}"
+    print(f"{arguments.out} shows {what} in {size:.0f} kB: open it in a browser")
+    if shown.lacks:
+        print(f"warning: {shown.lacks}", file=sys.stderr)
+
+
+def _labels(arguments: argparse.Namespace) -> list[str] | None:
+    return None if arguments.labels is None else [label.strip() for label in arguments.labels.split(",")]

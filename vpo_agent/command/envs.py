@@ -1,32 +1,74 @@
-"""``vpo envs``: which environments there are, and what a task of one looks like."""
+"""``vpo envs``, ``vpo play`` and ``vpo check``: which environments there are, to look at, to play and to check."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
+from vpo_agent.command.parser import Commands, Failed, add_env_options, at_least, json_list
 
-from vpo_agent.command.show import (
-    Example,
-    good_example,
-    poor_example,
-    show_objectives,
-    show_vector,
-    unparsable_reason,
-)
-from vpo_envs.checking.conflict import objective_conflict
-from vpo_envs.core import Status, UnknownFront, VectorTextEnv
-from vpo_envs.registration import env_ids, env_type, make_text_env
-from vpo_envs.scoring import AnyEnv
+if TYPE_CHECKING:
+    from vpo_agent.command.show import Example
+    from vpo_envs.checking.checker import Finding
+    from vpo_envs.checking.subject import Row
+    from vpo_envs.scoring import AnyEnv
 
 WORTH_INSTANCES = 16
 """Number of tasks on which the worth of a set and of the vector is measured."""
+DETAIL_CHARS = 240
+"""Longer details of a check are cut."""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the commands of the environments."""
+    env_help = "such as vpo/Maze-v0; MODULE:ID imports the module or .py file that registers your own"
+
+    envs = commands.add_parser("envs", help="list the environments, or show a task and answers of one")
+    envs.add_argument("id", nargs="?", help=f"{env_help}; lists all if left out")
+    envs.add_argument("--index", type=at_least(0), default=0, help="which task of the split, default 0")
+
+    player = commands.add_parser(
+        "play", help="answer in the terminal, again and again, and see how near the best you are"
+    )
+    player.add_argument("id", help=env_help)
+    player.add_argument("--seed", type=at_least(0), help="which task; a random one if left out")
+    player.add_argument("--num-answers", type=at_least(1), metavar="M", help="how many answers, default 1")
+
+    checker = commands.add_parser(
+        "check", help="check an environment, or reward functions: signs, duplicates, attacks, determinism"
+    )
+    checker.add_argument("id", help=f"{env_help}; with --prompts reward functions, as MODULE:NAME or FILE.py:A,B")
+    checker.add_argument("--prompts", type=Path, metavar="FILE", help="JSON Lines with a prompt and an answer each")
+    checker.add_argument("--range", type=json_list, metavar="LOW,HIGH", help="scores of the functions (default: 0,1)")
+    checker.add_argument("--instances", type=at_least(1), metavar="N", help="prompts (default: 8; of a file 64)")
+
+    for parser, run in ((envs, show), (player, play), (checker, check)):
+        add_env_options(parser, default={})
+        parser.set_defaults(run=run)
+
+
+def show(chosen: argparse.Namespace) -> None:
+    """List the environments, or show one."""
+    if chosen.id is not None:
+        show_env(chosen.id, chosen.index, chosen.env_kwargs)
+    elif chosen.env_kwargs:
+        raise ValueError("--env-kwargs needs the id of an environment")
+    else:
+        list_envs()
 
 
 def list_envs() -> None:
     """Print the id and the objectives of each environment, one a line; those that take no text say so."""
+    import gymnasium as gym
+
+    from vpo_agent.command.show import show_objectives
+    from vpo_envs.core import VectorTextEnv
+    from vpo_envs.registration import env_ids
+
     width = max(map(len, env_ids()))
     for env_id in env_ids():
         env: Any = gym.make(env_id).unwrapped
@@ -45,6 +87,11 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     Raises:
         ValueError: A bad id, index or argument.
     """
+    from vpo_agent.command.show import good_example, poor_example
+    from vpo_envs.checking.conflict import objective_conflict
+    from vpo_envs.core import UnknownFront, VectorTextEnv
+    from vpo_envs.registration import env_type, make_text_env
+
     if not issubclass(env_type(env_id), VectorTextEnv):
         _show_steps(env_id, index, env_kwargs)
         return
@@ -66,13 +113,25 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
 
 
 def _show_example(env: AnyEnv, task: Any, title: str, example: Example) -> None:
-    reason = f" ({unparsable_reason(env, example.answer)})" if example.status is Status.UNPARSABLE else ""
+    from vpo_agent.command.show import show_vector
+    from vpo_envs.core import Unparsable
+
+    reason = ""
+    try:
+        env.parse(example.answer)
+    except Unparsable as error:
+        reason = f" ({error})"
     print(f"\n{title}\n  {example.answer.replace(chr(10), chr(10) + '  ') or '(empty)'}")
     print(f"{example.status.name.lower()}{reason}: {show_vector(env, task, example.vector)}")
 
 
 def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     """Show an environment of ordinary multi-objective RL: one action a step, arrays for observations."""
+    import gymnasium as gym
+
+    from vpo_agent.command.show import show_objectives
+    from vpo_envs.registration import env_type
+
     made_of = env_type(env_id)
     drawn = "ansi" in made_of.metadata["render_modes"]
     try:
@@ -86,3 +145,64 @@ def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     print("several at once: gym.make_vec without a vectorization_mode (Gymnasium's own take scalar rewards only)")
     if drawn:
         print(f"\n{env.render()}")
+
+
+def play(chosen: argparse.Namespace) -> None:
+    """Let the user answer."""
+    from vpo_agent.command.play import play
+
+    answers = {} if chosen.num_answers is None else {"num_answers": chosen.num_answers}
+    play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers})
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Check an environment by its id, or reward functions on the prompts of a file, and print the table.
+
+    Raises:
+        ValueError: What is to be checked cannot be made or read.
+        Failed: A check failed.
+    """
+    from vpo_envs.checking.checker import check_each
+    from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
+    from vpo_envs.registration import make_text_env
+    from vpo_envs.wording import counted
+
+    if chosen.prompts is None:
+        if chosen.range is not None:
+            raise ValueError("--range needs --prompts, which has reward functions checked: an environment's is [0, 1]")
+        env, instances = make_text_env(chosen.id, **chosen.env_kwargs), chosen.instances or 8
+        found = check_each(env, instances)
+        _report(f"{chosen.id}, {counted(instances, 'task')} of split {env.split}", *found)
+        return
+    if chosen.env_kwargs:
+        raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
+    bounds = chosen.range or [0, 1]
+    if len(bounds) != 2 or not all(type(end) in (int, float) for end in bounds) or not bounds[0] < bounds[1]:
+        raise ValueError(f"--range must be two numbers, the lower one first, such as 0,1; got {bounds}")
+    rows = read_rows(chosen.prompts)[: chosen.instances or 64]
+    rewards = FunctionRewards(load_functions(chosen.id), rows, (float(bounds[0]), float(bounds[1])))
+    _report(f"{chosen.id}, {len(rows)} prompts of {chosen.prompts}", *check_each(rewards))
+
+
+def _report(title: str, findings: Sequence[Finding], rows: Sequence[Row]) -> None:
+    print(title)
+    if rows:
+        head = ("objective", "lowest", "highest", "good answers", "to other prompts", "worth nothing")
+        # Only a number equals itself.
+        numbers = [(row.objective, *(f"{x:.2f}" if x == x else "–" for x in row[1:])) for row in rows]
+        _print_table([head, *numbers])
+    details = [" ".join(one.detail.split()) for one in findings]
+    cut = [text if len(text) <= DETAIL_CHARS else f"{text[:DETAIL_CHARS]}…" for text in details]
+    lines = [(one.check, one.verdict, text) for one, text in zip(findings, cut, strict=True)]
+    _print_table([("check", "verdict", ""), *lines])
+    failed = [one.check for one in findings if one.verdict == "FAIL"]
+    if failed:
+        raise Failed(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
+
+
+def _print_table(lines: Sequence[Sequence[str]]) -> None:
+    """Print lines of cells, the first of which is the head; the last column is as long as it is."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print()
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

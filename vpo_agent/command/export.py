@@ -1,4 +1,4 @@
-"""``vpo export``: data sets and packages for other trainers and evaluators."""
+"""``vpo export`` and ``vpo push``: data sets and packages for other systems, and a policy for the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import os
 import shlex
 from pathlib import Path
 
-from vpo_agent.command.parser import Commands, add_env_options, add_method_option, at_least, json_list
-from vpo_envs.wording import counted
+from vpo_agent.command.parser import (
+    Commands,
+    add_env_options,
+    add_import_option,
+    add_method_option,
+    at_least,
+    json_list,
+)
 
 OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``vpo export``."""
+    """Add ``vpo export`` and ``vpo push``."""
     parser = commands.add_parser("export", help="write data sets or a package for another trainer or evaluator")
     trainers = parser.add_subparsers(required=True, metavar="SYSTEM")
     verl = trainers.add_parser(
@@ -59,6 +65,29 @@ def add_parser(commands: Commands) -> None:
         help="folder, wheel or URL of VPO Gym for the package; default: where this one is from",
     )
     verifiers.set_defaults(run=run_verifiers)
+    pusher = commands.add_parser(
+        "push",
+        help="publish the policy of a run on the Hugging Face Hub",
+        description="Upload the model of a run's checkpoint with a card that states its task, training and results, "
+        "and how to load it. Optimizer state and paths of this machine are left out.",
+    )
+    add = pusher.add_argument
+    add("folder", type=Path, metavar="run", help="the run's folder, such as runs/NAME")
+    add("--repo", required=True, metavar="OWNER/NAME", help="repository on the Hub, created if missing")
+    add("--private", action="store_true", help="create the repository as a private one")
+    add("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint; default: the newest")
+    add("--license", metavar="ID", help="licence in the card, such as apache-2.0; not stated by default")
+    add("--dry-run", type=Path, metavar="FOLDER", help="only write what would be pushed")
+    add_import_option(pusher)
+    pusher.set_defaults(run=run_push)
+
+
+def run_push(arguments: argparse.Namespace) -> None:
+    """Push, or write the folder."""
+    from vpo_agent.hub import push
+
+    about = {name: getattr(arguments, name) for name in ("checkpoint", "license", "private", "dry_run")}
+    print(push(arguments.folder, arguments.repo, **about))
 
 
 def run_verifiers(chosen: argparse.Namespace) -> None:
@@ -83,6 +112,7 @@ def run_verl(chosen: argparse.Namespace) -> None:
     from vpo_agent.config import usual_answers
     from vpo_agent.policy.gguf_file import is_gguf
     from vpo_envs.registration import env_type, registering_module
+    from vpo_envs.wording import counted
 
     env_type(chosen.env)
     if is_gguf(chosen.model):

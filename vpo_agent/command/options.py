@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from vpo_agent.command.parser import (
-    USER_ERRORS,
-    Parser,
-    add_import_option,
-    add_method_option,
-    exit_status,
-    json_list,
-    json_object,
-)
-from vpo_agent.config import (
-    CONFIG_FILE,
-    DEFAULT_RUNS_DIR,
-    GROUPS,
-    Job,
-    TrainConfig,
-    make_config,
-    read_config,
-)
-from vpo_agent.errors import RunStopped
+from vpo_agent.command.parser import Parser, add_import_option, add_method_option, json_list, json_object
+from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_envs.registration import import_modules, is_imported
 from vpo_envs.wording import did_you_mean
 
@@ -40,7 +23,6 @@ def parse_job(
     *,
     description: str,
     presets: Mapping[str, Mapping[str, Any]],
-    default_preset: str | None = None,
     program: str | None = None,
 ) -> Job:
     """Read a training command line.
@@ -49,10 +31,10 @@ def parse_job(
     if a file or an option names another environment. With ``--resume`` and neither ``--preset`` nor ``--config``, the
     resumed run's own ``config.json`` replaces both.
 
-    ``default_preset`` is the first preset if ``None``; ``program``, the command's name in ``--help``, is that of the
-    script. A bad setting is a ValueError.
+    The first preset is the default. ``program``, the command's name in ``--help``, is that of the script by default.
+    A bad setting is a ValueError.
     """
-    default = default_preset or next(iter(presets))
+    default = next(iter(presets))
     usual = presets[default]
     parser = settings_parser(program, description, presets, default)
     given = {name: value for name, value in vars(parser.parse_args(argv)).items() if value not in (None, [])}
@@ -98,15 +80,6 @@ def parse_job(
     return Job(make_config(values, source), resume, overwrite)
 
 
-def run(main: Callable[[], None]) -> None:
-    """Call ``main`` and exit, with user errors as one line on standard error.
-
-    The exit status is 2 for a bad setting, 1 for a run that diverged or ran out of memory or disk, 130 for Ctrl-C.
-    """
-    if status := exit_status(main, (*USER_ERRORS, RunStopped)):
-        raise SystemExit(status)
-
-
 def settings_parser(
     program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: str
 ) -> Parser:
@@ -124,7 +97,7 @@ def settings_parser(
         help=f"settings to start from: {', '.join(presets)} (default:{_NO_BREAK}{usual}, unless --env or "
         "--config names another environment)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML, TOML or JSON settings, over the preset's")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over the preset's")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")
     for group, fields in GROUPS.items():

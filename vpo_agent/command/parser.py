@@ -12,15 +12,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from vpo_agent.runs.stopped import when_stopped
-from vpo_envs.errors import AnswerTimeout, ScorerFailure
-from vpo_envs.registration import import_modules
-from vpo_envs.wording import did_you_mean
+from vpo_agent.errors import RunStopped
+from vpo_agent.runs.loop import when_stopped
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
-
-USER_ERRORS: tuple[type[Exception], ...] = (ValueError, ScorerFailure, AnswerTimeout)
-"""Errors whose message says what the user can do; any other is a bug and keeps its traceback."""
 
 
 class Failed(Exception):
@@ -50,12 +45,16 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def _advice(self, option: str) -> str:
+        from vpo_envs.wording import did_you_mean
+
         place = self.place_of(option) if self.place_of is not None else ""
         known = [text for action in self._actions for text in action.option_strings]
         return place or did_you_mean(option, known).strip() or "see --help for all of them"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
+            from vpo_envs.wording import did_you_mean
+
             known = [str(one) for one in action.choices]
             hint = did_you_mean(str(value), known)
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}: {hint}choose one of {', '.join(known)}")
@@ -147,28 +146,35 @@ def add_method_option(parser: argparse._ActionsContainer, help_text: str) -> Non
     )
 
 
-def run_command(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, errors: tuple[type[Exception], ...] = USER_ERRORS
-) -> int:
+def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     """Parse ``argv``, call the chosen command's ``run(arguments)``, and return its :func:`exit_status`."""
 
     def command() -> None:
         with when_stopped("nothing was done yet: give the same command again"):
             chosen = parser.parse_args(argv)
             chosen.argv = sys.argv[1:] if argv is None else [*argv]
-            import_modules(getattr(chosen, "imports", []))
+            if modules := getattr(chosen, "imports", []):
+                from vpo_envs.registration import import_modules
+
+                import_modules(modules)
         chosen.run(chosen)
 
-    return exit_status(command, errors)
+    return exit_status(command)
 
 
-def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...] = USER_ERRORS) -> int:
-    """Call a command, turn ``errors`` into one line on standard error, and return the exit status.
+def run_script(main: Callable[[], None]) -> None:
+    """Call the ``main`` of a script and exit with its :func:`exit_status`."""
+    if status := exit_status(main):
+        raise SystemExit(status)
 
-    It is 0, 2 for a bad request, 1 for another of ``errors``, such as a run that diverged, or a failed check, and 130
-    after Ctrl-C or SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one.
+
+def exit_status(command: Callable[[], None]) -> int:
+    """Call a command, turn errors that a user can mend into one line on standard error, and return the exit status.
+
+    It is 0, 2 for a bad request, 1 for a run that diverged or ran out of memory or disk, or a failed check, and 130
+    after Ctrl-C or SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and
+    keeps its traceback.
     """
-    caught: tuple[type[Exception], ...] = (*errors, Failed)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -182,16 +188,28 @@ def exit_status(command: Callable[[], None], errors: tuple[type[Exception], ...]
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         command()
         sys.stdout.flush()
-    except caught as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, USER_ERRORS) else 1
-    except KeyboardInterrupt as stop:
-        print(*("stopped", *stop.args), sep="; ", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # The reader, such as head, has seen enough; Python's own flush at the end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        status = _status_of(error)
+        if status is None:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return status
+    except KeyboardInterrupt as stop:
+        print(*("stopped", *stop.args), sep="; ", file=sys.stderr)
+        return 130
     finally:
         if handled:
             signal.signal(signal.SIGTERM, former)
     return 0
+
+
+def _status_of(error: Exception) -> int | None:
+    if isinstance(error, (RunStopped, Failed)):
+        return 1
+    # Loaded only now, because the package takes longer to import than most commands need to answer.
+    from vpo_envs.errors import AnswerTimeout, ScorerFailure
+
+    return 2 if isinstance(error, (ValueError, ScorerFailure, AnswerTimeout)) else None

@@ -12,10 +12,9 @@ import numpy as np
 from gymnasium.utils.colorize import colorize
 from numpy.typing import NDArray
 
-from vpo_agent.command.show import good_example, show_objectives, show_vector
+from vpo_agent.command.show import good_example, show_vector
 from vpo_envs.core import UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
-from vpo_envs.preferences import read_weights
 from vpo_envs.registration import env_type, make_text_env
 from vpo_envs.scoring import AnyEnv
 from vpo_envs.text import answer_tags, split_answers
@@ -132,57 +131,13 @@ class Game:
             print(f"All answers together, averaged over all weights: {ours:.2f} of at most {theirs:.2f}.")
 
     def _next_order(self) -> str:
-        """Return what to do next: the empty order answers again. Weights that are typed are answered at once."""
+        """Return what to do next: the empty order answers again."""
         while True:
-            example = " ".join(["2", *["1"] * (len(self.names) - 1)])
-            print(
-                "\nEnter: answer again. s: show a best answer. n: another task. q: quit. "
-                f"Or weights of {show_objectives(self.names)}, such as "
-                f"{example if len(self.names) < 8 else self.names[0] + '=2'}, to see how you would rank.",
-                flush=True,
-            )
+            print("\nEnter: answer again. s: show a best answer. n: another task. q: quit.", flush=True)
             order = next(self.typed, "q").strip()
             if order in ("", "s", "n", "q"):
                 return order
-            try:
-                self._rank(self._weights(order))
-            except ValueError as error:
-                print(self._paint(str(error), "red"))
-
-    def _weights(self, text: str) -> NDArray[np.float64]:
-        """Read weights: a number for each active objective, or ``NAME=NUMBER`` for some; shape (d,), summing to 1."""
-        words = text.replace(",", " ").split()
-        if all("=" in word for word in words):
-            named = dict(word.split("=", 1) for word in words)
-            if unknown := [name for name in named if name not in self.names]:
-                raise ValueError(f"no objective is named {unknown[0]!r}: choose from {', '.join(self.names)}")
-            words = [named.get(name, "0") for name in self.names]
-        try:
-            values = [float(word) for word in words]
-        except ValueError:
-            raise ValueError(
-                f"{text!r} is neither s, n, q nor weights (numbers, or NAME=NUMBER); to answer again, first press Enter"
-            ) from None
-        weights = np.zeros(len(self.active))
-        weights[self.active] = read_weights(values, np.ones(len(self.names), dtype=bool), self.names)
-        return weights
-
-    def _rank(self, weights: NDArray[np.float64]) -> None:
-        """Say which answer wins under some weights, and how it ranks among the points of the front."""
-        mine, theirs = np.array(self.given) @ weights, self.known.vectors @ weights
-        best = int(mine.argmax())
-        said = ", ".join(
-            f"{name} {weight:.0%}" for name, weight in zip(self.env.objective_names, weights, strict=True) if weight
-        )
-        print(f"Under {said} your best answer is {best + 1}, with {mine[best]:.2f}.", end=" ")
-        if self.known.unknown or not len(theirs):
-            print("The front is not known, so it has no rank.")
-            return
-        better = int((theirs > mine[best] + ROUNDING).sum())
-        top = show_vector(self.env, self.task, self.known.vectors[int(theirs.argmax())])
-        ahead = f"{better} of {counted(len(theirs), 'point')} of the front, the best of which has {theirs.max():.2f}"
-        first = self._paint("It ranks 1: nothing is better.", "green")
-        print(f"It ranks {better + 1}, behind {ahead} ({top})." if better else first)
+            print(self._paint(f"{order!r} is neither s, n nor q; to answer again, first press Enter", "red"))
 
     def _show_solution(self) -> None:
         """Show as many of the best answers as the task asks for, and the front."""

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, add_env_options, at_least
-from vpo_agent.runs.stopped import vpo_command, when_stopped
+from vpo_agent.runs.loop import vpo_command, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
 OF_THE_JOB = (
     *("method", "goal", "split", "tokens", "seed", "temperature", "variation", "start", "offspring"),
-    *("width", "branches", "segment", "value_noise"),
+    *("width", "branches", "segment"),
 )
 """Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve", "beam", "dvts")
@@ -49,7 +49,6 @@ def add_parser(commands: Commands) -> None:
     add("--width", type=int, help="beam, dvts: unfinished answers that a tree keeps; default 4 for beam, 1 for dvts")
     add("--branches", type=int, default=2, help="beam, dvts: continuations sampled for each, default 2")
     add("--segment", type=int, default=1, help="beam, dvts: tokens of a continuation, default 1")
-    add("--value-noise", type=float, default=0.0, help="beam, dvts: standard deviation of noise on values, default 0")
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
@@ -69,8 +68,8 @@ def run(chosen: argparse.Namespace) -> None:
 
 def search_and_report(chosen: argparse.Namespace) -> None:
     """Search what is left to search, and report on all of it."""
-    from vpo_agent.search.goal import VALUE_NAMES
     from vpo_agent.search.runner import per_instance, run_search, summary
+    from vpo_agent.search.settings import VALUE_NAMES
 
     job, targets = _plan(chosen)
     out = chosen.out or Path("searches") / f"{chosen.method}-seed{chosen.seed}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vpo_envs.core import Status, UnknownFront, Unparsable
+from vpo_envs.core import Status, UnknownFront
 from vpo_envs.scoring import AnyEnv
 
 OTHER_TASKS = 8
@@ -75,15 +75,6 @@ def show_objectives(names: Sequence[str]) -> str:
         shown += run if len(run) < 3 else [f"{run[0]} to {run[-1]}"]
         start = stop
     return ", ".join(shown)
-
-
-def unparsable_reason(env: AnyEnv, text: str) -> str:
-    """Return why ``text`` is not an answer; empty if it is one."""
-    try:
-        env.parse(text)
-    except Unparsable as error:
-        return str(error)
-    return ""
 
 
 def _next_name(name: str) -> str | None:

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from vpo_agent.command.parser import Commands, add_import_option, at_least
-from vpo_agent.runs.stopped import vpo_command, when_stopped
-from vpo_envs.wording import counted
+from vpo_agent.runs.loop import vpo_command, when_stopped
 
 
 def add_parser(commands: Commands) -> None:
@@ -52,6 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 def run_and_report(arguments: argparse.Namespace) -> None:
     """Run what is unfinished, and compare what is finished."""
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
+    from vpo_envs.wording import counted
 
     study = read_study(arguments.file)
     chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}

@@ -1,14 +1,18 @@
-"""``vpo train`` and the example scripts: a training run from settings alone."""
+"""``vpo train``, ``vpo warm-start`` and the example scripts: a training from settings alone."""
 
 from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vpo_agent import presets
-from vpo_agent.command.parser import USER_ERRORS, Commands, exit_status
-from vpo_agent.errors import RunStopped
-from vpo_agent.runs.stopped import when_stopped
+from vpo_agent.command.parser import Commands, Parser, add_env_options, run_script
+from vpo_agent.runs.loop import vpo_command, when_stopped
+
+if TYPE_CHECKING:
+    from vpo_agent.config import Recipe
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 
@@ -17,10 +21,19 @@ With no options this trains the bundled tiny model on the maze, on the CPU in mi
 
 
 def add_parser(commands: Commands) -> None:
-    """Add ``vpo train``; its options are the settings of a run, which are read only when it is called."""
+    """Add ``vpo train`` and ``vpo warm-start``, whose options are read from the settings only when they are called."""
     parser = commands.add_parser("train", help="train a policy on an environment", add_help=False, prefix_chars="\0")
     parser.add_argument("options", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run)
+    parser = commands.add_parser(
+        "warm-start",
+        help="teach a model an environment's answers by its demonstrations",
+        description="Train a model on an environment's demonstrations by next-token prediction, so that RL starts from "
+        "a policy that answers readably and in all ways. On validation tasks, it shows on the way which share of the "
+        "answers can be read and what they are worth to a search. The folder holds an ordinary model and its recipe.",
+    )
+    parser.declare = _declare_recipe
+    parser.set_defaults(run=warm_start)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -30,9 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def train_script(description: str, choices: presets.Presets) -> None:
     """Run a training script with these presets, the default one first: read the command line, train, report."""
-    # As vpo_agent.command.options.run, whose imports take seconds that Ctrl-C may fall into.
-    if status := exit_status(partial(train, None, description, choices), (*USER_ERRORS, RunStopped)):
-        raise SystemExit(status)
+    run_script(partial(train, None, description, choices))
 
 
 def train(argv: list[str] | None, description: str, choices: presets.Presets, program: str | None = None) -> None:
@@ -51,3 +62,68 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
         from vpo_agent.job import train_and_report
 
         train_and_report(job)
+
+
+def _declare_recipe(parser: Parser) -> None:
+    from vpo_agent.config import Recipe
+
+    add = parser.add_argument
+    add("--recipe", type=Path, metavar="FILE", help="settings as TOML or JSON, such as a model's recipe.json")
+    add_env_options(parser)
+    for name, field in Recipe.model_fields.items():
+        if name not in ("env_kwargs", "imports"):
+            default = str(field.default).strip("[]").replace(",", "")
+            note = "" if field.is_required() else f" (default: {default})"
+            many: dict[str, Any] = {"nargs": "+", "type": int} if name == "answers" else {}
+            add(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{field.description}{note}", **many)
+    add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the model")
+    add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
+    add("--gradient-checkpointing", action="store_true", help="recompute activations in the backward pass")
+    add("--resume", action="store_true", help="continue from the folder's last checkpoint")
+
+
+def warm_start(arguments: argparse.Namespace) -> None:
+    """Train, evaluate on the way, and save."""
+    try:
+        _warm_start(arguments)
+    except KeyboardInterrupt:
+        words = list(arguments.argv)
+        if not any((arguments.out / "checkpoints").glob("step_*")):
+            raise KeyboardInterrupt(f"no step is saved yet, so start again with: {vpo_command(*words)}") from None
+        resume = [] if arguments.resume else ["--resume"]
+        raise KeyboardInterrupt(f"continue from the last checkpoint with: {vpo_command(*words, *resume)}") from None
+
+
+def _warm_start(arguments: argparse.Namespace) -> None:
+    out: Path = arguments.out
+    saved = any((out / "checkpoints").glob("step_*"))
+    if arguments.resume and not saved:
+        raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
+    if saved and not arguments.resume:
+        raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
+    recipe = read_recipe(arguments)
+    from vpo_agent.pages.page import check_folder
+    from vpo_agent.runs.warm_start import RECIPE, WarmStartTraining
+
+    check_folder(out, RECIPE)
+    training = WarmStartTraining(
+        recipe, out, device=arguments.device, gradient_checkpointing=arguments.gradient_checkpointing
+    )
+    if training.plan:
+        print(training.plan.table())
+    training.train()
+    print(f"saved to {out}; train it with: vpo train --env {recipe.env} --model {out}")
+
+
+def read_recipe(arguments: argparse.Namespace) -> Recipe:
+    """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
+    from vpo_agent.command.options import typed
+    from vpo_agent.config import Recipe, check_settings, read_values
+
+    file = arguments.recipe or (arguments.out / "recipe.json" if arguments.resume else None)
+    given = {name: typed(Recipe, name, getattr(arguments, name)) for name in Recipe.model_fields}
+    settings = read_values(file) if file else {}
+    settings |= {name: value for name, value in given.items() if value not in (None, [])}
+    if "env" not in settings:
+        raise ValueError("a warm start needs an environment: give --env ID or --recipe FILE")
+    return check_settings(Recipe, settings, f"the settings, with those of {str(file)!r}" if file else "the settings")

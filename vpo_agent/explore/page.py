@@ -18,10 +18,10 @@ from uuid import uuid4
 import numpy as np
 
 from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.measure.sampling import AnyEnv, environment_of, same_instances
 from vpo_agent.pages.page import STYLE
 from vpo_agent.report.examples import ANSWER_CHARS
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
-from vpo_agent.runs.origin import AnyEnv, environment_of, same_instances
 from vpo_envs import Status, UnknownFront
 from vpo_envs.text import split_answers
 from vpo_envs.wording import counted, cut

@@ -5,17 +5,15 @@ The table that training ends with, ``vpo eval``, ``vpo compare`` and the validat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.measure.columns import free_name
-from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus
-from vpo_agent.measure.metrics import best_at_k, diversity, mean_ranked
+from vpo_agent.measure.metrics import best_at_k, coverage, diversity, hypervolume, mean_ranked
 from vpo_agent.measure.notices import ROUNDING, outside_notice
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Status
@@ -119,15 +117,11 @@ def measures(
         fronts = [front[:, counts] for front, counts in zip(pool.fronts, active, strict=True)]
         pairs = list(zip(fronts, reached, strict=True))
         covered, near = ([coverage(*both, tolerance) for both in pairs] for tolerance in (ROUNDING, NEAR + ROUNDING))
-        missed, epsilon = ([measure(*both) for both in pairs] for measure in (igd_plus, additive_epsilon))
         highest = _volumes(fronts) if bounded else None
         add("front hypervolume", "pool", "", highest, "that of the exact front, the highest possible", False)
         add("coverage", "pool", "higher", np.array(covered), "share of the exact front's points that answers attain")
         meaning = f"the same, if an answer may fall short by {NEAR} in every objective"
         add(f"coverage within {NEAR}", "pool", "higher", np.array(near), meaning, False)
-        add("IGD+", "pool", "lower", np.array(missed), "mean distance by which answers miss a point of the exact front")
-        meaning = "what every reward would have to gain to attain the whole front"
-        add("additive epsilon", "pool", "lower", np.array(epsilon), meaning, False)
     meaning = "distinct reward vectors that no other answer dominates"
     add("non-dominated vectors", "pool", "higher", sizes, meaning, False)
     add("diversity", "pool", "higher", diversity(answers), "mean L1 distance between reward vectors")
@@ -272,3 +266,36 @@ def check_k(pool: Pool, k: int | None) -> int:
             f"({counted(rollouts, 'rollout')} of {m}): choose k from 1 to {size}, or sample more"
         )
     return k
+
+
+PREFIX = "reward/"
+Pair = tuple[int, int]
+"""Two objectives by their places."""
+
+
+def free_name(objective: str, taken: Container[str]) -> str:
+    """Return the name of an objective's mean: its own, or ``reward/NAME`` where that is taken."""
+    return f"{PREFIX}{objective}" if objective in taken else objective
+
+
+def short_names(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose objectives, all under ``reward/NAME``, have their own names where no other column does."""
+    return {
+        free_name(name.removeprefix(PREFIX), row) if name.startswith(PREFIX) else name: value
+        for name, value in row.items()
+    }
+
+
+def read_pairs(text: str, objectives: Sequence[str]) -> list[Pair]:
+    """Read pairs of different objectives from ``"gold,diamond"``; several are separated by ``;``."""
+    known = list(objectives)
+    found = []
+    for part in text.split(";"):
+        names = [name.strip() for name in part.split(",")]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"--pairs names the unknown objective {name!r}: choose among {', '.join(known)}")
+        if len(names) != 2 or names[0] == names[1]:
+            raise ValueError(f"--pairs takes two different objectives, such as {known[0]},{known[-1]}; got {part!r}")
+        found.append((known.index(names[0]), known.index(names[1])))
+    return found

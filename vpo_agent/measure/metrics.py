@@ -1,4 +1,4 @@
-"""best@k and diversity of the answers to a prompt.
+"""best@k, diversity, hypervolume and coverage of the answers to a prompt.
 
 Pure functions over arrays with any leading axes (prompts, seeds, methods). A NaN is an error and never averaged away:
 an answer whose scorer failed is invalid, not worth zero, and only the caller knows whether to drop it.
@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from operator import index
 
+import moocore
 import numpy as np
 from numpy.typing import ArrayLike
 
 from vpo_agent.measure.pool import Floats
-from vpo_envs.pareto import best_of_chances
+from vpo_envs.pareto import best_of_chances, non_dominated
+
+REFERENCE = -0.1
+"""The reference point of :func:`hypervolume` in every objective. It lies below the worst reward, so that a vector with
+one objective at zero still counts for the others."""
+MAX_OBJECTIVES, MAX_POINTS = 6, 12
+"""An exact hypervolume is computed within either limit; beyond both it takes too long."""
+MOOCORE_OBJECTIVES = 31
+"""The most objectives that moocore's hypervolume accepts."""
 
 
 def best_at_k(scores: ArrayLike, k: int) -> Floats:
@@ -80,6 +89,32 @@ def diversity(rewards: ArrayLike) -> Floats:
     ascending = ascending - ascending[..., :1, :]
     times_higher_less_lower = 2.0 * np.arange(size) - (size - 1)
     return np.asarray((times_higher_less_lower @ ascending).sum(axis=-1) / (size * (size - 1) / 2))
+
+
+def hypervolume(points: ArrayLike, *, reference: float = REFERENCE) -> float | None:
+    """Return the share of the box from the reference point to all ones that the points dominate.
+
+    The points are rewards in [0, 1], (n, d), n >= 0; the reference point has one value below 1 in every objective.
+
+    Returns:
+        A share in [0, 1]. ``None`` where d > 6 and more than 12 distinct points are non-dominated, which would take
+        too long, or where d > 31.
+    """
+    vectors = np.asarray(points, dtype=np.float64)
+    kept = vectors[non_dominated(vectors)]
+    count, d = kept.shape
+    if d > MOOCORE_OBJECTIVES or (d > MAX_OBJECTIVES and count > MAX_POINTS):
+        return None
+    return float(moocore.hypervolume(kept, ref=np.full(d, reference), maximise=True) / (1 - reference) ** d)
+
+
+def coverage(front: ArrayLike, reached: ArrayLike, tolerance: float = 1e-6) -> float:
+    """Return the share of the front's points that some reached vector attains in every objective, up to ``tolerance``.
+
+    The front has shape (f, d), f >= 1, the reached vectors (n, d).
+    """
+    vectors = np.asarray(reached, dtype=np.float64)
+    return float(np.mean([(vectors >= target - tolerance).all(axis=1).any() for target in np.asarray(front)]))
 
 
 def _finite(name: str, values: ArrayLike, axes: str, least_axes: int) -> Floats:

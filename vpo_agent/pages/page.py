@@ -8,9 +8,12 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from uuid import uuid4
 
 Table = tuple[list[str], list[list[str]], str]
 """Head, body and alignment: an l or r for each column."""
@@ -142,3 +145,37 @@ def _html_figure(image: Path, alt: str, caption: str) -> str:
 def _wide(content: str, name: str) -> str:
     """Return a box that is moved sideways on a small screen, also by keyboard."""
     return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(name)}">{content}</div>'
+
+
+def check_folder(out: Path, mark: str) -> None:
+    """Raise a ValueError unless ``out`` is new, empty, or an earlier report, which holds the file ``mark``, by name."""
+    if out.name in ("", ".."):
+        raise ValueError(f"{str(out)!r} is not the name of a folder that can be replaced: choose another --out")
+    if out.is_dir():
+        if any(out.iterdir()) and not (out / mark).is_file():
+            raise ValueError(f"{str(out)!r} holds something other than a report: choose another --out")
+    elif out.exists():
+        raise ValueError(f"{str(out)!r} is a file, not a folder: choose another --out")
+
+
+@contextmanager
+def whole_folder(out: Path, mark: str) -> Iterator[Path]:
+    """Yield a new folder to write into, which replaces ``out`` once the block has written everything."""
+    check_folder(out, mark)
+    aside = out.with_name(f".{out.name}.{uuid4().hex}.part")
+    try:
+        aside.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"cannot write the folder {str(out)!r}: {error.strerror}") from error
+    try:
+        yield aside
+        check_folder(out, mark)
+        if out.exists():
+            before = aside.with_suffix(".old")
+            out.rename(before)
+            aside.rename(out)
+            shutil.rmtree(before)
+        else:
+            aside.rename(out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -8,19 +8,18 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.measure.columns import Pair, read_pairs
 from vpo_agent.measure.intervals import SAID
+from vpo_agent.measure.measures import Pair, read_pairs
 from vpo_agent.measure.notices import notices
-from vpo_agent.pages.folder import check_folder, whole_folder
-from vpo_agent.report.compare_figures import draw_differences, draw_measures
+from vpo_agent.measure.sampling import environment_of, same_instances
+from vpo_agent.pages.page import check_folder, whole_folder
 from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
 from vpo_agent.report.examples import ExampleSet, draw_examples, example_sets
-from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
+from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_differences, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, title, units
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
-from vpo_agent.runs.origin import environment_of, same_instances
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
@@ -92,7 +91,6 @@ def compare_runs(
         drawn = {
             "curves": draw_curves(methods, folder / "curves.png"),
             "differences": draw_differences(methods, chosen, folder / "differences.png"),
-            "measures": draw_measures(methods, _key_measures(methods), folder / "measures.png"),
             "learning": draw_learning(methods, folder / "learning.png"),
             "fronts": draw_fronts(methods, pairs, folder / "fronts.png"),
             "answers": draw_answers(methods, folder / "answers.png"),
@@ -137,14 +135,6 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
             method.label: {name: _curve(method, name) for name in common_curves([method])} for method in methods
         },
     }
-
-
-def _key_measures(methods: Sequence[Method]) -> list[str]:
-    k = methods[0].summaries[0].k
-    search = ("utility@1", f"utility@{k}", "best@1", f"best@{k}", f"pass@{k}", "expected utility")
-    wanted = (*search, "hypervolume", "coverage")
-    known = common_names(methods)
-    return [name for name in dict.fromkeys((*wanted, "diversity")) if name in known]
 
 
 def _baseline(methods: Sequence[Method], label: str) -> Method:

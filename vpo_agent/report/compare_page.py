@@ -35,7 +35,6 @@ FIGURES = {
         "utility@k and best@k of each method minus those of the baseline, paired by prompt, with 95 % intervals: above "
         "zero the method is better.",
     ),
-    "measures": ("Key measures", "Bars are 95 % intervals; open circles are single training seeds."),
     "learning": (
         "Learning curves",
         "Means over seeds; bands run from the lowest to the highest seed. Validation prompts differ from those of the "
@@ -61,7 +60,7 @@ def make_page(
     """Lay out tables, figures and examples."""
     page = Page("Comparison")
     page.listing(facts(tables))
-    _add_figures(page, figures, ("curves", "differences", "measures"))
+    _add_figures(page, figures, ("curves", "differences"))
     page.heading("Means")
     page.table(*means_table(tables))
     page.paragraph(f"In brackets, the {tables['interval']}.")

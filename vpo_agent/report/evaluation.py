@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.measure.columns import Pair
 from vpo_agent.measure.intervals import over_prompts
+from vpo_agent.measure.measures import Pair
 from vpo_agent.measure.notices import notices
 from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import environment_of, same_instances
 from vpo_agent.measure.summary import Summary, summarise, worth_of_answers, worth_of_fronts
-from vpo_agent.pages.folder import whole_folder
-from vpo_agent.pages.page import Page
+from vpo_agent.pages.page import Page, whole_folder
 from vpo_agent.report.examples import add_examples, draw_examples, example_sets
 from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
 from vpo_agent.report.methods import Method, title
 from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
-from vpo_agent.runs.origin import environment_of, same_instances
 from vpo_envs.pareto import NEARLY, BestSets
 from vpo_envs.wording import counted
 

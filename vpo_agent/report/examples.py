@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import AnyEnv
 from vpo_agent.pages.figure_style import INK, new_figure, save
 from vpo_agent.pages.page import Page
-from vpo_agent.runs.origin import AnyEnv
 from vpo_envs import Status
 from vpo_envs.text import format_answers, split_answers
 from vpo_envs.wording import cut

@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from vpo_agent.measure.columns import Pair
 from vpo_agent.measure.intervals import SAID
+from vpo_agent.measure.measures import Pair
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import BY_TOKENS
 from vpo_agent.pages import figure_style as style
@@ -199,3 +199,25 @@ def outcome_shares(pool: Pool) -> Floats:
     ok = status == Status.OK
     codes = (Status.DUPLICATE, Status.UNPARSABLE, Status.MISSING, Status.TIMED_OUT, Status.INVALID)
     return np.array([part.mean() for part in (ok & ~zero, ok & zero, *(status == code for code in codes))])
+
+
+def draw_differences(methods: Sequence[Method], baseline: Method, path: Path) -> Path | None:
+    """Draw utility@k and best@k minus the baseline's, with intervals; ``None`` without another method."""
+    others = [(method, look) for method, look in zip(methods, looks_of(methods), strict=True) if method is not baseline]
+    if not others:
+        return None
+    figure = style.new_figure(height=4.2, width=11.0)
+    legend: dict[str, Artist] = {}
+    for place, kind in enumerate(("utility@k", "best@k")):
+        axes = figure.add_subplot(1, 2, place + 1)
+        style.dress(axes, "", x="k, answers to a prompt", y=f"↑ {kind}: method − {baseline.label}")
+        ks, ours = baseline.curve(kind)
+        equal = axes.axhline(0, color=style.INK, lw=1.3, ls=(0, (5, 3)))
+        legend[f"as good as {baseline.label}; above: better"] = equal
+        style.log_axis(axes, ks)
+        axes.yaxis.set_major_locator(style.round_ticks(7))
+        for method, look in others:
+            band = method.band(method.curve(kind).values, ours)
+            legend[method.label] = style.band_line(axes, ks, band, look, lw=2, ms=6, mew=0.8)
+    legend["band: 95 % interval"] = Patch(facecolor=style.INK, alpha=style.BAND_ALPHA, lw=0)
+    return style.save(figure, path, legend, columns=5, title=title(methods))

@@ -5,20 +5,24 @@ They hold only safetensors and JSON, so reading one runs no code.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import platform
 import shutil
 import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 
 from vpo_agent.learning.optimizer import MasterAdamW
-from vpo_agent.libraries import changed_versions, library_versions
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_envs.libraries import version
 
 MANIFEST = "manifest.json"
 NOT_OF_THE_MODEL = ("optimizer.safetensors", "state.json", "generators.json", "generators.safetensors", MANIFEST)
@@ -196,3 +200,27 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+_RECORDED = ("vpo-gym", "torch", "transformers", "numpy", "safetensors", "tokenizers", "peft")
+_DECISIVE = ("torch", "transformers")
+"""Libraries whose version may change what a step computes."""
+
+
+def library_versions() -> dict[str, str]:
+    """Return the installed versions, by library."""
+    found = {"python": platform.python_version()}
+    for name in _RECORDED:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def changed_versions(saved: Mapping[str, str]) -> list[str]:
+    """Return the libraries that changed since ``saved`` and may change results, as ``"torch 2.6.0, now 2.13.0"``."""
+    now = library_versions()
+    return [
+        f"{name} {saved[name]}, now {now.get(name, 'missing')}"
+        for name in _DECISIVE
+        if name in saved and saved[name] != now.get(name)
+    ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
+import shutil
 import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -111,3 +115,54 @@ class Interrupts:
         # Standard error refuses a write from a handler that interrupts another write.
         with contextlib.suppress(RuntimeError):
             print("\nstopping after this step; Ctrl-C again stops at once", file=sys.stderr)
+
+
+def vpo_command(*words: str) -> str:
+    """Return a command of ``vpo`` as it can be pasted here, where its environment may not be active."""
+    beside = Path(sys.executable).with_name("vpo")
+    if shutil.which("vpo") == str(beside):
+        program = ["vpo"]
+    elif beside.is_file():
+        inside = beside.is_relative_to(Path.cwd())
+        program = [os.path.relpath(beside) if inside else str(beside)]
+    else:
+        program = [sys.executable, "-m", "vpo_agent.command"]
+    return shlex.join([*program, *words])
+
+
+@contextlib.contextmanager
+def when_stopped(advice: str) -> Iterator[None]:
+    """Give a ``KeyboardInterrupt`` of the block this message, unless it has one."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*stop.args or (advice,)) from None
+
+
+def progress_bar(label: str, steps: int, done: int) -> Any:
+    """Return a progress bar on standard error for ``steps``, of which ``done`` were taken before; a context manager."""
+    from tqdm import tqdm  # the start of every command imports this module
+
+    interval = 0.1 if sys.stderr.isatty() else 30
+    return tqdm(total=steps, initial=done, unit="step", desc=label, dynamic_ncols=True, mininterval=interval)
+
+
+def show_step(bar: Any, row: Mapping[str, Any], *, bad: bool, failure: str = "") -> None:
+    """Advance by the step of ``row``.
+
+    Args:
+        bar: The progress bar.
+        row: The train row of the step.
+        bad: Whether the step was skipped because its loss or gradient was not finite.
+        failure: Why the scorer failed, if it did and that is to be shown.
+    """
+    from vpo_envs.wording import counted
+
+    skipped = f", {row['skipped_steps']} skipped" if row["skipped_steps"] else ""
+    bar.set_postfix_str(f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s{skipped}")
+    bar.update()
+    if row["invalid_rollouts"]:
+        left_out = counted(row["invalid_rollouts"], "rollout")
+        bar.write(f"step {row['step']}: {left_out} left out because the scorer failed{failure and f': {failure}'}")
+    if bad:
+        bar.write(f"step {row['step']}: skipped because its loss or gradient is not finite")

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
 from vpo_agent.learning.fits import MOST_RESPONSES
-from vpo_agent.measure.columns import read_pairs
+from vpo_agent.measure.measures import read_pairs
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import TextSampler
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
+from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import find_checkpoint, find_model, near_target
 from vpo_envs.scoring import AnyEnv

@@ -21,7 +21,8 @@ from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, fla
 from vpo_agent.errors import DiskFull
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
-from vpo_agent.runs.trackers import Tracker, check_tracker, open_tracker
+from vpo_agent.runs.trackers import Tracker
+from vpo_envs.libraries import check_package
 from vpo_envs.registration import registering_module
 
 _NO_RUN_YET = {LOCK_FILE, f".{CONFIG_FILE}.writing"}
@@ -50,7 +51,8 @@ class RunFolder:
             ValueError: The folder already holds a run, or none to resume, or one with other settings or in use by
                 another process; or the tracker is not installed.
         """
-        check_tracker(config.tracker)
+        if config.tracker != "none":
+            check_package(config.tracker, config.tracker, f"tracker={config.tracker}")
         name = config.name
         if name is None:
             if resume:
@@ -95,7 +97,7 @@ class RunFolder:
 
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
-        tracker = open_tracker(self.config, self.path)
+        tracker = None if self.config.tracker == "none" else Tracker(self.config, self.path)
         return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step, tracker)
 
     @contextlib.contextmanager

@@ -94,7 +94,7 @@ class StudyRun:
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file, which is TOML, YAML or JSON; ValueError names what is wrong in it."""
+    """Read a study file, which is TOML or JSON; ValueError names what is wrong in it."""
     try:
         study = Study.model_validate(read_values(path))
     except ValidationError as error:

@@ -13,24 +13,17 @@ from matplotlib.ticker import MaxNLocator
 
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.looks import looks
-from vpo_agent.search.goal import VALUE_NAMES
-from vpo_agent.search.records import TOLERANCE, SearchResult
+from vpo_agent.search.records import SearchResult
+from vpo_agent.search.settings import VALUE_NAMES
 
 POINTS = 1000
 """The most budgets at which a curve is computed."""
 
 
-def plot_solved(
-    results: Mapping[str, SearchResult],
-    path: str | os.PathLike[str],
-    *,
-    tolerance: float = TOLERANCE,
-    title: str = "",
-) -> Path:
+def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str], *, title: str = "") -> Path:
     """Draw the instances solved and the mean value of the answers against the budget, a curve for each search.
 
-    ``results`` are the searches by name. Instances within ``tolerance`` of their optimum count as solved. Missing
-    folders of ``path`` are created; it is returned.
+    ``results`` are the searches by name. Missing folders of ``path`` are created; it is returned.
 
     Raises:
         ValueError: There are no searches, or ``path`` does not end in ``.png``.
@@ -47,7 +40,7 @@ def plot_solved(
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for (name, result), look in zip(results.items(), looks(list(results)), strict=True):
         budgets = np.unique(np.linspace(1, result.budget, POINTS).astype(int)).tolist()
-        values, solved = result.value_within(budgets), result.solved_within(budgets, tolerance)
+        values, solved = result.value_within(budgets), result.solved_within(budgets)
         for axes, curve in zip(panels, (solved.sum(axis=0), values.mean(axis=0)), strict=True):
             drawn: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ls": look.line, "mec": style.PAPER}
             drawn |= {"drawstyle": "steps-post", "markevery": max(1, len(curve) // 8)}

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.search.goal import Goal, weightings
 from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
-from vpo_agent.search.settings import Settings
+from vpo_agent.search.settings import Goal, Settings, weightings
 from vpo_agent.search.variation import Answer
 from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import set_utility

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.search.goal import Goal, check_goal, ranked_values, values_on_the_way, weightings
+from vpo_agent.search.settings import Goal, check_goal, ranked_values, values_on_the_way, weightings
 from vpo_envs import Status
 
 TOLERANCE = 0.02
@@ -55,25 +55,18 @@ class InstanceSearch:
         rewards = np.where(scored[:, None], self.rewards.astype(np.float64), 0.0)
         return values_on_the_way(rewards, weightings(self.goal, self.weights, self.active))
 
-    def solved_at(self, tolerance: float = TOLERANCE) -> int | None:
+    def solved_at(self) -> int | None:
         """Return after how many answers the instance was solved; ``None`` if it was not or its optimum is unknown."""
         if self.optimum is None:
             return None
-        reached = np.flatnonzero(self.value >= self.optimum - tolerance)
+        reached = np.flatnonzero(self.value >= self.optimum - TOLERANCE)
         return int(reached[0]) + 1 if len(reached) else None
 
     def to_json(self) -> str:
         """Return one line of JSON."""
-        found = {
-            "value": float(self.value[-1]),
-            "solved_at": self.solved_at(),
-            "tokens_sampled": int(self.tokens.sum()),
-        }
         row: dict[str, Any] = {
-            "index": self.index,
-            "goal": self.goal,
-            "optimum": self.optimum,
-            **found,
+            **{"index": self.index, "goal": self.goal, "optimum": self.optimum, "value": float(self.value[-1])},
+            **{"solved_at": self.solved_at(), "tokens_sampled": int(self.tokens.sum())},
             "best_answer": self.best_answer,
         }
         row |= {name: getattr(self, name).tolist() for name in ARRAYS}
@@ -141,21 +134,21 @@ class SearchResult:
         """Return the value of the first 1 to B answers, (N, B); that of all where there are fewer."""
         return _table([one.value for one in self.instances])
 
-    def solved(self, tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
+    def solved(self) -> NDArray[np.bool_]:
         """Return whether the first 1 to B answers solve each instance, (N, B); never if no front is known."""
-        return self._solves(self.value(), tolerance)
+        return self._solves(self.value())
 
-    def solved_within(self, budgets: Sequence[int], tolerance: float = TOLERANCE) -> NDArray[np.bool_]:
+    def solved_within(self, budgets: Sequence[int]) -> NDArray[np.bool_]:
         """Return whether the answers that end within each of K budgets solve each instance, (N, K)."""
-        return self._solves(self.value_within(budgets), tolerance)
+        return self._solves(self.value_within(budgets))
 
     def tokens(self) -> NDArray[np.int64]:
         """Return the tokens sampled for the first 1 to B answers, (N, B); all where there are fewer."""
         return _table([one.tokens.cumsum() for one in self.instances])
 
-    def _solves(self, values: Floats, tolerance: float) -> NDArray[np.bool_]:
+    def _solves(self, values: Floats) -> NDArray[np.bool_]:
         optimum = np.array([np.inf if one.optimum is None else one.optimum for one in self.instances])
-        return np.asarray(values >= optimum[:, None] - tolerance)
+        return np.asarray(values >= optimum[:, None] - TOLERANCE)
 
 
 def _table(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -184,14 +177,12 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
         raise ValueError(f"cannot read {str(path)!r}: {error!r}; delete it to search again") from None
 
 
-def hard_instances(
-    pools: Sequence[Pool], k: int = 30, tolerance: float = TOLERANCE, goal: Goal = "scalar"
-) -> list[int]:
+def hard_instances(pools: Sequence[Pool], k: int = 30, goal: Goal = "scalar") -> list[int]:
     """Return the indices of the instances that ``k`` answers of no pool solve, in the pools' order.
 
     The pools are those of several policies over the same instances, with their exact fronts. A pool solves an instance
-    if the exact expectation of the value of ``k`` answers is within ``tolerance`` of that of the front: of the best
-    scalar reward, or of the expected utility.
+    if the exact expectation of the value of ``k`` answers is within :data:`TOLERANCE` of that of the front: of the
+    best scalar reward, or of the expected utility.
 
     Raises:
         ValueError: The goal is unknown, there are no pools, their instances or weights differ, a pool has no fronts, or
@@ -211,5 +202,5 @@ def hard_instances(
         ranked, optimum = ranked_values(pool, goal)
         if optimum is None:
             raise ValueError("the pools have no exact fronts, so no optimum is known: sample them with fronts")
-        solved |= best_at_k(ranked, k) >= optimum - tolerance
+        solved |= best_at_k(ranked, k) >= optimum - TOLERANCE
     return [int(index) for index in first.indices[~solved]]

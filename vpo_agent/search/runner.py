@@ -15,13 +15,11 @@ from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.search.evolution import evolve
+from vpo_agent.search.evolution import best_of_n, evolve
 from vpo_agent.search.figure import plot_solved
-from vpo_agent.search.goal import VALUE_NAMES
 from vpo_agent.search.instances import Env, task_of
-from vpo_agent.search.records import TOLERANCE, SearchResult, read_log
-from vpo_agent.search.responses import best_of_n
-from vpo_agent.search.settings import TREES, Settings
+from vpo_agent.search.records import SearchResult, read_log
+from vpo_agent.search.settings import TREES, VALUE_NAMES, Settings
 from vpo_agent.search.tree import tree_search
 from vpo_agent.search.values import check_values
 from vpo_envs.wording import counted
@@ -111,12 +109,12 @@ def run_search(
     return results
 
 
-def summary(results: Mapping[str, SearchResult], tolerance: float = TOLERANCE) -> str:
+def summary(results: Mapping[str, SearchResult]) -> str:
     """Return a Markdown table of what each search reached against its budget."""
     body = []
     for name, result in results.items():
         count, shown = len(result.instances), _shown(result)
-        values, solved = result.value_within(shown).mean(axis=0), result.solved_within(shown, tolerance).sum(axis=0)
+        values, solved = result.value_within(shown).mean(axis=0), result.solved_within(shown).sum(axis=0)
         answers, tokens = (each.mean(axis=0) for each in result.spent_within(shown))
         optima = [one.optimum for one in result.instances if one.optimum is not None]
         optimum = _number(sum(optima) / count if len(optima) == count else None)

@@ -1,15 +1,26 @@
-"""What to search for and how, the same for every policy."""
+"""What to search for and how, the same for every policy.
+
+Either goal values a set of answers by E_w[max w·r], the expected reward of its best answer for a weighting w. The
+scalar goal knows w: it is the task's fixed weights. The utility goal takes w uniform on the simplex.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vpo_agent.search.goal import Goal, check_goal
+from vpo_agent.measure.measures import report_weights
+from vpo_agent.measure.metrics import mean_ranked
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.search.variation import Variation
+from vpo_envs.pareto import set_utility
 
+Goal = Literal["scalar", "utility"]
+VALUE_NAMES: dict[Goal, str] = {"scalar": "best scalar reward", "utility": "expected utility"}
+"""What the value of a set of answers is called in tables and figures."""
 Method = Literal["best-of-n", "evolve", "beam", "dvts"]
 TREES = ("beam", "dvts")
 
@@ -47,14 +58,10 @@ class Settings:
     """Tree search: continuations sampled for each of them."""
     segment: int = 1
     """Tree search: tokens of a continuation. What comes before an answer is sampled once, through its opening tag."""
-    value_noise: float = 0.0
-    """Tree search: standard deviation of the noise on each value, see :class:`~vpo_agent.search.values.Verifier`."""
 
     def __post_init__(self) -> None:
-        for name, choices in (("method", get_args(Method)), ("variation", get_args(Variation))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}: choose one of {', '.join(choices)}")
-        check_goal(self.goal)
+        for name, kind in (("method", Method), ("goal", Goal), ("variation", Variation)):
+            _check_choice(name, getattr(self, name), kind)
         for name in ("iterations", "tokens", "start", "offspring", "max_new_tokens", "width", "branches", "segment"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -63,16 +70,45 @@ class Settings:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
         if not 0 <= self.fresh <= 1:
             raise ValueError(f"fresh must be from 0 to 1, got {self.fresh}")
-        if not 0 <= self.value_noise < np.inf:
-            raise ValueError(f"value_noise must be a finite number of at least 0, got {self.value_noise}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     @property
     def label(self) -> str:
         """The method, as tables call it."""
-        if self.method == "evolve":
-            return f"evolve ({self.variation})"
-        return (
-            f"{self.method} (noise {self.value_noise:g})" if self.value_noise and self.method in TREES else self.method
-        )
+        return f"evolve ({self.variation})" if self.method == "evolve" else self.method
+
+
+def check_goal(goal: str) -> None:
+    """Raise a ValueError if a goal is unknown."""
+    _check_choice("goal", goal, Goal)
+
+
+def _check_choice(name: str, value: str, kind: Any) -> None:
+    if value not in get_args(kind):
+        raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(get_args(kind))}")
+
+
+def weightings(goal: Goal, fixed_weights: Floats, active: NDArray[np.bool_]) -> Floats:
+    """Return the weightings over which a goal values answers, (K, d): the fixed one, or those of every report."""
+    return fixed_weights[None] if goal == "scalar" else report_weights(active)
+
+
+def values_on_the_way(rewards: Floats, weights: Floats) -> Floats:
+    """Return the value of the first 1 to B answers with ``rewards`` (B, d) under ``weights`` (K, d), (B,)."""
+    return np.asarray(np.maximum.accumulate(rewards @ weights.T, axis=0).mean(axis=1))
+
+
+def ranked_values(pool: Pool, goal: Goal) -> tuple[Floats, Floats | None]:
+    """Return what single answers are worth to a set, and the value of each exact front.
+
+    Returns:
+        Values (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected value of any k
+        answers to each prompt; and values (N,), ``None`` if no front is known.
+    """
+    answers = pool.active_rewards().reshape(len(pool.indices), -1, len(pool.objectives))
+    weights = [weightings(goal, *pair) for pair in zip(pool.scalar_weights, pool.active, strict=True)]
+    ranked = np.stack([mean_ranked(each @ vectors.T) for each, vectors in zip(weights, answers, strict=True)])
+    if pool.fronts is None:
+        return ranked, None
+    return ranked, np.array([set_utility(*pair) for pair in zip(pool.fronts, weights, strict=True)])

@@ -54,8 +54,7 @@ def tree_search(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Se
         if settings.method == "dvts":
             scalar = settings.goal == "scalar"
             weights = one.weightings if scalar else subtree_weights(one.active, settings.seed, one.index)
-        verifier = Verifier(env, one.task, one.index, settings.value_noise, settings.seed)
-        trees.append(Trees(policy, one, verifier, weights, env.num_answers, settings))
+        trees.append(Trees(policy, one, Verifier(env, one.task), weights, env.num_answers, settings))
     continuer = Continuer(policy, [env.prompt(one.task, env.num_answers) for one in instances], settings)
     while growing := [i for i, one in enumerate(instances) if not (one.done and one.sampled)]:
         rows = [(i, row) for i in growing for row in trees[i].rows]

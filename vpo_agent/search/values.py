@@ -1,8 +1,7 @@
-"""The exact best that an unfinished answer can still become, and noise in place of a learned verifier's errors."""
+"""The exact best that an unfinished answer can still become."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,8 +14,6 @@ from vpo_envs.pareto import non_dominated
 Env = VectorTextEnv[Any, Any, Any]
 Floats = NDArray[np.floating]
 
-STREAM = 0x7E
-"""Separates the noise from other random streams."""
 ROUNDING = 1e-5
 """A reward may be this much above the values before it without counting as higher."""
 
@@ -64,19 +61,14 @@ def name_of(env: Env) -> str:
 
 
 class Verifier:
-    """Values the answers to one task, finished or not, under given weightings.
+    """Values the answers to one task, finished or not, under given weightings, exactly.
 
-    A value is E_w max(best w·r of the answers before, best w·r of the completions), plus Gaussian noise of standard
-    deviation ``noise`` that stands for the error of a learned verifier. The noise belongs to the content of the answer:
-    it is the same whenever, and under whatever weightings, the same text is valued. ``key`` and ``seed`` tell tasks and
-    runs apart.
+    A value is E_w max(best w·r of the answers before, best w·r of the completions).
     """
 
-    def __init__(self, env: Env, task: Task, key: int, noise: float, seed: int) -> None:
+    def __init__(self, env: Env, task: Task) -> None:
         self._env = env
         self._task = task
-        self._key = (seed, key, STREAM)
-        self._noise = noise
         self._fronts: dict[str, Floats] = {}
 
     def unfinished(self, text: str, weights: Floats, reached: Floats) -> float:
@@ -85,7 +77,7 @@ class Verifier:
         Raises:
             ValueError: An outcome earns something else than a vector of rewards.
         """
-        return _value(self._front(text), weights, reached) + self._error_of(text)
+        return _value(self._front(text), weights, reached)
 
     def finished(self, text: str, reward: NDArray[np.float32], weights: Floats, reached: Floats) -> float:
         """Value an answer with a reward vector (d,); the other arguments are as for an unfinished one.
@@ -98,15 +90,7 @@ class Verifier:
                 f"completion_outcomes of {name_of(self._env)} disagrees with the scores: the answer {text!r:.80} earns "
                 f"{np.round(reward, 4).tolist()}, which no outcome for its own text matches"
             )
-        return _value(reward[None], weights, reached) + self._error_of(f"{text}</answer>")
-
-    def _error_of(self, content: str) -> float:
-        """Return the noise on the value of a text."""
-        if not self._noise:
-            return 0.0
-        digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        rng = np.random.default_rng([*self._key, int.from_bytes(digest)])
-        return self._noise * float(rng.standard_normal())
+        return _value(reward[None], weights, reached)
 
     def _front(self, text: str) -> Floats:
         """Return the vectors of the best completions of a text, (n, d), after checking them."""

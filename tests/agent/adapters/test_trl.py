@@ -438,7 +438,7 @@ import resource, toys
 toys.register_letters()
 from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.adapters.trl_job import train_with_trl
-from vpo_agent.command.options import run
+from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job
 from vpo_agent.config import TrainConfig
 
@@ -448,7 +448,7 @@ def filling(self, ids, tasks, rows, step):
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
     return score(self, ids, tasks, rows, step)
 TRLAdapter.score = filling
-run(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
+run_script(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
 """
 
 

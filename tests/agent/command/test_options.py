@@ -16,7 +16,8 @@ import pytest
 from paths import ROOT
 from processes import run_python
 
-from vpo_agent.command.options import parse_job, run
+from vpo_agent.command.options import parse_job
+from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators.choices import BUILT_IN
@@ -29,7 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def parse(*argv: str) -> Job:
-    return parse_job(list(argv), description="A job.", presets=PRESETS, default_preset="small")
+    return parse_job(list(argv), description="A job.", presets=PRESETS)
 
 
 OPTIONS = {"imports": "--import", "method_options": "--method-option"}
@@ -155,18 +156,18 @@ def test_bad_options_are_named_in_one_line(
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("steps: true", [], r"mine.yaml': steps=True is invalid"),
-        ("steps: '7'", ["--seed", "1"], r"mine.yaml': steps='7' is invalid"),
-        ("seed: -1", ["--steps", "1"], r"mine.yaml': seed=-1 is invalid: it must be at least 0"),
-        ("method: ppo", [], r"mine.yaml': unknown estimator 'ppo'"),
-        ("num_weights: 100", [], r"mine.yaml': num_weights must be a power of two"),
-        ("minibatch_prompts: lots", ["--prompts-per-step", "8"], r"mine.yaml': minibatch_prompts='lots' is invalid"),
+        ("steps = true", [], r"mine.toml': steps=True is invalid"),
+        ("steps = '7'", ["--seed", "1"], r"mine.toml': steps='7' is invalid"),
+        ("seed = -1", ["--steps", "1"], r"mine.toml': seed=-1 is invalid: it must be at least 0"),
+        ("method = 'ppo'", [], r"mine.toml': unknown estimator 'ppo'"),
+        ("num_weights = 100", [], r"mine.toml': num_weights must be a power of two"),
+        ("minibatch_prompts = 'lots'", ["--prompts-per-step", "8"], r"mine.toml': minibatch_prompts='lots' is invalid"),
     ],
 )
 def test_a_bad_value_in_a_file_names_the_file(tmp_path: Path, text: str, options: list[str], message: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(ValueError, match=message):
-        parse("--config", str(tmp_path / "mine.yaml"), *options)
+        parse("--config", str(tmp_path / "mine.toml"), *options)
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
@@ -214,8 +215,8 @@ def test_help_shows_the_groups(help_text: str) -> None:
 
 
 def test_method_options_are_added_up_and_belong_to_their_method(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("method: vpo_credit\nmethod_options: {credit: own}\n")
+    file = tmp_path / "mine.toml"
+    file.write_text("method = 'vpo_credit'\nmethod_options = {credit = 'own'}\n")
     more = parse("--config", str(file), "--method-option", "coefficient=0.5", "--method-option", "credit=prefix")
     assert more.config.method_options == {"credit": "prefix", "coefficient": 0.5}
     assert parse("--config", str(file), "--method", "vpo").config.method_options == {}
@@ -280,7 +281,7 @@ def test_errors_of_the_user_are_one_line_and_a_status(
         raise error
 
     with pytest.raises(SystemExit) as done:
-        run(main)
+        run_script(main)
     assert done.value.code == code
     assert capsys.readouterr().err == shown
 
@@ -290,4 +291,4 @@ def test_other_errors_keep_their_traceback() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run(main)
+        run_script(main)

@@ -9,11 +9,12 @@ from typing import Any, NoReturn
 import pytest
 
 from vpo_agent import job
-from vpo_agent.command import main, options, parser
+from vpo_agent.command import main, options
 from vpo_agent.command.train import train_script
 from vpo_agent.presets import MAZE
 from vpo_agent.runs import study, targets
-from vpo_agent.runs.stopped import vpo_command
+from vpo_agent.runs.loop import vpo_command
+from vpo_envs import registration
 
 
 def stop(*_: Any, **__: Any) -> NoReturn:
@@ -71,7 +72,7 @@ def test_a_search_that_is_stopped_names_its_own_command(
 def test_a_command_that_is_stopped_while_it_imports_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(parser, "import_modules", stop)
+    monkeypatch.setattr(registration, "import_modules", stop)
     assert main(["compare", "runs/one", "--import", "mine.py"]) == 130
     assert capsys.readouterr().err == "stopped; nothing was done yet: give the same command again\n"
 

@@ -23,7 +23,7 @@ from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_agent.runs.checkpoints import checkpoints, save_checkpoint
-from vpo_agent.runs.stopped import vpo_command
+from vpo_agent.runs.loop import vpo_command
 from vpo_agent.trainer import Trainer
 from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import CodeCompactEnv

@@ -79,7 +79,6 @@ def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation, kl_est
         aggregation=aggregation,
     )
     assert result.loss.item() == pytest.approx(loss_by_hand(batch, aggregation, 0.2, kl_estimator, 0.1, 0.3), abs=1e-12)
-    assert result.loss.item() == pytest.approx((result.policy_loss + 0.2 * result.kl).item(), abs=1e-12)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
@@ -169,7 +168,6 @@ def test_a_batch_without_tokens_has_loss_zero_and_gradient_zero(aggregation: Agg
     result.loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
     assert result.loss.item() == 0
     assert result.tokens.item() == 0
-    assert result.ratio_max.item() == 1
     assert batch.current.grad is not None
     assert not batch.current.grad.any()
 
@@ -228,7 +226,6 @@ def test_diagnostics_are_what_their_names_say() -> None:
     current = ratios.log().requires_grad_()
     result = policy_loss(current, sampled, torch.tensor([1.0]), mask)
     assert result.clip_fraction.item() == pytest.approx(1 / 3)
-    assert result.ratio_max.item() == pytest.approx(1.5)
     assert result.approx_kl.item() == pytest.approx(sum(r - 1 - math.log(r) for r in (1.5, 1.0, 0.5)) / 3)
     assert result.tokens.item() == 3
     for field in result._fields:
@@ -296,45 +293,6 @@ def test_gradients_of_the_kl_estimators_are_those_stated() -> None:
         torch.testing.assert_close(gradient, targets[name], atol=1e-12, rtol=0)
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"clip_low": -0.1}, r"clip_low must lie in \[0, 1\]; got -0.1"),
-        ({"clip_low": 1.5}, r"clip_low must lie in \[0, 1\]; got 1.5"),
-        ({"clip_high": -0.1}, "clip_high must be at least 0; got -0.1"),
-        ({"kl_coef": -1.0}, "kl_coef must be at least 0; got -1.0"),
-        ({"kl_coef": 0.1}, "kl_coef=0.1 needs reference_log_probs"),
-        ({"kl_estimator": "k4"}, "kl_estimator must be 'k1', 'k2' or 'k3'; got 'k4'"),
-        ({"aggregation": "sum"}, "aggregation must be .*got 'sum'"),
-        ({"normalizer": 0.0}, "normalizer must be above 0; got 0.0"),
-        ({"log_probs": torch.zeros(6)}, r"log_probs need shape \(B, T\); got \(6,\)"),
-        ({"sampled_log_probs": torch.zeros(6, 8)}, r"sampled_log_probs must have .* \(6, 9\).*got \(6, 8\)"),
-        ({"reference_log_probs": torch.zeros(1, 9)}, r"reference_log_probs must have .* \(6, 9\).*got \(1, 9\)"),
-        ({"advantages": torch.zeros(9)}, r"advantages need shape \(6,\) or \(6, 9\); got \(9,\)"),
-        ({"mask": torch.ones(6, 9)}, r"mask needs dtype bool; got torch.float32; pass mask.bool\(\)"),
-    ],
-)
-def test_wrong_arguments_are_named(changed: dict[str, Any], message: str) -> None:
-    batch = Batch()
-    arguments: dict[str, Any] = {
-        "log_probs": batch.current,
-        "sampled_log_probs": batch.sampled,
-        "advantages": batch.advantages,
-        "mask": batch.mask,
-    } | changed
-    with pytest.raises(ValueError, match=message):
-        policy_loss(**arguments)
-
-
-def test_an_unknown_kl_estimator_is_named() -> None:
-    unknown: Any = "k4"
-    with pytest.raises(ValueError, match="'k4'"):
-        kl_per_token(torch.zeros(1), torch.zeros(1), unknown)
-
-
 # --- importance of tokens that another program sampled ---
 
 
@@ -360,14 +318,3 @@ def test_importance_makes_the_gradient_that_of_the_trainers_policy() -> None:
     mask = torch.ones(3, 1, dtype=torch.bool)
     weights = truncated_importance(trainer.log()[:, None], sampler.log()[:, None], mask, 100.0)[:, 0]
     torch.testing.assert_close((sampler * weights * values).sum(), (trainer * values).sum())
-
-
-@pytest.mark.parametrize("cap", [0.0, -1.0, math.nan])
-def test_an_importance_cap_out_of_range_is_named(cap: float) -> None:
-    with pytest.raises(ValueError, match=r"importance_cap must be above 0"):
-        truncated_importance(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), cap)
-
-
-def test_importance_of_other_shapes_is_named() -> None:
-    with pytest.raises(ValueError, match=r"must have one shape; got \(1, 2\), \(1, 1\)"):
-        truncated_importance(torch.zeros(1, 2), torch.zeros(1, 1), torch.ones(1, 2, dtype=torch.bool), 1.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vpo_agent.measure.fronts import additive_epsilon, coverage, hypervolume, igd_plus
+from vpo_agent.measure.metrics import coverage, hypervolume
 
 GRID = st.integers(0, 4).map(lambda value: value / 4)
 
@@ -34,29 +34,6 @@ def test_hypervolume_of_nothing_and_of_everything() -> None:
 def test_hypervolume_gives_up_on_many_points_in_many_objectives() -> None:
     assert hypervolume(np.random.default_rng(0).random((60, 16))) is None
     assert hypervolume(np.ones((2, 40))) is None
-
-
-@given(
-    arrays(np.float64, st.tuples(st.integers(1, 5), st.just(3)), elements=GRID),
-    arrays(np.float64, st.tuples(st.integers(1, 5), st.just(3)), elements=GRID),
-)
-@settings(max_examples=60, deadline=None)
-def test_distances_are_what_loops_over_their_definitions_give(front: np.ndarray, reached: np.ndarray) -> None:
-    nearest, worst = [], []
-    for target in front:
-        nearest.append(min(sum(max(t - r, 0) ** 2 for t, r in zip(target, row, strict=True)) ** 0.5 for row in reached))
-        worst.append(min(max(t - r for t, r in zip(target, row, strict=True)) for row in reached))
-    assert igd_plus(front, reached) == pytest.approx(sum(nearest) / len(nearest))
-    assert additive_epsilon(front, reached) == pytest.approx(max(0, *worst))
-
-
-@pytest.mark.parametrize("distance", [igd_plus, additive_epsilon, coverage])
-def test_nothing_reached_has_no_distance(distance: object) -> None:
-    assert callable(distance)
-    with pytest.raises(ValueError, match="reached must have shape"):
-        distance(np.ones((1, 2)), np.ones((0, 2)))
-    with pytest.raises(ValueError, match="front has 2 objectives and reached 3"):
-        distance(np.ones((1, 2)), np.ones((1, 3)))
 
 
 def test_coverage_is_the_share_of_the_front_attained() -> None:

@@ -70,7 +70,7 @@ def test_seeds_of_equal_means_are_drawn(tmp_path: Path) -> None:
         rewards = np.broadcast_to(by_prompt, pool.rewards.shape)
         runs.append(save_run(tmp_path / f"seed{seed}", replace(pool, rewards=rewards, status=pool.status * 0)))
     compare_runs(runs, out=tmp_path / "report")
-    assert (tmp_path / "report" / "measures.png").is_file()
+    assert (tmp_path / "report" / "curves.png").is_file()
 
 
 def test_a_run_that_was_cut_is_named(tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +105,6 @@ def test_runs_become_methods_and_a_report(tmp_path: Path, runs: list[Path], caps
     figures = {
         "curves.png",
         "differences.png",
-        "measures.png",
         "learning.png",
         "fronts.png",
         "answers.png",

@@ -22,8 +22,13 @@ from pools import random_pool
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.pages import figure_style as style
-from vpo_agent.report.compare_figures import draw_differences, draw_measures
-from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, draw_fronts
+from vpo_agent.report.figures import (
+    default_pairs,
+    draw_answers,
+    draw_curves,
+    draw_differences,
+    draw_fronts,
+)
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title
 from vpo_agent.search.figure import plot_solved
@@ -140,9 +145,8 @@ def test_a_method_has_one_colour_in_every_figure(tmp_path: Path, drawn: list[Fig
         draw_curves(methods(*names), tmp_path / "curves.png")
         draw_answers(methods(*names), tmp_path / "answers.png")
     draw_differences(two := methods("vpo", "grpo"), two[0], tmp_path / "differences.png")
-    draw_measures(two, ["best@1"], tmp_path / "measures.png")
     plot_learning_curves(run_rows(10), tmp_path / "learning.png", method="grpo")
-    assert len(drawn) == 11
+    assert len(drawn) == 10
     for figure in drawn:
         assert "#d55e00" in {to_hex(line.get_color()) for line in figure.findobj(Line2D)}
 
@@ -226,22 +230,15 @@ def draw_all(tmp_path: Path) -> None:
     draw_fronts(two, [(0, 1)], tmp_path / "fronts.png")
     draw_answers(two, tmp_path / "answers.png")
     draw_differences(two, two[0], tmp_path / "differences.png")
-    draw_measures(two, ["best@1", "utility@8", "regret", "coverage"], tmp_path / "measures.png")
 
 
 def test_every_figure_says_what_it_shows_and_which_way_is_better(tmp_path: Path, drawn: list[Figure]) -> None:
     draw_all(tmp_path)
-    assert len(drawn) == 5
+    assert len(drawn) == 4
     for figure in drawn:
         texts = [text.get_text() for text in figure.findobj(Text)]
         assert "vpo/Maze-v0, tiny-maze" in texts
         assert any(arrow in text for text in texts for arrow in "↑→")
-    assert {axes.get_title(loc="left") for axes in drawn[-1].axes} == {
-        "best@1 ↑",
-        "utility@8 ↑",
-        "regret ↓",
-        "coverage ↑",
-    }
 
 
 def test_an_arrow_of_a_turned_label_points_up_on_the_page() -> None:
@@ -249,12 +246,6 @@ def test_an_arrow_of_a_turned_label_points_up_on_the_page() -> None:
     style.dress(axes, "loss ↓", x="gold ↑", y="utility ↑, loss ↓")
     assert (axes.get_title(loc="left"), axes.get_xlabel()) == ("loss ↓", "gold ↑")
     assert axes.get_ylabel() == "utility →, loss ←"
-
-
-def test_key_measures_are_drawn_from_zero_though_an_interval_ends_below(tmp_path: Path, drawn: list[Figure]) -> None:
-    low, high = (Method("a", tuple(summarise(random_pool(seed)) for seed in seeds)) for seeds in ((0, 1), (2, 3)))
-    draw_measures([low, high], ["best@1", "coverage", "diversity"], tmp_path / "measures.png")
-    assert [axes.get_xlim()[0] for axes in drawn[0].axes] == [0, 0, 0]
 
 
 def test_a_count_of_zero_lies_on_the_axis_of_a_search(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -15,8 +15,7 @@ from torch import Tensor
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import SampleRequest, Samples
-from vpo_agent.rollouts.backends import open_sampler
-from vpo_agent.rollouts.backends.responses import to_samples
+from vpo_agent.rollouts.backends import open_sampler, to_samples
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
 

@@ -14,8 +14,8 @@ from scripted_endpoint import Body, Reply, Script, letters, scripted
 
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import sample_pool
-from vpo_agent.rollouts.endpoint.policy import EndpointPolicy
-from vpo_agent.rollouts.endpoint.replies import read_answers, refused_field
+from vpo_agent.rollouts.endpoint import EndpointPolicy
+from vpo_agent.rollouts.replies import read_answers, refused_field
 from vpo_envs.endpoint import Client, EndpointError
 from vpo_envs.libraries import install_command
 

@@ -20,8 +20,7 @@ from vpo_agent.config import TrainConfig
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
-from vpo_agent.rollouts.backends import open_sampler
-from vpo_agent.rollouts.backends.vllm_engine import checkpoint_weights
+from vpo_agent.rollouts.backends import checkpoint_weights, open_sampler
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
 

@@ -150,9 +150,7 @@ def test_a_budget_of_tokens_is_spent_exactly(num_answers: int, tokens: int, lett
     settings: dict[str, Any] = {"tokens": tokens, "goal": "utility", "max_new_tokens": 14}
     assert spent(best_of_n(env, policy, range(5), Settings(**settings))) == [tokens] * 5
     for segment, method in product((1, 3), METHODS):
-        found = tree_search(
-            env, policy, range(5), Settings(method=method, segment=segment, value_noise=0.2, **settings)
-        )
+        found = tree_search(env, policy, range(5), Settings(method=method, segment=segment, **settings))
         for one, cost in zip(found.instances, spent(found), strict=True):
             reached = one.value[-1] >= (one.optimum or math.inf) - 1e-6
             assert cost == tokens or (reached and cost < tokens)
@@ -195,7 +193,7 @@ def test_a_curve_counts_the_answers_that_end_within_a_budget(strings: LMPolicy) 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_search_is_the_same_for_the_same_seed_and_beside_others(method: Any, strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
-    settings: dict[str, Any] = {"method": method, "tokens": 160, "goal": "utility", "value_noise": 0.1, **SHORT}
+    settings: dict[str, Any] = {"method": method, "tokens": 160, "goal": "utility", **SHORT}
     alone = tree_search(env, strings, [2], Settings(seed=1, **settings))
     beside = tree_search(env, strings, [7, 2], Settings(seed=1, **settings))
     other = tree_search(env, strings, [2], Settings(seed=2, **settings))
@@ -235,7 +233,7 @@ def test_a_closing_tag_of_several_tokens_is_no_part_of_the_answer() -> None:
     policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
     settings = Settings(method="beam", width=1, branches=1, segment=1, max_new_tokens=64, iterations=10)
     instance = Instance(Watching(split="test"), 0, settings)
-    trees = Trees(policy, instance, Verifier(Watching(), instance.task, 0, 0.0, 0), None, 1, settings)
+    trees = Trees(policy, instance, Verifier(Watching(), instance.task), None, 1, settings)
     for token in tokenizer("so <answer>a</answer>")["input_ids"]:
         ended = trees.extend([[token]])
         trees.select([np.zeros(2, dtype=np.float32)] * len(ended))
@@ -243,50 +241,16 @@ def test_a_closing_tag_of_several_tokens_is_no_part_of_the_answer() -> None:
     assert set(seen) == {"", "a"}
 
 
-def test_noise_is_the_same_for_the_same_text_and_seed() -> None:
-    env = KnownLetters(split="test")
-    task, weights, nothing = env.task(0), np.array([[0.5, 0.5]]), np.zeros(1)
-
-    def value(text: str, seed: int = 0, index: int = 0, noise: float = 0.3, weights: Any = weights) -> float:
-        return Verifier(env, task, index, noise, seed).unfinished(text, weights, nothing)
-
-    assert value("a") == value("a")
-    assert len({value("a"), value("a", seed=1), value("a", index=1), value("a", noise=0.2)}) == 4
-    errors = np.array([value("z" * size) for size in range(2000)])
-    assert errors.mean() == pytest.approx(0, abs=0.3 * 4 / 2000**0.5)
-    assert errors.std() == pytest.approx(0.3, rel=0.06)
-    # It belongs to the text, so it is the same under another weighting.
-    left = np.array([[1.0, 0.0]])
-    assert value("a") - 0.5 == pytest.approx(value("a", weights=left) - 1.0)
-    finished = [Verifier(env, task, 0, 0.3, 0).finished(*_of_a("a"), weights, nothing) for _ in range(2)]
-    assert finished[0] == finished[1] != value("a")
-
-
-def _of_a(text: str) -> tuple[str, Any]:
-    return text, np.array(LETTERS[text], dtype=np.float32)
-
-
 def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> None:
     """Beside the answers before, an unfinished one is worth E_w max(best w·r of them, best w·r that it can become)."""
     env = KnownCorners(split="test")
     instance = Instance(env, 0, Settings(goal="utility"))
     reached = instance.weightings @ np.array([1.0, 0.0])
-    found = Verifier(env, instance.task, 0, 0.0, 0).unfinished(" a b", instance.weightings, reached)
+    found = Verifier(env, instance.task).unfinished(" a b", instance.weightings, reached)
     ends = ["ab" + "".join(end) for end in product("ab", repeat=4)]
     vectors = np.array([env.evaluate(instance.task, end) for end in ends])
     by_hand = np.mean([max(w[0], *(vectors @ w)) for w in instance.weightings])
     assert found == pytest.approx(by_hand)
-
-
-def test_noise_makes_the_search_worse_and_rewards_stay_exact(strings: LMPolicy) -> None:
-    env = KnownStrings(split="test")
-    settings: dict[str, Any] = {"method": "dvts", "iterations": 1, "branches": 4, **SHORT}
-    exact, noisy = (
-        tree_search(env, strings, range(40), Settings(value_noise=noise, **settings)) for noise in (0.0, 1.0)
-    )
-    assert noisy.value()[:, 0].mean() < exact.value()[:, 0].mean() - 0.2
-    for one in noisy.instances:
-        np.testing.assert_allclose(one.rewards[:, 0] * 6, np.round(one.rewards[:, 0] * 6), atol=1e-5)
 
 
 # ------------------------------------------------------------------------------------------ jobs and errors
@@ -310,17 +274,17 @@ def test_a_job_is_saved_and_resumed(letters_model: Path, tmp_path: Path) -> None
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     targets = [SearchTarget("one", 1, lambda: policy), SearchTarget("three", 3, lambda: policy)]
     out = tmp_path / "search"
-    wanted = job(value_noise=0.1)
+    wanted = job()
     whole = run_search(wanted, targets, out, say=lambda text: None)
-    assert "| three | dvts (noise 0.1) |" in (out / "results.md").read_text()
+    assert "| three | dvts |" in (out / "results.md").read_text()
     assert (out / "solved.png").is_file()
     log = out / "three.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text(lines[0] + lines[1][:40])
     again = run_search(wanted, targets, out, say=lambda text: None)
     assert [one.to_json() for one in again["three"].instances] == [one.to_json() for one in whole["three"].instances]
-    with pytest.raises(ValueError, match=r"holds a search with value_noise=0\.1, not 0\.3: give another --out"):
-        run_search(job(value_noise=0.3), targets, out)
+    with pytest.raises(ValueError, match="holds a search with segment=1, not 2: give another --out"):
+        run_search(job(segment=2), targets, out)
 
 
 class Forgetful(KnownStrings):
@@ -369,8 +333,6 @@ def test_an_environment_without_values_is_refused_before_the_policy_is_loaded(
         ({"width": 0}, "width must be at least 1, got 0"),
         ({"branches": 0}, "branches must be at least 1, got 0"),
         ({"segment": 0}, "segment must be at least 1, got 0"),
-        ({"value_noise": -0.1}, "value_noise must be a finite number of at least 0, got -0.1"),
-        ({"value_noise": math.nan}, "value_noise must be a finite number of at least 0, got nan"),
     ],
 )
 def test_numbers_out_of_range_are_named(changes: dict[str, Any], message: str, strings: LMPolicy) -> None:
@@ -382,11 +344,11 @@ def test_numbers_out_of_range_are_named(changes: dict[str, Any], message: str, s
 
 def test_the_command_searches_the_maze(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = ["--method", "dvts", "--goal", "utility", "--tokens", "40", "--prompts", "2", "--value-noise", "0.1"]
+    asked = ["--method", "dvts", "--goal", "utility", "--tokens", "40", "--prompts", "2"]
     assert main(["search", "tiny-maze", *asked, "--device", "cpu", "--out", "found"]) == 0
     shown = capsys.readouterr().out
-    assert "tiny-maze: dvts (noise 0.1) on 2 instances, 40 tokens each" in shown
-    assert re.search(r"\| tiny-maze \| dvts \(noise 0\.1\) \| \d \| 40 \|", shown)
+    assert "tiny-maze: dvts on 2 instances, 40 tokens each" in shown
+    assert re.search(r"\| tiny-maze \| dvts \| \d \| 40 \|", shown)
     rows = [json.loads(line) for line in (tmp_path / "found" / "tiny-maze.jsonl").read_text().splitlines()]
     assert [sum(row["tokens"]) for row in rows] == [40, 40]
 

@@ -1,11 +1,13 @@
-"""A model behind an endpoint, with the interface of a local policy where only text is needed."""
+"""A model behind an OpenAI-compatible endpoint, with the interface of a local policy where only text is needed."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,8 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
-from vpo_agent.rollouts.endpoint.journal import Journal, key_of
-from vpo_agent.rollouts.endpoint.replies import Answer, read_answers, refused_field
+from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.endpoint import Client, EndpointError, Refused
 from vpo_envs.text import answer_tags
 
@@ -215,3 +216,55 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 def _say(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
+
+
+class Journal:
+    """A file with one answer a line, each under the key of what it answers; raises ValueError if it cannot be used.
+
+    A line that is damaged, such as the last one of a process that was killed, counts as missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, Answer]:
+        """Return the answers by key; none if there is no file."""
+        found = {}
+        try:
+            lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
+        except OSError as error:
+            raise ValueError(f"cannot read the saved answers {str(self.path)!r}: {error.strerror}") from None
+        for line in lines:
+            try:
+                key, *fields = json.loads(line)
+                found[key] = Answer(*fields)
+            except (ValueError, TypeError):
+                continue
+        return found
+
+    def add(self, answers: Mapping[str, Answer]) -> None:
+        """Append answers."""
+        # The line break in front ends a line that was cut off.
+        lines = "".join("\n" + json.dumps([key, *answer]) for key, answer in answers.items())
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(lines.encode())
+        except OSError as error:
+            raise ValueError(f"cannot save answers in {str(self.path)!r}: {error.strerror}") from None
+
+    def remove(self, keys: Collection[str]) -> int:
+        """Remove the answers under these keys, and the file if it holds no others; return how many are left."""
+        left = {key: answer for key, answer in self.read().items() if key not in keys}
+        aside = Journal(self.path.with_name(f".{self.path.name}.part"))
+        aside.path.unlink(missing_ok=True)
+        aside.add(left)
+        aside.path.replace(self.path)
+        if not left:
+            self.path.unlink()
+        return len(left)
+
+
+def key_of(**asked: Any) -> str:
+    """Return the key of an answer: a hash of everything that it depends on."""
+    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()

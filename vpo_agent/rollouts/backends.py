@@ -1,4 +1,4 @@
-"""vLLM in the trainer's own process, on the trainer's own GPU.
+"""Generation backends: the native loop, or vLLM in the trainer's own process, on the trainer's own GPU.
 
 Written for the documented interface of vLLM 0.22 and later: ``LLM.generate`` with token ids as prompts, sleep mode, and
 ``collective_rpc("reload_weights", kwargs={"weights_iterator": ...})``, which takes weights by their names in a
@@ -9,21 +9,55 @@ has not run with any release of vLLM yet.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from vpo_agent.config import Backend
 from vpo_agent.errors import BackendFailed
+from vpo_agent.policy.decoding import ClosingTag
+from vpo_agent.policy.generators import generator_states, restore_generators
+from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import find_bundled
-from vpo_agent.policy.samples import SampleRequest
-from vpo_agent.rollouts.backends.responses import EngineSampler, generators_kept
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs.text import answer_tags
 
 
-class VLLMSampler(EngineSampler):
+def check_backend(backend: Backend) -> None:
+    """Raise ValueError if a backend is not installed."""
+    if backend == "vllm" and find_spec("vllm") is None:
+        raise ValueError(
+            "backend=vllm needs the package vllm, which brings its own torch: pip install 'vllm>=0.22' in a separate "
+            "environment, or use backend native"
+        )
+
+
+def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_utilization: float = 0.5) -> Sampler:
+    """Make the sampler that generates from ``policy``.
+
+    Args:
+        backend: Name of the backend.
+        policy: The trained model; each call samples from its current weights.
+        model: Folder or name of the initial model, from which vLLM reads the architecture.
+        gpu_memory_utilization: Share of the GPU's memory that vLLM uses while it generates, in (0, 1].
+
+    Raises:
+        ValueError: The backend is not installed or does not support this model.
+    """
+    check_backend(backend)
+    if backend == "vllm" and is_gguf(model):
+        raise ValueError(f"backend=vllm takes no GGUF file such as {model!r}: use backend native")
+    if backend == "vllm":
+        return VLLMSampler(policy, model, gpu_memory_utilization=gpu_memory_utilization)
+    return policy
+
+
+class VLLMSampler(Sampler):
     """Samples from a policy by vLLM.
 
     Each call loads the policy's weights first and puts the engine to sleep afterwards, so that the update can use the
@@ -41,7 +75,7 @@ class VLLMSampler(EngineSampler):
     def __init__(self, policy: LMPolicy, model: str, *, gpu_memory_utilization: float) -> None:
         # In a separate process the engine would receive pickled weights.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        super().__init__(policy)
+        self.policy = policy
         with generators_kept():
             try:
                 from vllm import LLM
@@ -65,7 +99,16 @@ class VLLMSampler(EngineSampler):
                 reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
                 raise ValueError(f"vLLM does not start ({reason[0]}): use --backend native") from error
 
+    def _sample(self, request: SampleRequest) -> Samples:
+        ids, mask = self.policy.encode_prompts(request.prompts)
+        self.policy.check_length(ids.shape[1], request.max_new_tokens)
+        rows = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
+        with generators_kept():
+            tokens, log_probs = self._generate(rows, request)
+        return to_samples(self.policy, (ids, mask), tokens, log_probs, request)
+
     def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
+        """Return the tokens of all responses, those to a prompt adjacent, and their log-probabilities."""
         from vllm import SamplingParams
 
         closing = answer_tags(request.num_answers)[-1][1]
@@ -129,3 +172,45 @@ def checkpoint_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                     continue
                 seen.add(id(weight))
                 yield (f"{prefix}.{name}" if prefix else name), weight.detach()
+
+
+def to_samples(
+    policy: LMPolicy,
+    prompts: tuple[Tensor, Tensor],
+    tokens: Sequence[Sequence[int]],
+    log_probs: Sequence[Sequence[float]],
+    request: SampleRequest,
+) -> Samples:
+    """Cut responses at their end and combine them.
+
+    A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
+    one with neither is truncated.
+    """
+    stop = policy.closing_tag(answer_tags(request.num_answers)[-1][1])
+    ends = [_end(row, policy.ending_ids, stop) for row in tokens]
+    return Samples.of(
+        prompts,
+        [row[:end] for row, end in zip(tokens, ends, strict=True)],
+        [row[:end] for row, end in zip(log_probs, ends, strict=True)],
+        [end is None for end in ends],
+        request.temperature,
+        policy.tokenizer,
+    )
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Restore the global random generators after an engine has used them."""
+    states = generator_states()
+    try:
+        yield
+    finally:
+        restore_generators(*states)
+
+
+def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
+    """Tokens up to the end of a response; ``None`` without an end."""
+    for count, token in enumerate(tokens, 1):
+        if token in ending or stop(tokens[max(0, count - stop.most_tokens) : count]):
+            return count
+    return None

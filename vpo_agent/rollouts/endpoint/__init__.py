@@ -1,1 +1,0 @@
-"""Samples from a model behind an OpenAI-compatible endpoint."""
