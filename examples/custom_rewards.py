@@ -1,11 +1,11 @@
 """Your own rewards: a new decomposition is a subclass with another tuple of objectives.
 
     python examples/custom_rewards.py --name frugal
-    vpo eval runs/frugal
+    vpo eval runs/frugal --import examples/custom_rewards.py
 
-The frugal maze adds a fifth objective to the maze's four: reaching the exit in few steps. Registered under an id of
-its own, it works wherever the maze does: in Gymnasium, with its exact Pareto front, and in the trainer. Its run
-remembers this file, so the commands of ``vpo`` find the environment; without a run, name the file:
+The frugal maze rewards reaching the exit in few steps in place of avoiding lava, which small mazes do not have.
+Registered under an id of its own, it works wherever the maze does: in Gymnasium, with its exact Pareto front, and in
+the trainer. The commands of ``vpo`` import this file only if you ask for it; without a run, name it with the id:
 
     vpo envs examples/custom_rewards.py:custom/FrugalMaze-v0
 """
@@ -25,7 +25,7 @@ class FrugalMaze(MazeEnv):
     """The maze, where short routes are worth something too."""
 
     objectives = (
-        *MazeEnv.objectives,
+        *MazeEnv.objectives[:3],  # completion, gold and diamond
         Objective("brevity", "Reaching the exit in few steps", lambda outcome: 1 - outcome.steps / outcome.max_steps),
     )
 

@@ -53,7 +53,7 @@ class Policy:
 
         # A seed of its own for each request: OpenEvolve would send the same one every time.
         sampling = {"model": self.model, "temperature": self.job["temperature"]}
-        sampling |= {"max_tokens": self.job["max_tokens"], "seed": DRAW.randrange(2**31)}
+        sampling |= {"seed": DRAW.randrange(2**31), **limit(self.job)}
         async with AsyncOpenAI(base_url=self.job["api_base"], api_key="none") as client:
             if self.job["variation"] == "rewrite":
                 chat = [{"role": "system", "content": system_message}, *messages]
@@ -69,6 +69,11 @@ class Policy:
             options = {"continue_final_message": True, "add_generation_prompt": False}
             reply = await client.chat.completions.create(messages=chat, stop=[closing], extra_body=options, **sampling)
         return f"```{self.language}\n{(prefix + reply.choices[0].message.content).strip()}\n```"
+
+
+def limit(job: dict[str, Any]) -> dict[str, int]:
+    """Return the longest response as an argument of a request; without one the server takes what fits its model."""
+    return {} if job["max_tokens"] is None else {"max_tokens": job["max_tokens"]}
 
 
 def parent_in(prompt: str) -> str:
@@ -108,7 +113,7 @@ def main() -> None:
     parser.add_argument("--variation", choices=("prefix", "rewrite"), default="prefix")
     parser.add_argument("--iterations", type=int, default=50, help="children, default 50")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--max-tokens", type=int, default=256, help="longest response, default 256")
+    parser.add_argument("--max-tokens", type=int, help="longest response; by default what fits the model")
     parser.add_argument("--out", type=Path, default=Path("searches/evolve_openevolve"))
     options = parser.parse_args()
     if find_spec("openevolve") is None:
@@ -125,7 +130,7 @@ def main() -> None:
     # The best answer of one response is the initial program.
     prompt = [{"role": "user", "content": env.prompt(task, options.num_answers)}]
     reply = client.chat.completions.create(
-        messages=prompt, model=model, temperature=options.temperature, max_tokens=options.max_tokens
+        messages=prompt, model=model, temperature=options.temperature, **limit(vars(options))
     )
     answers = [answer or "" for answer in split_answers(reply.choices[0].message.content, options.num_answers)]
     scored = env.score_batch([task] * len(answers), [format_answers([one], 1) for one in answers], num_answers=1)

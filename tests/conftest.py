@@ -23,7 +23,6 @@ from vpo_agent.policy.language_model import LMPolicy
 @pytest.fixture(scope="session")
 def letters_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model that answers the environment of letters with uniformly drawn letters."""
-    toys.register_letters()
     return toys.save_letters_model(tmp_path_factory.mktemp("letters"))
 
 

@@ -244,17 +244,9 @@ class ShownLettersEnv(LettersEnv):
 
 LETTERS_ID = "test/Letters-v0"
 SHOWN_LETTERS_ID = "test/ShownLetters-v0"
-
-
-def register_letters() -> None:
-    """Register the environments of letters with Gymnasium."""
-    kinds = {
-        LETTERS_ID: "toys:LettersEnv",
-        SHOWN_LETTERS_ID: "toys:ShownLettersEnv",
-    }
-    for name, entry_point in kinds.items():
-        if name not in gym.registry:
-            gym.register(id=name, entry_point=entry_point, disable_env_checker=True)
+for _name, _class in ((LETTERS_ID, LettersEnv), (SHOWN_LETTERS_ID, ShownLettersEnv)):
+    if _name not in gym.registry:
+        gym.register(id=_name, entry_point=f"toys:{_class.__name__}", disable_env_checker=True)
 
 
 def letters_tokenizer() -> PreTrainedTokenizerFast:

@@ -22,7 +22,6 @@ GROUP, STEPS = 6, 2
 
 
 def train(model_folder: str, method: str, out: Path, per_device: int) -> None:
-    toys.register_letters()
     model, tokenizer = load_model(model_folder, torch.float32)
     m = 1 if method in ("grpo", "max_at_k", "gdpo") else 3
     adapter = TRLAdapter(

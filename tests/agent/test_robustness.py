@@ -100,7 +100,6 @@ def test_a_checkpoint_of_another_run_is_refused(letters_config: MakeConfig) -> N
 
 FILL = """
 import toys
-toys.register_letters()
 from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job
 from vpo_agent.config import TrainConfig

@@ -118,7 +118,7 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
 
 def gradient_by_hand(rollouts: Rollouts, scores: Scores) -> dict[str, Tensor]:
     """Of minus the sum over tokens of advantage times log-probability, over the number of tokens."""
-    model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"))
+    model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"), dtype=torch.float32)
     samples = rollouts.samples
     kept = (rollouts.status != Status.INVALID).all(-1)
     tokens = int(samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())

@@ -253,7 +253,6 @@ def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_end(letters_conf
     config = letters_config(name="killed", **settings)
     script = f"""
 import os, signal, toys
-toys.register_letters()
 from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
 trainer = Trainer(TrainConfig.model_validate_json({config.model_dump_json()!r}))
@@ -342,7 +341,6 @@ def test_an_interrupt_in_the_middle_of_an_update_saves_nothing(
 
 INTERRUPT = """
 import os, signal, toys
-toys.register_letters()
 from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
 

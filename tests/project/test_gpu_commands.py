@@ -125,7 +125,7 @@ def test_the_shapes_have_the_published_numbers_of_parameters(
 
 def test_commands_are_found() -> None:
     pages = {row.id.split(":")[0] for row in gpu_commands()}
-    assert {"README", "code", "eureqa", "musique", "tools", "training"} <= pages
+    assert {"code", "eureqa", "musique", "tools", "training"} <= pages
     assert {"vpo train", "vpo warm-start"} <= {" ".join(row.values[2].split()[:2]) for row in gpu_commands()}
 
 

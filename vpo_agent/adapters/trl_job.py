@@ -147,7 +147,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     # Imported here: scripts import this module before errors are reduced to one sentence.
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
-    from vpo_agent.runs.checkpoints import write_text_atomically
+    from vpo_agent.runs.checkpoints import write_manifest, write_text_atomically
     from vpo_agent.runs.run_folder import RunFolder
 
     config = job.config
@@ -214,6 +214,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             finished.unlink(missing_ok=True)
         trainer.save_model(str(finished.parent))
         if state.is_main_process:
+            write_manifest(finished.parent)
             done = trainer.state.global_step * config.steps // settings["max_steps"]
             write_text_atomically(finished, json.dumps({"step": done}) + "\n")
     return trainer

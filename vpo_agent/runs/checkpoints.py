@@ -58,7 +58,7 @@ def save_checkpoint(
         _write_json(aside / "generators.json", numbers)
         about = {"step": step, **state, "versions": library_versions()}
         _write_json(aside / "state.json", about, indent=2)
-        _write_json(aside / MANIFEST, {"sha256": _hashes(aside)}, indent=2)
+        write_manifest(aside)
         for path in (*aside.rglob("*"), aside):
             _flush(path)
     except BaseException:
@@ -106,6 +106,11 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
             "--overwrite instead of --resume, which deletes the run and starts again"
         )
     return None, []
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the SHA-256 of every file in a folder, which :func:`check_checkpoint` compares."""
+    _write_json(folder / MANIFEST, {"sha256": _hashes(folder)}, indent=2)
 
 
 def check_checkpoint(checkpoint: Path) -> None:

@@ -142,7 +142,6 @@ def test_the_logs_hold_score_objectives_and_diversity(letters_model: Path, tmp_p
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    toys.register_letters()
     return toys.letters_tokenizer()
 
 
@@ -239,7 +238,6 @@ def test_an_estimator_of_ones_own_with_another_mean_is_refused(tokenizer: Any) -
 
 
 def test_chat_models_get_messages_without_thinking() -> None:
-    toys.register_letters()
     adapter = make_adapter(toys.bpe_tokenizer(chat=True))
     prompt = adapter.dataset([0])[0]["prompt"]
     assert prompt == [{"role": "user", "content": adapter.env.prompt(adapter.env.task(0), 3)}]
@@ -435,7 +433,6 @@ def test_a_tracker_is_told_of_the_end(letters_config: Any, monkeypatch: Any) -> 
 
 FILL = """
 import resource, toys
-toys.register_letters()
 from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.adapters.trl_job import train_with_trl
 from vpo_agent.command.parser import run_script

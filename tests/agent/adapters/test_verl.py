@@ -32,11 +32,6 @@ from vpo_envs.core import ScorerFailure
 SETS = ("abc", "bba", "ddd", "cde", "eee", "aaa")
 
 
-@pytest.fixture(autouse=True)
-def letters() -> None:
-    toys.register_letters()
-
-
 def response(letters: str) -> str:
     return " ".join(f"<answer_{i}> {letter} </answer_{i}>" for i, letter in enumerate(letters, 1))
 

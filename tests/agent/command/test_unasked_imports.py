@@ -60,9 +60,9 @@ def test_a_run_imports_nothing_until_it_is_asked_for(
     assert f"which runs only if you ask for it: add --import {received}, or" in capsys.readouterr().err
     resume = ["--resume", "--name", "run", "--runs-dir", str(tmp_path)]
     with pytest.raises(ValueError, match="which runs only if you ask for it: add --import"):
-        parse_job(resume, description="", presets={"maze": MAZE["embedded"]})
+        parse_job(resume, description="", presets={"maze": MAZE["compact"]})
     assert not ran(tmp_path)
-    job = parse_job([*resume, "--import", str(received)], description="", presets={"maze": MAZE["embedded"]})
+    job = parse_job([*resume, "--import", str(received)], description="", presets={"maze": MAZE["compact"]})
     assert ran(tmp_path)
     assert job.config.env == config.env
     assert read_run_config(run).env == ID

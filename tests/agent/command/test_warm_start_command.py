@@ -38,7 +38,6 @@ FRESH = ["warm-start", "--env", toys.SHOWN_LETTERS_ID, "--positions", "96", *SHO
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    toys.register_letters()
     out = tmp_path_factory.mktemp("warm") / "made"
     assert main([*FRESH, "--out", str(out)]) == 0
     return out
@@ -171,7 +170,6 @@ def steps_in(out: Path) -> list[int]:
 def test_what_it_refuses(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    toys.register_letters()
     places = {"made": made, "new": tmp_path / "new"}
     assert main(["warm-start", *(one.format(**places) for one in arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -222,7 +220,6 @@ def assert_same_weights(first: Path, second: Path) -> None:
 
 @pytest.fixture(scope="module")
 def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    toys.register_letters()
     folder = tmp_path_factory.mktemp("chat")
     tokenizer = toys.bpe_tokenizer(chat=True)
     toys.tiny_model("llama", tokenizer, scale=1.0, max_position_embeddings=512).save_pretrained(folder)
@@ -345,7 +342,6 @@ def test_a_stopped_warm_start_of_adapters_continues_to_the_same_weights(
 
 def test_a_gguf_file_is_warm_started_whole_into_an_ordinary_folder(tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
-    toys.register_letters()
     tokenizer = toys.bpe_tokenizer(chat=True)
     model = toys.tiny_model("llama", tokenizer, scale=1.0)
     write_gguf(tmp_path / "tiny.gguf", model, tokenizer)

@@ -190,12 +190,14 @@ def test_the_same_method_with_other_settings_is_another_method(tmp_path: Path) -
 
 
 def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Path) -> None:
-    other = {"tracker": "wandb", "cuda_graphs": True, "device": "cuda", "scorer_pool": "threads", "checkpoint_every": 7}
+    other = {"tracker": "wandb", "device": "cuda", "scorer_pool": "threads", "checkpoint_every": 7}
     folders = [
-        save_run(tmp_path / "one", _seeded("vpo", 0, 3), tracker="none", cuda_graphs=False, device="cpu"),
+        save_run(tmp_path / "one", _seeded("vpo", 0, 3), tracker="none", device="cpu"),
         save_run(tmp_path / "two", _seeded("vpo", 1, 3), **other, runs_dir="elsewhere", imports=["own.py"]),
     ]
-    assert make_labels([read_run(folder) for folder in folders]) == ["vpo", "vpo"]
+    runs = [read_run(folder) for folder in folders]
+    assert make_labels(runs) == ["vpo", "vpo"]
+    assert differing_settings(runs) == []
 
 
 @pytest.mark.parametrize(
@@ -259,14 +261,6 @@ def test_a_grouped_config_is_read_as_a_flat_one(tmp_path: Path) -> None:
     runs = [read_run(folder) for folder in folders]
     assert make_labels(runs) == ["vpo", "vpo"]
     assert [run.seed for run in runs] == [0, 1]
-
-
-def test_settings_that_cannot_change_results_do_not_split_a_method(tmp_path: Path) -> None:
-    one = save_run(tmp_path / "one", _seeded("vpo", 0, 3), tracker="none", device="cpu")
-    two = save_run(tmp_path / "two", _seeded("vpo", 1, 3), tracker="wandb", device="cuda", cuda_graphs=True)
-    runs = [read_run(one), read_run(two)]
-    assert make_labels(runs) == ["vpo", "vpo"]
-    assert differing_settings(runs) == []
 
 
 def test_pools_of_files_are_compared_by_what_they_say_of_themselves(tmp_path: Path) -> None:

@@ -22,11 +22,6 @@ from vpo_agent.policy.language_model import LMPolicy
 SMALL = ["--env", toys.LETTERS_ID, "--prompts", "3", "--k", "5", "--max-new-tokens", "14", "--examples", "1"]
 
 
-@pytest.fixture(autouse=True)
-def _letters() -> None:
-    toys.register_letters()
-
-
 def asked(url: str, *options: str) -> list[str]:
     return ["eval", "--endpoint", url, "--model", "letters", *SMALL, *options]
 
@@ -136,7 +131,7 @@ def test_ctrl_c_keeps_what_was_sampled(tmp_path: Path) -> None:
         second.set()
         return Reply(after=never, sent=0)
 
-    program = "import toys, sys; toys.register_letters(); from vpo_agent.command import main; sys.exit(main())"
+    program = "import toys, sys; from vpo_agent.command import main; sys.exit(main())"
     with scripted(script) as endpoint:
         command = asked(endpoint.url, "--concurrency", "1", "--out", str(tmp_path / "out"))
         process = PythonProcess(["-c", program, *command])
@@ -162,7 +157,7 @@ def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path)
         fourth.set()
         return Reply(after=never, sent=0)
 
-    program = "import toys, sys; toys.register_letters(); from vpo_agent.command import main; sys.exit(main())"
+    program = "import toys, sys; from vpo_agent.command import main; sys.exit(main())"
     kept, out = tmp_path / "out.unfinished.jsonl", tmp_path / "out"
     with scripted(script) as endpoint:
         command = asked(endpoint.url, "--concurrency", "1", "--out", str(out))

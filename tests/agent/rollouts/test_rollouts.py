@@ -160,7 +160,7 @@ def test_a_rollout_whose_scorer_failed_is_marked(policy: LMPolicy, tmp_path: Pat
         ("vpo/Labyrinth-v0", {}, r"unknown environment 'vpo/Labyrinth-v0'.*vpo/Maze-v0"),
         ("nowhere:Maze-v0", {}, r"unknown environment 'nowhere:Maze-v0'"),
         ("vpo/Maze-v0", {"colour": "red"}, r"vpo/Maze-v0 cannot be made: MazeEnv takes no argument 'colour'"),
-        ("vpo/Maze-v0", {"preset": "huge"}, r"unknown maze preset 'huge': choose one of"),
+        ("vpo/Maze-v0", {"preset": "huge"}, r"unknown preset 'huge' of MazeEnv: choose one of"),
         ("CartPole-v1", {}, r"CartPole-v1 is a \w+, not a text environment"),
     ],
 )

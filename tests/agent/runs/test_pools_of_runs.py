@@ -107,7 +107,6 @@ def test_a_model_is_asked_in_the_environment_that_is_named(
 def gguf_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command that evaluates ``models/tiny.gguf`` in an empty folder."""
     pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
-    toys.register_letters()
     monkeypatch.chdir(tmp_path)
     Path("models").mkdir()
     options = ["--env", toys.LETTERS_ID, "--num-answers", "3", "--max-new-tokens", "40", "--device", "cpu", *SMALL]

@@ -103,7 +103,6 @@ def test_weights_and_biases_offline_keeps_the_run_on_this_machine(letters_config
     config = letters_config(tracker="wandb", steps=2)
     script = f"""
 import toys
-toys.register_letters()
 from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
 Trainer(TrainConfig.model_validate_json({config.model_dump_json()!r})).train()
