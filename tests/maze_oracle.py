@@ -136,9 +136,9 @@ def convex_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
     return completion, min(1.0, gold**2 * factor), min(1.0, diamonds**2 * factor), lava
 
 
-def front_of(vectors: Iterable[Vector]) -> set[Vector]:
+def front_of(vectors: Iterable[Vector], digits: int = 5) -> set[Vector]:
     """The vectors that no other one beats, rounded so that sets of them can be compared."""
-    points = {tuple(round(value, 5) for value in vector) for vector in vectors}
+    points = {tuple(round(value, digits) for value in vector) for vector in vectors}
     return {
         point
         for point in points

@@ -27,9 +27,7 @@ def test_the_rewards_of_the_suite_pass(env_id: str, kwargs: dict[str, Any]) -> N
     assert [row.objective for row in subject.table()] == list(env.objective_names)
 
 
-WARNINGS = {
-    ("vpo/Tools-v0", "paper"): {"stuffing": "in full on format", "duplicate objectives": "arg_key and arg_value"},
-}
+WARNINGS = {("vpo/Tools-v0", "paper"): {"stuffing": "in full on format"}}
 """What ``vpo check`` says of the suite, as docs/check.md explains."""
 
 

@@ -460,9 +460,8 @@ def test_the_prompt_names_exactly_the_tags_that_are_wanted() -> None:
 
 
 def test_knobs_do_what_they_say() -> None:
-    env = ToolsEnv(
-        difficulty={"requests": (4, 4), "no_call": 0.0, "distractors": (0, 0), "siblings": 0.0, "repeats": 1.0}
-    )
+    knobs = {"requests": (4, 4), "no_call": 0.0, "distractors": (0, 0), "siblings": 0.0, "repeats": 1.0}
+    env = ToolsEnv(preset="paper", difficulty=knobs)
     tasks = [env.task(i) for i in range(10)]
     assert all(len(task.calls) == 4 for task in tasks)
     assert all(
@@ -566,7 +565,7 @@ def test_echoes_stuffing_and_lists_earn_nothing_or_what_the_definition_says() ->
     a well-formed call to no listed tool earns its format, where calls are wanted (0.25 of the scalar); a call to
     every listed tool earns besides the F1 of the names, 2·wanted/(wanted + listed), and no more.
     """
-    env = ToolsEnv(difficulty={"distractors": (3, 3), "siblings": 1.0})
+    env = ToolsEnv(preset="paper", difficulty={"distractors": (3, 3), "siblings": 1.0})
     for task in (env.task(i) for i in range(60)):
         prompt = env.prompt(task, 1)
         names = [line.split(": ", 1)[1] for line in task.instructions.split("\n") if ". Name: " in line]
@@ -704,12 +703,12 @@ def test_a_megabyte_is_read_in_linear_time(opening: str, piece: str) -> None:
 # --- the environment ---
 
 
-def test_the_suite_makes_it_in_both_modes_and_pickles_it() -> None:
-    for kwargs, names in (
-        ({}, ("format", "tool_name", "arg_key", "arg_value")),
-        ({"preset": "conflict"}, ("request_1", "request_2", "request_3", "request_4")),
+def test_the_suite_makes_it_with_both_presets_and_pickles_it() -> None:
+    for preset, names in (
+        ("paper", ("format", "tool_name", "arg_key", "arg_value")),
+        ("conflict", ("request_1", "request_2", "request_3", "request_4")),
     ):
-        env: Any = gym.make("vpo/Tools-v0", num_answers=2, **kwargs)
+        env: Any = gym.make("vpo/Tools-v0", num_answers=2, preset=preset)
         _, info = env.reset(seed=3)
         assert info["objectives"] == names
         answer = env.unwrapped.front(env.unwrapped.current_task)[0].answer
@@ -724,9 +723,12 @@ def test_the_suite_makes_it_in_both_modes_and_pickles_it() -> None:
 
 def test_own_objectives_have_no_inherited_front() -> None:
     class FrugalTools(ToolsEnv):
-        objectives = (*ToolsEnv.objectives, Objective("few", "Few calls", lambda outcome: 1 / (1 + outcome.calls)))
+        objectives = (
+            *ToolsEnv(preset="paper").objectives,
+            Objective("few", "Few calls", lambda outcome: 1 / (1 + outcome.calls)),
+        )
 
-    env = FrugalTools()
+    env = FrugalTools(preset="paper")
     assert score(call_task(BOOK), write_attempt([BOOK]), env) == [*ONES, 0.5]
     with pytest.raises(UnknownFront, match="objective 'few' of FrugalTools"):
         env.front(env.task(0))
