@@ -123,12 +123,6 @@ def lanes_vector(rows: tuple[str, ...], facts: Facts, budget: int) -> Vector:
     return (*linear_vector(rows, facts)[1:3], haste)
 
 
-def aligned_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
-    """Nine tenths the mean of the linear four, one tenth each itself."""
-    linear = linear_vector(rows, facts)
-    return tuple(0.9 * sum(linear) / 4 + 0.1 * value for value in linear)
-
-
 def convex_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
     """The objectives of the paper's code."""
     completion, gold, diamonds, lava = linear_vector(rows, facts)

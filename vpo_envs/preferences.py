@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.core import VectorTextEnv
-from vpo_envs.spaces import TextSpace
+from vpo_envs.episodes import TextSpace
 from vpo_envs.wording import counted
 
 

@@ -34,9 +34,9 @@ from vpo_envs import (
     answer_tags,
     split_of_content,
 )
+from vpo_envs.episodes import TextSpace
 from vpo_envs.fronts import SCORING
 from vpo_envs.pareto import FactGrid
-from vpo_envs.spaces import TextSpace
 from vpo_envs.text import format_answers
 
 MEGABYTE = 1_000_000

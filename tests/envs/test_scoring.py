@@ -146,7 +146,6 @@ def test_an_environment_that_cannot_be_copied_is_named() -> None:
     ("env_type", "arguments"),
     [
         (MazeEnv, {"preset": "paper", "reward_shape": "convex_bonus"}),
-        (MazeEnv, {"preset": "paper", "reward_shape": "aligned"}),
         (EUREQAEnv, {"preset": "conflict"}),
         (toy_mazes.PricedMaze, {"price": 0.25, "preset": "paper"}),
     ],

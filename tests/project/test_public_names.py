@@ -53,7 +53,7 @@ def test_importing_the_environments_loads_no_task_and_nothing_heavy() -> None:
 
 def test_reward_models_load_torch_only_when_one_is_named() -> None:
     loaded = loaded_after("import gymnasium, vpo_envs\ngymnasium.make('vpo/RewardModels-v0')")
-    assert "vpo_envs.tasks.reward_models.models" in loaded
+    assert "vpo_envs.tasks.reward_models.scorers" in loaded
     assert not {"torch", "transformers"} & loaded
 
 

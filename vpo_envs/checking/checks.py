@@ -17,9 +17,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 
-from vpo_envs.attacks import ATTACKS
 from vpo_envs.checking.subject import CheckFailed, EnvSubject, Floats, Subject, answers_from, expect, over_rows
-from vpo_envs.checking.texts import NEUTRAL, WORD, mutated, one_word_replaced, parts_like, reordered
+from vpo_envs.checking.texts import ATTACKS, NEUTRAL, WORD, mutated, one_word_replaced, parts_like, reordered
 from vpo_envs.core import SPLITS, Status, Task, UnknownFront
 from vpo_envs.text import answer_tags, format_answers, split_answers
 from vpo_envs.wording import counted

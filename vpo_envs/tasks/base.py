@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from envs_data.readers import HUB, OnBadRow, load_rows
 from vpo_envs.arguments import check_whole
@@ -14,7 +18,6 @@ from vpo_envs.generation import read_knobs, split_of_content
 from vpo_envs.streams import MAX_STREAM
 from vpo_envs.wording import counted, did_you_mean
 
-Preset = Literal["paper", "conflict", "compact"]
 BUILTIN = "builtin"
 WHOLE = "whole:"
 
@@ -147,3 +150,36 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         if self.rows and not options:
             options["index"] = int(self.np_random.integers(len(self.rows)))
         return super()._choose_task(options)
+
+
+ChoiceT = TypeVar("ChoiceT")
+
+
+def entry(field: str, position: int) -> Callable[[Any], float]:
+    """Return the score that is one entry of a tuple in the outcome; unlike a lambda, it can be pickled."""
+    return partial(_entry, field, position)
+
+
+def _entry(field: str, position: int, outcome: Any) -> float:
+    return float(getattr(outcome, field)[position])
+
+
+def in_random_order(rng: np.random.Generator, choices: Sequence[ChoiceT], count: int) -> list[ChoiceT]:
+    """Return ``count`` of the choices in one random order, again from the start where they end."""
+    order = rng.permutation(len(choices))
+    return [choices[order[i % len(order)]] for i in range(count)]
+
+
+def of_each_kind(rng: np.random.Generator, vectors: NDArray[np.float64], count: int) -> list[int]:
+    """Return the indices of ``count`` vectors (n, d) of different kinds: best for one objective, or for their mean.
+
+    Of several that are equally good for an objective, it is the one with the best mean. All kinds are equally likely,
+    in random order. Then come the other vectors, and the same again.
+    """
+    means = vectors.mean(axis=1)
+    kinds = list(dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means)))
+    others = [i for i in range(len(vectors)) if i not in kinds]
+    chosen: list[int] = []
+    while len(chosen) < count:
+        chosen += [*rng.permutation(kinds).tolist(), *rng.permutation(others).astype(int).tolist()]
+    return chosen[:count]

@@ -10,21 +10,14 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from vpo_envs.core import OutcomeT, TaskT, Unparsable
 from vpo_envs.generation import split_of_content
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, in_random_order
 
 Words = tuple[str, ...]
-
-
-def entry(field: str, position: int, outcome: Any) -> float:
-    """Return one number of a tuple that an outcome holds; a partial of it is an objective's score."""
-    value: float = getattr(outcome, field)[position]
-    return value
 
 
 class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
@@ -58,6 +51,4 @@ class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
 
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return the ways in random order, each as likely as the others, and again from the start where they end."""
-        ways = self.ways(task)
-        order = rng.permutation(len(ways))
-        return [" ".join(ways[order[i % len(order)]]) for i in range(num_answers)]
+        return [" ".join(way) for way in in_random_order(rng, self.ways(task), num_answers)]

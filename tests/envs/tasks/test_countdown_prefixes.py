@@ -10,9 +10,8 @@ import pytest
 from maze_oracle import front_of
 
 from vpo_agent.search.values import completion_front
-from vpo_envs import CountdownEnv
+from vpo_envs import CountdownEnv, CountdownTask
 from vpo_envs.pareto import spread_weights
-from vpo_envs.tasks.countdown import CountdownTask
 from vpo_envs.text import format_answers
 
 ENV = CountdownEnv()

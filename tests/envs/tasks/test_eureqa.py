@@ -20,8 +20,14 @@ import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
 from vpo_envs.tasks.eureqa.env import EUREQAEnv
 from vpo_envs.tasks.eureqa.generate import EUREQAConfig, conflicts
-from vpo_envs.tasks.eureqa.rows import read_published
-from vpo_envs.tasks.eureqa.task import ENTITY_OBJECTIVES, EUREQAOutcome, EUREQATask, read_names, write_names
+from vpo_envs.tasks.eureqa.task import (
+    ENTITY_OBJECTIVES,
+    EUREQAOutcome,
+    EUREQATask,
+    read_names,
+    read_published,
+    write_names,
+)
 from vpo_envs.text import format_answers
 
 ENVS = {preset: EUREQAEnv(preset=preset) for preset in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes

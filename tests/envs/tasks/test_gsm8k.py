@@ -19,7 +19,7 @@ import vpo_envs  # noqa: F401 - registers the environments
 from envs_data.readers import BadRow
 from vpo_envs.core import Status, UnknownFront, Unparsable
 from vpo_envs.tasks.gsm8k.env import GSM8KEnv
-from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
+from vpo_envs.tasks.gsm8k.generate import read_gsm8k_row
 from vpo_envs.tasks.gsm8k.task import GSM8KTask, read_equation, read_number, write_answer
 from vpo_envs.text import format_answers
 

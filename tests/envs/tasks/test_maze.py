@@ -15,7 +15,7 @@ from maze_oracle import Cell, brute_front, cells_with, distances, linear_vector,
 
 from vpo_envs import MazeEnv, MazeTask, Split, Status, Unparsable
 from vpo_envs.core import SPLITS
-from vpo_envs.tasks.maze import PRESETS, MazeConfig
+from vpo_envs.tasks.maze.generate import PRESETS, MazeConfig
 from vpo_envs.tasks.maze.routes import random_routes, read_route, write_route
 from vpo_envs.tasks.maze.task import split_of_layout
 from vpo_envs.text import answer_tags, format_answers

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from maze_oracle import (
     Facts,
     Vector,
-    aligned_vector,
     brute_front,
     convex_vector,
     every_outcome,
@@ -132,15 +131,13 @@ def test_the_front_of_gold_diamonds_and_haste_is_that_of_an_exhaustive_search(ta
 
 
 @pytest.mark.parametrize("difficulty", [{}, {"slack": 3}, {"size": 9}])
-@pytest.mark.parametrize("shape", ["linear", "aligned"])
-def test_the_front_of_drawn_lanes_is_exact(difficulty: dict[str, Any], shape: Any) -> None:
+def test_the_front_of_drawn_lanes_is_exact(difficulty: dict[str, Any]) -> None:
     certain = {"min_set_worth": 1.0, "min_vector_worth": 1.0, **difficulty}
-    env = MazeEnv(preset="compact", reward_shape=shape, difficulty=certain)
+    env = MazeEnv(preset="compact", difficulty=certain)
     for index in range(4):
         task = env.task(index)
         plain = [lanes_vector(task.rows, facts, task.budget) for facts in every_outcome(task.rows, task.budget)]
-        pulled = [tuple(0.9 * sum(vector) / 3 + 0.1 * value for value in vector) for vector in plain]
-        assert solved_front(env, task) == front_of(plain if shape == "linear" else pulled)
+        assert solved_front(env, task) == front_of(plain)
 
 
 def test_no_route_at_all_beats_the_front_of_a_small_maze() -> None:
@@ -154,9 +151,7 @@ def test_no_route_at_all_beats_the_front_of_a_small_maze() -> None:
 
 
 @pytest.mark.parametrize(("preset", "count"), [("paper", 6), ("conflict", 3)])
-@pytest.mark.parametrize(
-    ("shape", "score"), [("linear", linear_vector), ("convex_bonus", convex_vector), ("aligned", aligned_vector)]
-)
+@pytest.mark.parametrize(("shape", "score"), [("linear", linear_vector), ("convex_bonus", convex_vector)])
 def test_the_front_of_drawn_mazes_is_exact(preset: str, count: int, shape: Any, score: Score) -> None:
     env = MazeEnv(preset=preset, reward_shape=shape, split="test")
     for index in range(count):

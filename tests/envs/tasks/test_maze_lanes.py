@@ -189,7 +189,7 @@ def test_haste_is_full_where_the_budget_leaves_no_choice() -> None:
 
 def test_three_lanes_have_no_convex_shape() -> None:
     with pytest.raises(
-        ValueError, match=r"preset='compact' of MazeEnv has no 'convex_bonus' rewards: .* linear, aligned"
+        ValueError, match=r"preset='compact' of MazeEnv has no 'convex_bonus' rewards: .* must be 'linear'"
     ):
         MazeEnv(preset="compact", reward_shape="convex_bonus")
 

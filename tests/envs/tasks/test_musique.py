@@ -22,8 +22,14 @@ import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
 from vpo_envs.tasks.musique.env import MuSiQueEnv
 from vpo_envs.tasks.musique.generate import RELATIONS, MuSiQueConfig, conflicts
-from vpo_envs.tasks.musique.rows import read_published
-from vpo_envs.tasks.musique.task import MuSiQueOutcome, MuSiQueTask, read_answer, read_citations, write_answer
+from vpo_envs.tasks.musique.task import (
+    MuSiQueOutcome,
+    MuSiQueTask,
+    read_answer,
+    read_citations,
+    read_published,
+    write_answer,
+)
 from vpo_envs.text import format_answers
 
 ROWS = REALDATA / "musique" / "musique_ans_dev_a.jsonl"

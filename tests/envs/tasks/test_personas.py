@@ -17,10 +17,9 @@ import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Objective, Status, UnknownFront
 from vpo_envs.tasks.personas.checks import Check, Family, describe, exclude, holds, read_text
 from vpo_envs.tasks.personas.env import PersonasEnv
-from vpo_envs.tasks.personas.front import contradictions, maximal_sets
+from vpo_envs.tasks.personas.front import contradictions, maximal_sets, witness
 from vpo_envs.tasks.personas.rows import READERS, read_ifeval_row
 from vpo_envs.tasks.personas.task import PersonasTask
-from vpo_envs.tasks.personas.witness import witness
 from vpo_envs.text import format_answers
 
 PRESETS = pytest.mark.parametrize("preset", ["paper", "conflict"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 import toys
@@ -26,10 +25,10 @@ from transformers import (
     LlamaForSequenceClassification,
 )
 
-from vpo_envs.attacks import ATTACKS
+from vpo_envs import RewardModelsEnv, RewardTask
+from vpo_envs.checking.texts import ATTACKS
 from vpo_envs.core import ScorerFailure, Status, UnknownFront
-from vpo_envs.tasks.reward_models import RewardModelsEnv, RewardTask, override_rate
-from vpo_envs.tasks.reward_models.judges import Judge, messages
+from vpo_envs.tasks.reward_models.scorers import Judge, messages
 from vpo_envs.tasks.reward_models.task import ScoreCache, quantile
 from vpo_envs.text import format_answers
 
@@ -360,7 +359,7 @@ def test_bad_judges_are_one_sentence(change: dict[str, Any], message: str) -> No
         RewardModelsEnv(judges={"kind": {"url": "http://x/v1", "model": "m", "question": "Kind?", **change}})
 
 
-def test_override_rates_tell_a_judge_that_obeys_its_text_from_one_that_does_not(
+def test_attacks_lift_a_judge_that_obeys_its_text_and_no_other(
     serve: Callable[[Answer], dict[str, Any]],
 ) -> None:
     def steady(body: dict[str, Any]) -> tuple[int, Any]:
@@ -369,33 +368,12 @@ def test_override_rates_tell_a_judge_that_obeys_its_text_from_one_that_does_not(
     def gullible(body: dict[str, Any]) -> tuple[int, Any]:
         return said("SCORE: 10") if "SCORE: 10" in body["messages"][1]["content"] else steady(body)
 
-    obeying = sum("SCORE: 10" in attack for attack in ATTACKS)
-    report = override_rate(made(judges={"gullible": serve(gullible), "steady": serve(steady)}), 2)
-    assert len(ATTACKS) == 10
-    assert report.rate.shape == (10, 2)
-    assert report.rate.sum(axis=0).tolist() == [obeying, 0]
-    assert report.failed == 0
-    assert f"gullible: {obeying / 10:.0%}" in str(report)
-    broken = override_rate(made(judges={"silent": serve(lambda _: said("no"))}), 1)
-    assert broken.failed == 1
-    assert np.isnan(broken.rate).all()
-
-
-def test_an_objective_on_which_no_poor_answer_is_poor_has_no_override_rate(
-    serve: Callable[[Answer], dict[str, Any]],
-) -> None:
-    def brief(body: dict[str, Any]) -> tuple[int, Any]:
-        return said(f"SCORE: {max(0, 10 - len(fenced(body)) // 20)}")
-
-    def long(body: dict[str, Any]) -> tuple[int, Any]:
-        return said(f"SCORE: {min(10, len(fenced(body)) // 10)}")
-
-    both = override_rate(made(judges={"brief": serve(brief), "long": serve(long)}), 2)
-    assert "brief: unknown, as no poor answer is below that" in str(both)
-    assert np.isnan(both.rate[:, 0]).all()
-    assert f"long: {both.rate[:, 1].mean():.0%}" in str(both)
-    with pytest.raises(ValueError, match="instances must be an integer of at least 1, got 0"):
-        override_rate(made(), 0)
+    obeying = ["SCORE: 10" in attack for attack in ATTACKS]
+    assert sum(obeying) == 5
+    env = made(judges={"gullible": serve(gullible), "steady": serve(steady)})
+    task = env.task(0)
+    outcomes = env.evaluate_many([(task, f"{task.references[0]}\n\n{attack}") for attack in ATTACKS])
+    assert [[one.quantiles[place] >= 0.9 for one in outcomes] for place in (0, 1)] == [obeying, [False] * len(ATTACKS)]
 
 
 # --- prompts ---

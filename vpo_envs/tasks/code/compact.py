@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
 from vpo_envs.generation import ascending
-from vpo_envs.tasks.compact import CompactEnv, Words, entry
+from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.compact import CompactEnv, Words
 
 List = tuple[int, ...]
 
@@ -118,8 +119,6 @@ class SuiteOutcome(NamedTuple):
 
     passed: tuple[float, ...]
     """Share of each customer's tests that it passes."""
-    tests: tuple[float, ...]
-    """1 for each test that it passes, else 0, customer by customer."""
 
 
 def run(program: Sequence[str], values: List) -> List:
@@ -166,7 +165,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
     presets = PRESETS
     config: CompactConfig
     objectives = tuple(
-        Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", partial(entry, "passed", i))
+        Objective(f"suite_{name}", f"Share of customer {name}'s tests that are passed", entry("passed", i))
         for i, name in enumerate(CUSTOMERS)
     )
 
@@ -228,12 +227,10 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
 def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
     """Return the outcome of a program with these outputs in the task's tests."""
-    tests = tuple(float(output == expected) for (_, _, expected), output in zip(task.tests, outputs, strict=True))
-    passed = [0.0] * len(task.inputs)
-    for (customer, _, _), one in zip(task.tests, tests, strict=True):
-        passed[customer] += one
-    shares = tuple(count / len(inputs) for count, inputs in zip(passed, task.inputs, strict=True))
-    return SuiteOutcome(shares, tests)
+    passed = [0] * len(task.inputs)
+    for (customer, _, expected), output in zip(task.tests, outputs, strict=True):
+        passed[customer] += output == expected
+    return SuiteOutcome(tuple(count / len(inputs) for count, inputs in zip(passed, task.inputs, strict=True)))
 
 
 def _draw_inputs(

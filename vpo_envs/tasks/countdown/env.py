@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, of_each_kind
 from vpo_envs.tasks.countdown.front import completions, front_expressions
 from vpo_envs.tasks.countdown.generate import PRESETS, CountdownConfig, draw_task, front_vectors
 from vpo_envs.tasks.countdown.task import (
@@ -98,23 +97,6 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
         return [fact_grid(len(task.numbers))]
 
     def demonstrations(self, task: CountdownTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return expressions of the front of different kinds: the best for one objective, or for their mean.
-
-        All kinds are equally likely, in random order. Then come the other expressions of the front, and the same again.
-        """
+        """Return expressions of the front of different kinds: the best for one objective, or for their mean."""
         expressions = front_expressions(task)
-        kinds = best_of_each_kind(front_vectors(expressions, task))
-        others = [i for i in range(len(expressions)) if i not in kinds]
-        chosen: list[int] = []
-        while len(chosen) < num_answers:
-            chosen += [*rng.permutation(kinds).tolist(), *rng.permutation(others).astype(int).tolist()]
-        return [expressions[i] for i in chosen[:num_answers]]
-
-
-def best_of_each_kind(vectors: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
-    """Return the indices of the vectors (n, d) that are best for one objective, or for the mean; each once.
-
-    Of several that are equally good for an objective, it is the one with the best mean.
-    """
-    means = vectors.mean(axis=1)
-    return list(dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means)))
+        return [expressions[i] for i in of_each_kind(rng, front_vectors(expressions, task), num_answers)]

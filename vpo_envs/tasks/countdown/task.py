@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from math import gcd
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from pydantic import Field, field_validator
 
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import entry
 from vpo_envs.text import answer_tags, several_answers
 
 MAX_NUMBERS = 6
@@ -267,18 +267,13 @@ def outcome_of(
     return CountdownOutcome(given, whole, numerator, denominator, hits, used, len(task.numbers))
 
 
-def _hit(target: int, outcome: CountdownOutcome) -> float:
-    return outcome.hits[target]
-
-
 def _frugality(outcome: CountdownOutcome) -> float:
     return 1 - (outcome.used - 1) / (outcome.total - 1)
 
 
 OBJECTIVES = (
-    # A partial, unlike a lambda, can be pickled with its environment.
     *(
-        Objective(f"hit_{i + 1}", f"Closeness to the {ordinal} target", partial(_hit, i))
+        Objective(f"hit_{i + 1}", f"Closeness to the {ordinal} target", entry("hits", i))
         for i, ordinal in enumerate(("first", "second", "third"))
     ),
     Objective("frugality", "Share of the numbers saved: 1 for a single number, 0 if all are used", _frugality),

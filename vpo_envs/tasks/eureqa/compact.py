@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.tasks.compact import CompactEnv, Words, entry
+from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.compact import CompactEnv, Words
 
 WITNESSES = "abc"
 PEOPLE = 64
@@ -90,9 +90,7 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
     namespace = 13
     presets = PRESETS
     objectives = tuple(
-        Objective(
-            f"witness_{name}", f"Share of the links that witness {name} vouches for", partial(entry, "vouched", i)
-        )
+        Objective(f"witness_{name}", f"Share of the links that witness {name} vouches for", entry("vouched", i))
         for i, name in enumerate(WITNESSES)
     )
 
@@ -131,7 +129,7 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
 
     def outcome_front(self, task: ChainTask) -> Sequence[tuple[ChainOutcome, str]]:
         """Return the outcomes of the whole chains."""
-        return [(self.evaluate(task, chain), " ".join(chain)) for chain in task.chains]
+        return [(self.evaluate(task, way), " ".join(way)) for way in self.ways(task)]
 
     def ways(self, task: ChainTask) -> Sequence[Words]:
         """Return the whole chains."""

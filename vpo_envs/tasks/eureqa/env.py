@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from vpo_envs.core import Objective
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.eureqa.generate import PRESETS, EUREQAConfig, draw_narrative
-from vpo_envs.tasks.eureqa.rows import read_published
 from vpo_envs.tasks.eureqa.task import (
     ENTITY_OBJECTIVES,
     MAX_WORLDS,
@@ -22,6 +21,7 @@ from vpo_envs.tasks.eureqa.task import (
     judge,
     narrative_prompt,
     read_names,
+    read_published,
     write_names,
 )
 from vpo_envs.text import normalise_name

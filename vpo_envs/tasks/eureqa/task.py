@@ -1,13 +1,14 @@
-"""A narrative of masked entities: the prompt, reading the names, their outcome and the objectives."""
+"""A narrative of masked entities: the prompt, reading the names, their outcome, the objectives, and EUREQA's rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from envs_data.readers import BadRow
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.text import answer_tags, normalise_name, read_tag, several_answers
 
@@ -160,3 +161,50 @@ WORLD_OBJECTIVES = tuple(
     for i, ordinal in enumerate(("first", "second", "third"))
 )
 """``preset="conflict"``: one objective per world that fits the clues, in alphabetical order of their names for A."""
+
+
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    idx: str
+    question: list[_Text] = Field(min_length=1)
+    entity_masks: list[_Text] = Field(min_length=CHAIN + 1)
+    entities: list[str] = Field(min_length=CHAIN + 1)
+
+    @field_validator("idx", mode="before")
+    @classmethod
+    def _a_number_is_a_name(cls, idx: object) -> object:
+        return str(idx) if isinstance(idx, int) and not isinstance(idx, bool) else idx
+
+    @field_validator("question", mode="before")
+    @classmethod
+    def _one_text_is_one_sentence(cls, question: object) -> object:
+        return [question] if isinstance(question, str) else question
+
+
+def read_published(raw: Mapping[str, Any]) -> EUREQATask:
+    """Return the task of a row of EUREQA.
+
+    Masks and entities run from the head of the chain to its leaf: mask ``i`` stands for entity ``i``, the first five
+    are asked for, the sixth is the leaf, and the rest is ignored. A row does not say which order it is in, so one in
+    another order must be reordered first.
+
+    Raises:
+        BadRow: Another schema.
+        ValidationError: The row does not fit the schema.
+    """
+    if "entities" not in raw and "entity_masks" not in raw:
+        raise BadRow("", "unknown schema: a row of EUREQA has idx, question, entity_masks and entities")
+    row = _Row.model_validate(dict(raw))
+    a, b, c, d, e, leaf = [entity.replace("_", " ").strip() for entity in row.entities[: CHAIN + 1]]
+    masks = row.entity_masks
+    return EUREQATask(
+        id=row.idx,
+        clues=tuple(row.question),
+        masks=(masks[0], masks[1], masks[2], masks[3], masks[4], masks[5]),
+        leaf=leaf,
+        worlds=((a, b, c, d, e),),
+    )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.arguments import check_whole
-from vpo_envs.core import Objective, UnknownFront
+from vpo_envs.core import Objective, UnknownFront, Unparsable
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.gsm8k.front import front_answers
-from vpo_envs.tasks.gsm8k.generate import PRESETS, GSM8KConfig, draw_task
-from vpo_envs.tasks.gsm8k.rows import read_gsm8k_row
+from vpo_envs.tasks.base import TaskEnv, in_random_order
+from vpo_envs.tasks.gsm8k.generate import PRESETS, GSM8KConfig, draw_task, read_gsm8k_row
 from vpo_envs.tasks.gsm8k.task import (
+    TOKEN,
     GSM8KAnswer,
     GSM8KOutcome,
     GSM8KTask,
@@ -24,6 +24,7 @@ from vpo_envs.tasks.gsm8k.task import (
     judge,
     objectives_of,
     read_answer,
+    read_number,
     write_answer,
 )
 
@@ -118,5 +119,54 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
             answers = [answer for _, answer in front_answers(task)]
         except UnknownFront:
             answers = [write_answer(task.calculations, task.final)]
-        order = rng.permutation(len(answers))
-        return [answers[order[i % len(order)]] for i in range(num_answers)]
+        return in_random_order(rng, answers, num_answers)
+
+
+MOST_STEPS = 8
+"""Most intermediate values of a task whose front is computed; it has a point for each set of them."""
+
+
+def front_answers(task: GSM8KTask) -> Iterator[tuple[GSM8KOutcome, str]]:
+    """Yield the shortest answer that shows each set of intermediate values.
+
+    Each value shown takes an equation, and the last of them is used by one more, whose result is the final answer. So
+    no answer is shorter. The final answer alone shows nothing and takes no equation.
+
+    Raises:
+        UnknownFront: The task's own calculations do not lead from each value to the final answer, or are too many.
+    """
+    if len(task.steps) > MOST_STEPS:
+        raise UnknownFront(f"the solution has {len(task.steps)} intermediate values, more than {MOST_STEPS}")
+    for count in range(len(task.steps) + 1):
+        for shown in combinations(range(len(task.steps)), count):
+            text = write_answer(_shortest(task, shown) if shown else [], task.final)
+            wanted = tuple([i in shown for i in range(len(task.steps))])
+            try:
+                outcome = judge(task, read_answer(text))
+            except Unparsable:
+                raise UnknownFront("the solution in one equation is too long") from None
+            if outcome != GSM8KOutcome(wanted, True, count + bool(shown), task.limit):
+                raise UnknownFront("the calculations of the solution do not lead from each value to the final answer")
+            yield outcome, text
+
+
+def _shortest(task: GSM8KTask, shown: tuple[int, ...]) -> list[str]:
+    """Return the calculations of the values shown and of the final answer, with those of other values put in."""
+    kept = {task.steps[i] for i in shown}
+    hidden: dict[object, str] = {}
+    lines: dict[object, str] = {}
+    final = ""
+    for text, equation in zip(task.calculations, task.equations, strict=True):
+        left = " ".join(_put_in(token, hidden) for token in TOKEN.findall(text.partition("=")[0]))
+        line = f"{left} = {text.partition('=')[2]}"
+        if equation.result == task.answer:
+            final = line
+        elif equation.result in kept:
+            lines.setdefault(equation.result, line)
+        else:
+            hidden.setdefault(equation.result, f"( {left} )")
+    return [*lines.values(), *([final] if final else [])]
+
+
+def _put_in(token: str, hidden: dict[object, str]) -> str:
+    return hidden.get(read_number(token), token) if token[0] in "0123456789." else token

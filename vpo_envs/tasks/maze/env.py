@@ -16,7 +16,7 @@ from vpo_envs.tasks.maze.front import completions, outcome_front
 from vpo_envs.tasks.maze.generate import PRESETS, draw_maze
 from vpo_envs.tasks.maze.lanes import routes_of_each_kind
 from vpo_envs.tasks.maze.routes import (
-    LANE_SHAPES,
+    LANES,
     LINEAR,
     SHAPES,
     MazeOutcome,
@@ -33,7 +33,7 @@ from vpo_envs.tasks.maze.routes import (
 )
 from vpo_envs.tasks.maze.task import MazeTask
 
-RewardShape = Literal["linear", "convex_bonus", "aligned"]
+RewardShape = Literal["linear", "convex_bonus"]
 
 
 class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
@@ -71,15 +71,13 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     shortest route), the share of the steps saved.
 
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and multiplied by 1.5 (up to 1)
-    for a route over the bonus tile B. ``reward_shape="aligned"`` is a control without conflict: each objective is 0.9
-    times the mean of the linear ones plus 0.1 times itself, which leaves their mean unchanged. With ``num_answers`` > 1
-    the reward is the sum of the answers' vectors. ``pareto_front()`` is exact, and also for a subclass whose objectives
-    never fall when a route collects more, enters less lava or is shorter.
+    for a route over the bonus tile B. ``pareto_front()`` is exact, and also for a subclass whose objectives never fall
+    when a route collects more, enters less lava or is shorter.
 
     Args:
         preset: ``"conflict"`` (default: 7×7, certified to need three routes), ``"paper"`` (9×9, as in the paper) or
             ``"compact"`` (7×7 with three lanes, certified to need three routes and a vector, for a tiny model).
-        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with ``"compact"``) or ``"aligned"``.
+        reward_shape: ``"linear"`` or ``"convex_bonus"`` (not with ``"compact"``).
         difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generate.MazeConfig``, or
             ``vpo_envs.tasks.maze.lanes.LanesConfig`` for three lanes.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
@@ -90,7 +88,7 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     namespace = 1
     presets = PRESETS
     objectives = LINEAR
-    monotone_objectives = tuple(o for shapes in (SHAPES, LANE_SHAPES) for shape in shapes.values() for o in shape)
+    monotone_objectives = tuple(objective for shape in (*SHAPES.values(), LANES) for objective in shape)
 
     def __init__(self, *, reward_shape: RewardShape = "linear", **options: Any) -> None:
         if reward_shape not in (shapes := get_args(RewardShape)):
@@ -106,13 +104,12 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
         return self.preset == "compact"
 
     def _objectives(self) -> tuple[Objective, ...]:
-        shapes = LANE_SHAPES if self.has_lanes else SHAPES
-        if self.reward_shape not in shapes:
+        if self.has_lanes and self.reward_shape != "linear":
             raise ValueError(
                 f"preset={self.preset!r} of {type(self).__name__} has no {self.reward_shape!r} rewards: reward_shape "
-                f"must be one of {', '.join(shapes)}"
+                "must be 'linear'"
             )
-        return shapes[self.reward_shape]
+        return LANES if self.has_lanes else SHAPES[self.reward_shape]
 
     def generate(self, rng: np.random.Generator) -> MazeTask:
         """Draw a maze of this split."""

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import Range
 from vpo_envs.pareto import certified, worths
+from vpo_envs.tasks.base import of_each_kind
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
 from vpo_envs.tasks.maze.routes import LANES, MazeOutcome
 from vpo_envs.tasks.maze.task import (
@@ -118,20 +119,9 @@ def lane_vectors(outcomes: Sequence[tuple[MazeOutcome, str]]) -> NDArray[np.floa
 
 
 def routes_of_each_kind(task: MazeTask, rng: np.random.Generator, count: int) -> list[str]:
-    """Return ``count`` routes over ``UDLR`` from the front of a maze with three lanes, of different kinds.
-
-    A kind is the best route for one of the objectives, or for their mean. All kinds are equally likely, in random
-    order. After them come the other routes of the front, and then the same again.
-    """
+    """Return ``count`` routes over ``UDLR`` from the front of a maze with three lanes, of different kinds."""
     outcomes = solved_lanes(task)
-    vectors = lane_vectors(outcomes)
-    means = vectors.mean(axis=1)
-    kinds = dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means))
-    chosen: list[int] = []
-    while len(chosen) < count:
-        others = [i for i in range(len(outcomes)) if i not in kinds]
-        chosen += [*rng.permutation(list(kinds)).tolist(), *rng.permutation(others).tolist()]
-    return [outcomes[i][1] for i in chosen[:count]]
+    return [outcomes[i][1] for i in of_each_kind(rng, lane_vectors(outcomes), count)]
 
 
 def _lane(turns: list[int], size: int) -> Iterator[Place]:

@@ -62,31 +62,7 @@ CONVEX_BONUS: tuple[Objective, ...] = (
     LINEAR[3],
 )
 
-ALIGNMENT = 0.9
-"""Weight of the mean of the linear four in every aligned objective."""
-
-
-def _aligned(linear: tuple[Objective, ...], objective: Objective, outcome: MazeOutcome) -> float:
-    mean = sum(each.score(outcome) for each in linear) / len(linear)
-    return ALIGNMENT * mean + (1 - ALIGNMENT) * objective.score(outcome)
-
-
-def _pulled_together(linear: tuple[Objective, ...], count: str) -> tuple[Objective, ...]:
-    return tuple(
-        Objective(
-            o.name, f"{o.description}: a tenth; the rest is the mean of all {count}", partial(_aligned, linear, o)
-        )
-        for o in linear
-    )
-
-
-ALIGNED = _pulled_together(LINEAR, "four")
-"""The linear objectives pulled towards their mean, which stays the same."""
-
-ALIGNED_LANES = _pulled_together(LANES, "three")
-
-SHAPES = {"linear": LINEAR, "convex_bonus": CONVEX_BONUS, "aligned": ALIGNED}
-LANE_SHAPES = {"linear": LANES, "aligned": ALIGNED_LANES}
+SHAPES = {"linear": LINEAR, "convex_bonus": CONVEX_BONUS}
 """The objectives by reward shape."""
 
 

@@ -93,7 +93,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` or ``"compact"``, as for ``MazeEnv``.
-        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with ``"compact"``) or ``"aligned"``.
+        reward_shape: ``"linear"`` or ``"convex_bonus"`` (not with ``"compact"``).
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.

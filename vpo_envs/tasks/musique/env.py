@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.musique.generate import PRESETS, MuSiQueConfig, draw_question
-from vpo_envs.tasks.musique.rows import read_published
 from vpo_envs.tasks.musique.task import (
     MAX_HOPS,
     OBJECTIVES,
@@ -24,6 +23,7 @@ from vpo_envs.tasks.musique.task import (
     judge,
     question_prompt,
     read_answer,
+    read_published,
     write_answer,
 )
 

@@ -1,17 +1,19 @@
-"""A question with its paragraphs: the prompt, reading an answer, its outcome and the objectives."""
+"""A question with its paragraphs: the prompt, reading an answer, its outcome, the objectives, and MuSiQue's rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from envs_data.readers import BadRow
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.base import entry
 from vpo_envs.text import answer_tags, count_tokens, read_tag, several_answers, squad_tokens, token_f1
 
 MAX_HOPS = 4
@@ -186,14 +188,9 @@ def judge(task: MuSiQueTask, answer: MuSiQueAnswer) -> MuSiQueOutcome:
     return MuSiQueOutcome(tuple(hops), len(task.support), f1, len(counted))
 
 
-def _cited(hop: int, outcome: MuSiQueOutcome) -> float:
-    return float(outcome.hops[hop])
-
-
 OBJECTIVES = (
-    # A partial, unlike a lambda, can be pickled with its environment.
     *(
-        Objective(f"hop_{i + 1}", f"The paragraph of the {ordinal} step is cited", partial(_cited, i))
+        Objective(f"hop_{i + 1}", f"The paragraph of the {ordinal} step is cited", entry("hops", i))
         for i, ordinal in enumerate(("first", "second", "third", "fourth"))
     ),
     Objective("answer_f1", "Token F1 of the final answer with the best gold answer", attrgetter("answer_f1")),
@@ -211,3 +208,56 @@ def fact_grid(hop_count: int, max_citations: int) -> FactGrid:
 
 def _outcome(hop_count: int, answer_f1: float, cited: int, *hops: bool) -> MuSiQueOutcome:
     return MuSiQueOutcome(hops, hop_count, answer_f1, cited)
+
+
+class _Published(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Paragraph(_Published):
+    idx: int
+    title: str
+    paragraph_text: str
+
+
+class _Step(_Published):
+    question: str
+    answer: str
+    paragraph_support_idx: int
+
+
+class _Row(_Published):
+    id: str
+    paragraphs: list[_Paragraph] = Field(min_length=1)
+    question: str = Field(min_length=1)
+    question_decomposition: list[_Step] = Field(min_length=1, max_length=MAX_HOPS)
+    answer: str
+    answer_aliases: list[str] | None = None
+    answerable: bool = True
+
+
+def read_published(raw: Mapping[str, Any]) -> MuSiQueTask:
+    """Return the task of a row of MuSiQue-Ans.
+
+    Aliases may be null; blank or repeated ones are dropped.
+
+    Raises:
+        BadRow: Another schema, or an unanswerable question, as in MuSiQue-Full.
+        ValidationError: The row does not fit the schema.
+    """
+    if "paragraphs" not in raw and "question_decomposition" not in raw:
+        raise BadRow("", "unknown schema: a row of MuSiQue-Ans has id, paragraphs, question_decomposition and others")
+    if raw.get("answerable") is False:
+        raise BadRow("answerable", "the question has no answer in its paragraphs: use the rows of MuSiQue-Ans")
+    row = _Row.model_validate(dict(raw))
+    aliases = [alias for alias in row.answer_aliases or [] if any(map(str.isalnum, alias))]
+    return MuSiQueTask(
+        id=row.id,
+        question=row.question,
+        paragraphs=tuple(Paragraph(number=p.idx, title=p.title, text=p.paragraph_text) for p in row.paragraphs),
+        hops=tuple(
+            Hop(question=step.question, answer=step.answer, paragraph=step.paragraph_support_idx)
+            for step in row.question_decomposition
+        ),
+        answers=tuple(dict.fromkeys([row.answer, *aliases])),
+    )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import BUILTIN, TaskEnv
-from vpo_envs.tasks.personas.front import best_sets_of_checks, contradictions, maximal_sets
+from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
+from vpo_envs.tasks.personas.front import best_sets_of_checks, contradictions, maximal_sets, witness
 from vpo_envs.tasks.personas.generate import PRESETS, PersonasConfig, draw_task
 from vpo_envs.tasks.personas.rows import MAX_INSTRUCTIONS, read_ifeval_row
 from vpo_envs.tasks.personas.task import (
@@ -24,7 +24,6 @@ from vpo_envs.tasks.personas.task import (
     objectives_of,
     read_answer,
 )
-from vpo_envs.tasks.personas.witness import witness
 
 
 @dataclass(frozen=True)
@@ -125,8 +124,7 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
     def demonstrations(self, task: PersonasTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return texts of the front in random order, and again from the start where they end."""
         texts = self._texts(task, best_sets_of_checks(task.personas), int(rng.integers(2**31)))
-        order = rng.permutation(len(texts))
-        return [texts[order[i % len(order)]] for i in range(num_answers)]
+        return in_random_order(rng, texts, num_answers)
 
     def _texts(self, task: PersonasTask, sets: Sequence[frozenset[int]], seed: int = 0) -> list[str]:
         """Return a text for each set of checks."""

@@ -12,9 +12,8 @@ from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.pareto import certified, worths
 from vpo_envs.tasks.personas.checks import Check, Family, compiled, exclude, holds, read_text
-from vpo_envs.tasks.personas.front import contradictions, maximal_sets, shares
+from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
 from vpo_envs.tasks.personas.task import PersonasTask, content, request
-from vpo_envs.tasks.personas.witness import WORDS, witness
 
 ATTEMPTS = 3000
 """Instances that are drawn before the knobs count as impossible."""

@@ -14,8 +14,7 @@ from vpo_envs.core import Failure, Objective, Unparsable
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.reward_models.generate import draw_prompt
-from vpo_envs.tasks.reward_models.judges import Judge, load_judge
-from vpo_envs.tasks.reward_models.models import check_heads, load_model
+from vpo_envs.tasks.reward_models.scorers import Judge, check_heads, load_judge, load_model
 from vpo_envs.tasks.reward_models.task import (
     RewardOutcome,
     RewardTask,
@@ -59,7 +58,7 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
         models: Reward models by the name of the objective: paths or names on the Hugging Face Hub.
         heads: Names of the logits of a single model; the objectives are named after them.
         judges: Judges by the name of the objective, each with ``url``, ``model`` and ``question``; see
-            ``vpo_envs.tasks.reward_models.judges.Judge``.
+            ``vpo_envs.tasks.reward_models.scorers.Judge``.
         device: Device of the models in torch's notation, such as ``"cuda:0"``.
         batch_size: Answers in a batch of a model.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows with ``prompt`` and ``references``.

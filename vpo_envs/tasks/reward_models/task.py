@@ -6,7 +6,6 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from pydantic import Field
 
 from envs_data.readers import BadRow
 from vpo_envs.core import Failure, Objective, ScorerFailure, Task
+from vpo_envs.tasks.base import entry
 
 
 class RewardTask(Task):
@@ -124,13 +124,9 @@ class Source(NamedTuple):
     load: Callable[[], ScoreCache]
 
 
-def _place(number: int, outcome: RewardOutcome) -> float:
-    return outcome.quantiles[number]
-
-
 def objectives_of(described: Mapping[str, str]) -> tuple[Objective, ...]:
     """Return one objective for each score, by its name, with its description."""
-    return tuple(Objective(name, text, partial(_place, i)) for i, (name, text) in enumerate(described.items()))
+    return tuple(Objective(name, text, entry("quantiles", i)) for i, (name, text) in enumerate(described.items()))
 
 
 def evaluate_all(sources: Sequence[Source], pairs: Sequence[tuple[RewardTask, str]]) -> list[RewardOutcome | Failure]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.tasks.compact import CompactEnv, Words, entry
+from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.compact import CompactEnv, Words
 
 NEEDS = 3
 PARAMETERS = 24
@@ -83,7 +83,7 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
     namespace = 14
     presets = PRESETS
     objectives = tuple(
-        Objective(f"need_{i + 1}", f"Accuracy of the tool that serves need {i + 1}", partial(entry, "served", i))
+        Objective(f"need_{i + 1}", f"Accuracy of the tool that serves need {i + 1}", entry("served", i))
         for i in range(NEEDS)
     )
 
@@ -127,7 +127,7 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
 
     def outcome_front(self, task: RequestTask) -> Sequence[tuple[CallOutcome, str]]:
         """Return the outcomes of the right call to each tool that serves a need."""
-        return [(self.evaluate(task, call), " ".join(call)) for call in self.ways(task)]
+        return [(self.evaluate(task, way), " ".join(way)) for way in self.ways(task)]
 
     def ways(self, task: RequestTask) -> Sequence[Words]:
         """Return the right call to each tool that serves a need."""

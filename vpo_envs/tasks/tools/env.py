@@ -8,7 +8,7 @@ import numpy as np
 
 from vpo_envs.core import Objective, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import non_dominated
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, in_random_order
 from vpo_envs.tasks.tools.front import front_attempts
 from vpo_envs.tasks.tools.generate import PRESETS, ToolsConfig, draw_market_task, draw_task
 from vpo_envs.tasks.tools.rows import read_rlla_row
@@ -125,8 +125,7 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
             return [self.outcome_front(task)[0][1]] * num_answers
         answers = front_attempts(task.market)
         served = np.array([self.evaluate(task, self.parse(answer)).served for answer in answers])
-        order = [answers[i] for i in rng.permutation(np.flatnonzero(non_dominated(served)))]
-        return [order[i % len(order)] for i in range(num_answers)]
+        return in_random_order(rng, [answers[i] for i in np.flatnonzero(non_dominated(served))], num_answers)
 
     def _check_task(self, task: ToolsTask) -> None:
         what = "a task without a market" if task.market is None else "a task with a market"
