@@ -53,10 +53,7 @@ class MazeConfig(Frozen):
     lava_placement: Literal["centre", "ring"] = Field(
         "centre", description="lava in the inner 5 by 5, or on the ring of cells around the two zones"
     )
-    bonus: bool = Field(True, description="whether the centre is a bonus tile")
     slack: int = Field(7, ge=0, description="steps of the budget beyond the longer route through a zone's corner")
-    exclusive: bool = Field(True, description="reject a maze in which one route can visit both zones' corners")
-    safe_path: bool = Field(True, description="reject a maze without a route to the exit that avoids lava")
     conflict: float = Field(
         0.0, ge=0.0, lt=1.0, description="certify by the exact front that three routes beat one by this much in E_w"
     )
@@ -99,8 +96,7 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     for corner in corners:
         passable |= 1 << corner
     centre = (size // 2) * width + size // 2
-    if config.bonus:
-        passable |= 1 << centre
+    passable |= 1 << centre
     # One layout falls into one split, so the one without walls would be a fifth of it.
     if passable.bit_count() == size * size or split_of_layout(passable) != split:
         return None
@@ -119,14 +115,12 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     if to_gold is None or from_gold is None or to_diamond is None or from_diamond is None:
         return None
     budget = max(to_gold + from_gold, to_diamond + from_diamond) + config.slack
-    if config.exclusive:
-        between = distance(zones[0], zones[1], without_exit, width)
-        if between is not None and between + min(to_gold + from_diamond, to_diamond + from_gold) <= budget:
-            return None
+    # One route cannot visit both zones' corners.
+    between = distance(zones[0], zones[1], without_exit, width)
+    if between is not None and between + min(to_gold + from_diamond, to_diamond + from_gold) <= budget:
+        return None
 
-    symbols = {start: START, goal: EXIT}
-    if config.bonus:
-        symbols[centre] = BONUS
+    symbols = {start: START, goal: EXIT, centre: BONUS}
     for symbol, zone, (low, high) in ((GOLD, zones[0], config.gold), (DIAMOND, zones[1], config.diamonds)):
         room = [c for c in _within(size, zone, 0, config.zone_radius) if passable >> c & 1 and c not in symbols]
         count = source.randint(low, high)
@@ -148,10 +142,9 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     for cell in source.sample(room, min(count, len(room))):
         symbols[cell] = LAVA
         lava |= 1 << cell
-    if config.safe_path:
-        safe = distance(start, goal, passable & ~lava, width)
-        if safe is None or safe > budget:
-            return None
+    safe = distance(start, goal, passable & ~lava, width)
+    if safe is None or safe > budget:
+        return None
     text = [symbols.get(c) or (OPEN if passable >> c & 1 else WALL) for c in cells]
     rows = tuple(["".join(text[i : i + size]) for i in range(0, size * size, size)])
     task = MazeTask(rows=rows, budget=budget)
