@@ -23,7 +23,7 @@ from vpo_agent.measure.metrics import best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import worth_of_fronts
 from vpo_agent.pages import figure_style as style
-from vpo_agent.pages.looks import MARKERS
+from vpo_agent.pages.figure_style import MARKERS
 from vpo_agent.pages.page import Page, Table
 from vpo_agent.report.learning_curves import over_steps
 from vpo_agent.report.methods import Method

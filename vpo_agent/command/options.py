@@ -15,8 +15,6 @@ from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainCo
 from vpo_envs.registration import import_modules, is_imported
 from vpo_envs.wording import did_you_mean
 
-_NO_BREAK = "\N{NO-BREAK SPACE}"
-
 
 def parse_job(
     argv: Sequence[str] | None,
@@ -88,13 +86,13 @@ def settings_parser(
         prog=program,
         usage="%(prog)s [--preset NAME] [--config FILE] [--resume | --overwrite] [--SETTING VALUE ...]",
         description=description,
-        formatter_class=_HelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"settings to start from: {', '.join(presets)} (default:{_NO_BREAK}{usual}, unless --env or "
+        help=f"settings to start from: {', '.join(presets)} (default: {usual}, unless --env or "
         "--config names another environment)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over the preset's")
@@ -107,7 +105,7 @@ def settings_parser(
                 add_import_option(section)
                 continue
             default = presets[usual].get(name, field.get_default(call_default_factory=True))
-            help_text = f"{field.description} (default:{_NO_BREAK}{_shown(default)})".replace("%", "%%")
+            help_text = f"{field.description} (default: {_shown(default)})".replace("%", "%%")
             option, annotation = "--" + name.replace("_", "-"), str(field.annotation)
             if name == "method_options":
                 help_text = help_text.replace("options of", "an option of").replace(", by name", "; may be repeated")
@@ -118,13 +116,6 @@ def settings_parser(
                 kind = json_object if "dict" in annotation else _list_or_none if "list" in annotation else str
                 section.add_argument(option, type=kind, metavar="VALUE", help=help_text)
     return parser
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps "(default: value" on one line."""
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return [line.replace(_NO_BREAK, " ") for line in super()._split_lines(text, width)]
 
 
 def _list_or_none(text: str) -> Any:

@@ -37,7 +37,6 @@ def add_parser(commands: Commands) -> None:
     add("--method", default="evolve", choices=METHODS, help="default evolve")
     add("--goal", default="scalar", choices=GOALS, help="what answers are valued by; default scalar")
     add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
-    add("--indices", metavar="I,J,...", help="search these instances instead")
     add("--hard", nargs="+", type=Path, metavar="POOL", help="search what 30 answers of no saved pool solve")
     add("--iterations", type=int, help="answers sampled per instance, default 200")
     add("--tokens", type=int, help="tokens sampled per instance, in place of --iterations")
@@ -132,20 +131,14 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
 
 def _indices(chosen: argparse.Namespace) -> list[int]:
     """Return the instances to search."""
-    given = [name for name in ("prompts", "indices", "hard") if getattr(chosen, name) is not None]
-    if len(given) > 1:
-        raise ValueError(f"--{given[0]} and --{given[1]} exclude each other: give one of them")
-    if chosen.hard is not None:
-        from vpo_agent.measure.pool import Pool
-        from vpo_agent.search.records import hard_instances
+    if chosen.hard is None:
+        return list(range(chosen.prompts or 20))
+    if chosen.prompts is not None:
+        raise ValueError("--prompts and --hard exclude each other: give one of them")
+    from vpo_agent.measure.pool import Pool
+    from vpo_agent.search.records import hard_instances
 
-        hard = hard_instances([Pool.load(path) for path in chosen.hard], goal=chosen.goal)
-        if not hard:
-            raise ValueError("30 answers of these pools solve every instance, so none is left to search")
-        return hard
-    if chosen.indices is not None:
-        try:
-            return [int(index) for index in chosen.indices.split(",")]
-        except ValueError:
-            raise ValueError(f"--indices takes whole numbers separated by commas, got {chosen.indices!r}") from None
-    return list(range(chosen.prompts or 20))
+    hard = hard_instances([Pool.load(path) for path in chosen.hard], goal=chosen.goal)
+    if not hard:
+        raise ValueError("30 answers of these pools solve every instance, so none is left to search")
+    return hard

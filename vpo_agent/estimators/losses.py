@@ -76,7 +76,14 @@ def policy_loss(
     Returns:
         The loss in float32 (float64 for float64 log-probs), and diagnostics. A batch without tokens gives a loss of 0
         that is still differentiable.
+
+    Raises:
+        ValueError: shapes that do not fit, a mask that is not boolean, a setting outside its range.
     """
+    if kl_coef > 0.0 and reference_log_probs is None:
+        raise ValueError(f"kl_coef={kl_coef} needs reference_log_probs; pass them or set kl_coef=0")
+    _check_settings(clip_low, clip_high, kl_coef, kl_estimator, aggregation, normalizer)
+    _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
     # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
     sampled = _masked(sampled_log_probs, mask).detach()
@@ -170,3 +177,36 @@ def _masked(values: Tensor, mask: Tensor) -> Tensor:
 def _bounded(log_ratio: Tensor) -> Tensor:
     """Cut a log-ratio off where its exponential would leave the useful range."""
     return log_ratio.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+
+
+def _check_settings(
+    clip_low: float, clip_high: float, kl_coef: float, kl_estimator: str, aggregation: str, normalizer: float | None
+) -> None:
+    if not 0.0 <= clip_low <= 1.0:
+        raise ValueError(f"clip_low must lie in [0, 1]; got {clip_low}")
+    if not clip_high >= 0.0:
+        raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
+    if not kl_coef >= 0.0:
+        raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
+    if kl_estimator not in ("k1", "k2", "k3"):
+        raise ValueError(f"kl_estimator must be 'k1', 'k2' or 'k3'; got {kl_estimator!r}")
+    if aggregation not in ("token_mean", "sequence_mean", "fixed_length"):
+        raise ValueError(f"aggregation must be 'token_mean', 'sequence_mean' or 'fixed_length'; got {aggregation!r}")
+    if normalizer is not None and not normalizer > 0:
+        raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
+
+
+def _check_shapes(
+    log_probs: Tensor, sampled_log_probs: Tensor, advantages: Tensor, mask: Tensor, reference_log_probs: Tensor | None
+) -> None:
+    shape = tuple(log_probs.shape)
+    if len(shape) != 2:
+        raise ValueError(f"log_probs need shape (B, T); got {shape}")
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask needs dtype bool; got {mask.dtype}; pass mask.bool()")
+    others = {"sampled_log_probs": sampled_log_probs, "mask": mask, "reference_log_probs": reference_log_probs}
+    for name, tensor in others.items():
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} must have the shape of log_probs, {shape}; got {tuple(tensor.shape)}")
+    if tuple(advantages.shape) not in (shape[:1], shape):
+        raise ValueError(f"advantages need shape {shape[:1]} or {shape}; got {tuple(advantages.shape)}")

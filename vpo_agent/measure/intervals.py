@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 
 from vpo_agent.measure.pool import Floats
 
+CONFIDENCE = 0.95
+"""How often an interval covers the mean."""
 SAID = "95 % interval over prompts and training seeds"
 """What outputs call the interval where a method has several seeds."""
 
@@ -37,7 +39,6 @@ def over_prompts(
     values: ArrayLike,
     tasks: Sequence[Hashable] | None = None,
     *,
-    confidence: float = 0.95,
     resamples: int = 4000,
     seed: int = 0,
 ) -> Band:
@@ -49,7 +50,6 @@ def over_prompts(
     Args:
         values: One row per prompt.
         tasks: What the task of each prompt is, (N,); equal ones are resampled together. All differ by default.
-        confidence: How often the interval covers the mean.
         resamples: Number of bootstrap samples.
         seed: Of the bootstrap.
 
@@ -67,45 +67,38 @@ def over_prompts(
     # How often each task is drawn decides the mean of a resample.
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
     means = ((drawn @ sums).T / (drawn @ sizes)).T
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     mean = rows.mean(axis=0)
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     # Sums of equal values, in another order, may round to the other side of their mean.
     return Band(mean, np.minimum(low, mean), np.maximum(high, mean))
 
 
-def interval(
-    values: ArrayLike,
-    tasks: Sequence[Hashable] | None = None,
-    *,
-    baseline: ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Band:
+def interval(values: ArrayLike, tasks: Sequence[Hashable] | None = None, *, baseline: ArrayLike | None = None) -> Band:
     """Return means over the S training seeds of a method and N prompts, with intervals of both levels.
 
     Args:
         values: Shape (S, N) or (S, N, c).
         tasks: What the task of each prompt is, as for :func:`over_prompts`.
         baseline: Values of another method on the same prompts, (T, N) or (T, N, c): the result is the difference.
-        confidence: How often the interval covers the mean.
 
     Raises:
         ValueError: Another shape, or a value that is not finite.
     """
     sides = [np.asarray(side, dtype=np.float64) for side in ([values] if baseline is None else [values, baseline])]
     prompts = sides[0].mean(axis=0) - (0 if baseline is None else sides[1].mean(axis=0))
-    band = over_prompts(prompts, tasks, confidence=confidence)
+    band = over_prompts(prompts, tasks)
     # A side with a single seed has no known spread.
     runs = [_rows(side.mean(axis=1), "seed") for side in sides if len(side) > 1]
     if not runs:
         return band
-    half = _spread_of_seeds(runs, confidence)
+    half = _spread_of_seeds(runs)
     return Band(
         band.mean, band.mean - np.hypot(band.mean - band.low, half), band.mean + np.hypot(band.high - band.mean, half)
     )
 
 
-def _spread_of_seeds(runs: Sequence[Floats], confidence: float) -> Floats:
+def _spread_of_seeds(runs: Sequence[Floats]) -> Floats:
     """Return the half width of Student's interval for the mean of one method's runs (S, c), or Welch's for two."""
     # Not scipy.stats, which takes a second to import.
     from scipy.special import stdtrit
@@ -115,7 +108,7 @@ def _spread_of_seeds(runs: Sequence[Floats], confidence: float) -> Floats:
     shares = np.sum([part**2 / (len(rows) - 1) for part, rows in zip(parts, runs, strict=True)], axis=0)
     # Without any spread the interval is a point, whatever the degrees of freedom.
     freedom = np.divide(total**2, shares, out=np.ones_like(total), where=shares > 0)
-    return np.asarray(np.sqrt(total) * stdtrit(freedom, (1 + confidence) / 2))
+    return np.asarray(np.sqrt(total) * stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def _rows(values: ArrayLike, unit: str) -> Floats:

@@ -19,7 +19,7 @@ from vpo_agent.measure.measures import Pair
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import BY_TOKENS
 from vpo_agent.pages import figure_style as style
-from vpo_agent.pages.looks import Look
+from vpo_agent.pages.figure_style import Look
 from vpo_agent.report.methods import Method, common_curves, looks_of, title
 from vpo_envs import Status
 from vpo_envs.pareto import non_dominated
@@ -97,7 +97,7 @@ def _curve(axes: Axes, method: Method, name: str, look: Look) -> Artist:
 # ------------------------------------------------------------------------------------------ fronts
 
 
-def default_pairs(pool: Pool, count: int = 3) -> list[Pair]:
+def default_pairs(pool: Pool) -> list[Pair]:
     """Return the pairs of objectives with the most points to trade off, on the fronts or else among the answers."""
     sets = _answers(pool) if pool.fronts is None else pool.fronts
 
@@ -105,7 +105,7 @@ def default_pairs(pool: Pool, count: int = 3) -> list[Pair]:
         return float(np.mean([non_dominated(np.asarray(vectors)[:, list(pair)]).sum() for vectors in sets]))
 
     pairs = sorted(combinations(range(len(pool.objectives)), 2), key=lambda pair: -points(pair))
-    return [pair for place, pair in enumerate(pairs[:count]) if place == 0 or points(pair) > 1.05]
+    return [pair for place, pair in enumerate(pairs[:3]) if place == 0 or points(pair) > 1.05]
 
 
 def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) -> Path | None:

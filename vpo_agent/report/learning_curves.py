@@ -17,7 +17,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from vpo_agent.measure.pool import Floats
 from vpo_agent.pages import figure_style as style
-from vpo_agent.pages.looks import looks
+from vpo_agent.pages.figure_style import looks
 from vpo_agent.report.methods import Method, looks_of
 from vpo_agent.report.methods import title as method_title
 

@@ -12,7 +12,7 @@ import numpy as np
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats
 from vpo_agent.measure.summary import Curve, Summary
-from vpo_agent.pages.looks import Look, looks
+from vpo_agent.pages.figure_style import Look, looks
 
 Row = Mapping[str, Any]
 

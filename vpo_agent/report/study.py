@@ -10,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 
 from vpo_agent.pages import figure_style as style
-from vpo_agent.pages.looks import looks
+from vpo_agent.pages.figure_style import looks
 from vpo_agent.pages.page import Page, Table, markdown_table
 from vpo_agent.report.tables import interval, number
 from vpo_agent.runs.checkpoints import write_text_atomically

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
@@ -18,11 +18,6 @@ from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import find_checkpoint, find_model, near_target
-from vpo_envs.scoring import AnyEnv
-
-Origin: TypeAlias = Mapping[str, Any]
-Opener: TypeAlias = Callable[[AnyEnv, Mapping[str, Any]], tuple[TextSampler, Origin]]
-"""Makes the sampler for an environment and the options; and what it adds to the pool's source."""
 
 DEFAULTS: dict[str, Any] = {
     "env_kwargs": {},
@@ -65,7 +60,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     }
     trained = config.model_dump(mode="json", include={"model", "method", "method_options"})
     origin = {"run": folder.resolve().name, **trained, "step": step}
-    return _sample(_opener(model, config.dtype), given, defaults, origin, scalar_weights=config.scalar_weights)
+    return _sample(given, defaults, origin, model, config.dtype, scalar_weights=config.scalar_weights)
 
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
@@ -77,34 +72,25 @@ def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
         raise ValueError(f"{model!r} {found}: {hint}to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
-    return _sample(_opener(model, "auto"), given, {}, {"model": model})
+    return _sample(given, {}, {"model": model}, model)
 
 
 def sample_endpoint(policy: EndpointPolicy, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from a model behind an endpoint."""
     if "env" not in given:
         raise ValueError("--endpoint needs --env, such as --env vpo/Maze-v0")
-    return _sample(lambda env, chosen: (policy, {}), given, {}, {})
-
-
-def _opener(model: str | Path, dtype: str) -> Opener:
-    """Return a function that loads a model and checks that the prompts of the tasks fit into its context."""
-
-    def open_policy(env: AnyEnv, chosen: Mapping[str, Any]) -> tuple[LMPolicy, Origin]:
-        policy = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
-        check_prompts(policy, env, range(chosen["prompts"]), chosen["max_new_tokens"])
-        return policy, {"dtype": str(policy.dtype).removeprefix("torch.")}
-
-    return open_policy
+    return _sample(given, {}, {}, policy)
 
 
 def _sample(
-    open_policy: Opener,
     given: Mapping[str, Any],
     defaults: Mapping[str, Any],
-    origin: Origin,
+    origin: Mapping[str, Any],
+    model: str | Path | EndpointPolicy,
+    dtype: str = "auto",
     scalar_weights: list[float] | None = None,
 ) -> Pool:
+    """Sample from an endpoint, or load a model and check that the prompts of the tasks fit into its context."""
     chosen = {**DEFAULTS, **defaults, **given}
     env_kwargs = {**defaults.get("env_kwargs", {}), **given.get("env_kwargs", {})}
     for name in ("split", "num_answers"):
@@ -115,7 +101,14 @@ def _sample(
     if "pairs" in given:
         # Report a mistake before the long sampling.
         read_pairs(given["pairs"], env.objective_names)
-    policy, opened = open_policy(env, chosen)
+    source = {**origin, "seed": chosen["seed"]}
+    policy: TextSampler
+    if isinstance(model, EndpointPolicy):
+        policy = model
+    else:
+        policy = local = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
+        check_prompts(local, env, range(chosen["prompts"]), chosen["max_new_tokens"])
+        source["dtype"] = str(local.dtype).removeprefix("torch.")
     return sample_pool(
         env,
         policy,
@@ -126,6 +119,6 @@ def _sample(
         seed=[chosen["seed"], EVAL_STREAM],
         sample_batch=MOST_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
         scalar_weights=scalar_weights,
-        source={**origin, "seed": chosen["seed"], **opened},
+        source=source,
         label="sampling",
     )

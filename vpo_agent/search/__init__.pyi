@@ -1,11 +1,11 @@
 from .evolution import best_of_n as best_of_n
 from .evolution import best_of_pool as best_of_pool
 from .evolution import evolve as evolve
-from .figure import plot_solved as plot_solved
 from .records import InstanceSearch as InstanceSearch
 from .records import SearchResult as SearchResult
 from .records import hard_instances as hard_instances
 from .runner import SearchJob as SearchJob
+from .runner import plot_solved as plot_solved
 from .runner import run_search as run_search
 from .settings import Settings as Settings
 from .tree import tree_search as tree_search

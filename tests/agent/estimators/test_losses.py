@@ -293,6 +293,39 @@ def test_gradients_of_the_kl_estimators_are_those_stated() -> None:
         torch.testing.assert_close(gradient, targets[name], atol=1e-12, rtol=0)
 
 
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clip_low": -0.1}, r"clip_low must lie in \[0, 1\]; got -0.1"),
+        ({"clip_low": 1.5}, r"clip_low must lie in \[0, 1\]; got 1.5"),
+        ({"clip_high": -0.1}, "clip_high must be at least 0; got -0.1"),
+        ({"kl_coef": -1.0}, "kl_coef must be at least 0; got -1.0"),
+        ({"kl_coef": 0.1}, "kl_coef=0.1 needs reference_log_probs"),
+        ({"kl_estimator": "k4"}, "kl_estimator must be 'k1', 'k2' or 'k3'; got 'k4'"),
+        ({"aggregation": "sum"}, "aggregation must be .*got 'sum'"),
+        ({"normalizer": 0.0}, "normalizer must be above 0; got 0.0"),
+        ({"log_probs": torch.zeros(6)}, r"log_probs need shape \(B, T\); got \(6,\)"),
+        ({"sampled_log_probs": torch.zeros(6, 8)}, r"sampled_log_probs must have .* \(6, 9\).*got \(6, 8\)"),
+        ({"reference_log_probs": torch.zeros(1, 9)}, r"reference_log_probs must have .* \(6, 9\).*got \(1, 9\)"),
+        ({"advantages": torch.zeros(9)}, r"advantages need shape \(6,\) or \(6, 9\); got \(9,\)"),
+        ({"mask": torch.ones(6, 9)}, r"mask needs dtype bool; got torch.float32; pass mask.bool\(\)"),
+    ],
+)
+def test_wrong_arguments_are_named(changed: dict[str, Any], message: str) -> None:
+    batch = Batch()
+    arguments: dict[str, Any] = {
+        "log_probs": batch.current,
+        "sampled_log_probs": batch.sampled,
+        "advantages": batch.advantages,
+        "mask": batch.mask,
+    } | changed
+    with pytest.raises(ValueError, match=message):
+        policy_loss(**arguments)
+
+
 # --- importance of tokens that another program sampled ---
 
 

@@ -11,10 +11,10 @@ from vpo_agent.measure.intervals import interval, over_prompts
 
 def test_prompts_are_resampled_as_in_scipys_bootstrap() -> None:
     values = np.random.default_rng(0).exponential(size=(80, 3))
-    band = over_prompts(values, confidence=0.9, resamples=20_000)
+    band = over_prompts(values, resamples=20_000)
     for column in range(3):
         sample = (values[:, column],)
-        theirs = stats.bootstrap(sample, np.mean, confidence_level=0.9, n_resamples=20_000, method="percentile", rng=1)
+        theirs = stats.bootstrap(sample, np.mean, confidence_level=0.95, n_resamples=20_000, method="percentile", rng=1)
         bounds = theirs.confidence_interval
         assert band.mean[column] == pytest.approx(values[:, column].mean())
         assert [band.low[column], band.high[column]] == pytest.approx([bounds.low, bounds.high], abs=0.01)

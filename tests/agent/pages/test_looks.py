@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from vpo_agent.estimators import available_estimators
-from vpo_agent.pages.looks import GREY, KNOWN, PALETTE, looks
+from vpo_agent.pages.figure_style import GREY, KNOWN, PALETTE, looks
 
 
 @pytest.mark.parametrize("label", ["vpo", "VPO", "vpo-seed3"])

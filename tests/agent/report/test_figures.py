@@ -31,8 +31,8 @@ from vpo_agent.report.figures import (
 )
 from vpo_agent.report.learning_curves import plot_learning_curves
 from vpo_agent.report.methods import Method, title
-from vpo_agent.search.figure import plot_solved
 from vpo_agent.search.records import InstanceSearch, SearchResult
+from vpo_agent.search.runner import plot_solved
 from vpo_envs.registration import make_text_env
 
 
