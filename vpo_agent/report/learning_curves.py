@@ -52,19 +52,9 @@ def plot_learning_curves(
     A panel without values is left out. If a step occurs twice, as after a resume, the later row counts. ``metrics`` are
     the rows of the run's ``metrics.jsonl``; a missing, null or non-finite value is a gap. ``method`` chooses the
     colour.
-
-    Raises:
-        ValueError: No row has anything to draw, or ``path`` does not end in ``.png``.
     """
-    if not metrics:
-        raise ValueError("no metrics to plot: the list is empty; pass the rows of a run's metrics.jsonl")
     found = {key: (_series(metrics, "train", key), _series(metrics, "eval", key)) for key in PANELS_OF_A_RUN}
     found = {key: both for key, both in found.items() if len(both[0][0]) or len(both[1][0])}
-    if not found:
-        raise ValueError(
-            f"none of the {len(metrics)} metrics rows has a step and one of {', '.join(PANELS_OF_A_RUN)}; pass train "
-            "or eval rows"
-        )
     columns = min(2, len(found))
     rows = -(-len(found) // columns)
     figure = style.new_figure(height=2.75 * rows + 0.35)

@@ -49,18 +49,10 @@ class Continuer:
         stream, whatever other rows are sampled. With ``most`` it ends early, after that many new tokens.
 
         Raises:
-            ValueError: A beginning leaves no token to sample.
             OutOfMemory: One response does not fit into the device's memory.
         """
-        limits = []
-        for i, beginning in enumerate(beginnings):
-            limit = self.max_new_tokens - len(beginning)
-            if limit < 1:
-                raise ValueError(
-                    f"row {i} begins with {len(beginning)} tokens, which leaves none of max_new_tokens="
-                    f"{self.max_new_tokens} to sample"
-                )
-            limits.append(limit if most is None else min(limit, most[i]))
+        room = [self.max_new_tokens - len(beginning) for beginning in beginnings]
+        limits = room if most is None else list(map(min, room, most))
         found: list[list[int]] = []
         while len(found) < len(limits):
             part = slice(len(found), len(found) + self.most_rows)

@@ -123,14 +123,6 @@ def test_order_of_rows_does_not_matter(tmp_path: Path) -> None:
     assert plot_learning_curves(rows[::-1], tmp_path / "backward.png").read_bytes() == forward
 
 
-def test_no_metrics_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="list is empty"):
-        plot_learning_curves([], tmp_path / "curves.png")
-    with pytest.raises(ValueError, match="none of the 1 metrics rows has a step and one of set_score"):
-        plot_learning_curves([{"kind": "train", "step": 1, "entropy": 1.0}], tmp_path / "curves.png")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_search_curves_are_a_wide_light_png_with_every_method(tmp_path: Path) -> None:
     picture = pixels(draw_curves(methods("vpo", "grpo"), tmp_path / "curves.png"))
     assert picture.shape[1] >= 1800
