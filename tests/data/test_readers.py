@@ -73,9 +73,18 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist([{"query": "?"}]), path)
     with pytest.raises(ValueError, match=r"rows\.parquet, row 1, field 'question': Field required"):
         load(path)
-    path.write_bytes(b"PAR1 but no table")
-    with pytest.raises(ValueError, match=r"rows\.parquet: not a readable parquet file"):
+    whole = path.read_bytes()
+    parquet.write_table(pyarrow.table({"foo": pyarrow.array([], pyarrow.int64())}), path)
+    with pytest.raises(ValueError, match=r"rows\.parquet is empty: it holds no rows"):
         load(path)
+    for data, message in (
+        (b"PAR1 but no table", "not a readable parquet file"),
+        (whole[:-30], "not a readable parquet file"),
+        (whole[:4] + b"\xff" * 60 + whole[64:], r"cannot be read \("),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=rf"rows\.parquet: {message}"):
+            load(path)
 
 
 @pytest.mark.parametrize(("source", "asked_for"), [("hf:org/name", ("org/name", None)), ("hf:a/b:c", ("a/b", "c"))])

@@ -88,32 +88,6 @@ class GuessEnv(VectorTextEnv[Target, int, Guess]):
 
 TASK = Target(number=4)
 GUESSES = st.none() | st.sampled_from(["4", " 4 ", "5", "6", "13", "14", "-2", "four", "", "\ud800"])
-HOSTILE_PIECES = [
-    *("<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>", "<answer>", "</answer>", "<answer_", "</", "<", ">"),
-    *(
-        "U",
-        "UP, ",
-        "RIGHT ",
-        "Ra1 ",
-        ",",
-        "\n",
-        "\0",
-        "\x1b[31m",
-        "\x85",
-        "\u2003",
-        "\ufeff",
-        "\u202e",
-        "\ud800",
-        "\udfff",
-    ),
-    *("上", "أعلى", "🙂", "é", "e\u0301", "²", "MZ\x90\0\x03", "{}", "%s", "{0}", "'; --", "null", "-1", "1e999"),
-]
-HUGE = [
-    piece * (MEGABYTE // len(piece))
-    for piece in ("U ", "U", ",", "<answer_1>", "</answer_1>", "<answer_1></answer_1>", "<", "\0", "🙂", "Z ", "\ud800")
-]
-
-
 # --- statuses ---
 
 
@@ -249,41 +223,6 @@ def test_an_objective_that_fails_makes_its_answer_invalid() -> None:
 
     batch = Judged().score_batch([TASK], ["<answer>4</answer>"])
     assert (batch.status.tolist(), batch.rewards.any()) == ([[Status.INVALID]], False)
-
-
-# --- hostile responses ---
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.sampled_from(HOSTILE_PIECES), max_size=40).map("".join) | st.text(st.characters(exclude_categories=())),
-    st.integers(1, 3),
-)
-def test_no_response_raises(response: str, num_answers: int) -> None:
-    env = MazeEnv(preset="paper", num_answers=num_answers)
-    batch = env.score_batch([env.task(0)], [response])
-    assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
-    assert set(batch.status.ravel().tolist()) <= {0, 1, 2, 3}
-    env.reset(options={"index": 0})
-    observation, reward, _, _, info = env.step(response)
-    assert observation in env.observation_space
-    assert reward in env.reward_space
-    assert len(info["status"]) == num_answers
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize("response", HUGE, ids=lambda text: ascii(text[:12]))
-def test_a_megabyte_is_scored_in_linear_time(response: str, wrapped: bool) -> None:
-    env = MazeEnv(num_answers=3)
-    task = env.task(0)
-    response = f"<answer_1>{response}</answer_1>" if wrapped else response
-    start = time.process_time()
-    batch = env.score_batch([task], [response])
-    # Quadratic time would be minutes.
-    assert time.process_time() - start < 2.0
-    assert (batch.status != Status.INVALID).all()
-    env.reset(options={"task": task})
-    assert env.step(response)[0] in env.observation_space
 
 
 # --- episodes ---

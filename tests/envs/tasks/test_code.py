@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import pickle
-import random
 import re
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,7 +30,7 @@ from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status
 from vpo_envs.scoring import Scorer, ScoringJob
 from vpo_envs.tasks.code.rows import read_assertion, read_code_row, signature
 from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, read_source, run_tests, spread
-from vpo_envs.text import format_answers, split_answers
+from vpo_envs.text import format_answers
 
 ADD = CodeTask(
     title="Add",
@@ -97,12 +95,6 @@ def test_statuses_of_a_set(env: CodeEnv) -> None:
     assert batch.rewards[0, 1:].sum() == 0
 
 
-def test_two_programs_with_equal_vectors_are_no_duplicates(env: CodeEnv) -> None:
-    vectors, statuses = scores(env, ADD, "def add(a, b): return a + b", "def add(a, b): return b + a")
-    assert statuses == ["OK", "OK"]
-    assert vectors[0] == vectors[1] == [1.0] * 4
-
-
 def test_an_answer_out_of_time_everywhere_says_so() -> None:
     env = CodeEnv(time_limit=0.2)
     assert scores(env, ADD, "while True: pass") == ([[0.0] * 4], ["TIMED_OUT"])
@@ -159,30 +151,6 @@ def test_threads_that_score_share_an_environment_and_its_places() -> None:
     scorer.close()
     assert [[sum(vector) for vector in each.vectors] for each in scored] == [[4.0, 2.0]] * 3
     assert took >= 3 * 4 * 0.05  # one at a time
-
-
-def test_batch_and_episode_agree(env: CodeEnv) -> None:
-    gym_env = gym.make("vpo/Code-v0", num_answers=2, time_limit=2.0)
-    _, info = gym_env.reset(seed=3)
-    task = gym_env.unwrapped.current_task  # type: ignore[attr-defined]  # a text environment has it
-    response = format_answers([task.solution, "print('no')"])
-    _, reward, terminated, truncated, after = gym_env.step(response)
-    batch = env.score_batch([task], [response], 2)
-    assert np.array_equal(after["reward_matrix"], batch.rewards[0])
-    assert np.array_equal(reward, batch.rewards[0].sum(axis=0))
-    assert (terminated, truncated) == (True, False)
-    assert after["outcomes"][0]["tier"] in "ABC"
-    assert set(after["outcomes"][0]["verdicts"]) == {"passed"}
-    assert info["active_objectives"].sum() == len(task.tests)
-
-
-def test_steps_give_the_same_return() -> None:
-    env = CodeEnv(num_answers=2, answers_as_steps=True)
-    env.reset(options={"task": ADD})
-    first = env.step("<answer_1>def add(a, b): return a + b or 1</answer_1>")
-    second = env.step("<answer_2>def add(a, b): return a + b</answer_2>")
-    assert (first[2], second[2]) == (False, True)
-    assert (first[1] + second[1])[:4].tolist() == [2, 1, 1, 2]
 
 
 def test_the_front_is_known_where_a_solution_is(env: CodeEnv) -> None:
@@ -304,50 +272,6 @@ def test_prompts_show_examples_and_never_the_other_tests() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(Unparsable):
         assert read_source(text).strip()
-
-
-HOSTILE = [
-    *("<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>", "<answer>", "</answer>", "```", "```python\n", "\n"),
-    *(
-        "def add(a, b):",
-        " return a + b",
-        "import os",
-        "\0",
-        "\ud800",
-        "é",
-        "🙂",
-        "%s",
-        "1e999",
-        "exit()",
-        "'" * 3,
-        "(" * 9,
-    ),
-]
-
-
-def test_ten_thousand_hostile_responses_are_scored(env: CodeEnv) -> None:
-    """All are split and read, twice and alike; since 10,000 programs would take the sandbox a quarter of an hour, those
-    in one of two hundred responses are also run."""
-    draw = random.Random(5)
-    responses = ["".join(draw.choices(HOSTILE, k=draw.randrange(1, 30))) for _ in range(10_000)]
-
-    def read(text: str | None) -> str | None:
-        try:
-            return None if text is None else env.parse(text)
-        except Unparsable:
-            return None
-
-    for response in responses:
-        once, again = ([read(text) for text in [response, *split_answers(response, 2)]] for _ in range(2))
-        assert once == again
-        assert all(source is None or source.strip() for source in once)
-    sample = [*responses[::200], "", "<answer_1></answer_1>" * 50_000, "\0" * 100_000]
-    first = env.score_batch([ADD] * len(sample), sample, 2)
-    assert first.rewards.shape == (len(sample), 2, 16)
-    assert ((first.rewards >= 0) & (first.rewards <= 1)).all()
-    second = env.score_batch([ADD] * len(sample), sample, 2)
-    assert np.array_equal(first.rewards, second.rewards)
-    assert np.array_equal(first.status, second.status)
 
 
 def test_lazy_answers_earn_nothing(env: CodeEnv) -> None:
@@ -649,33 +573,3 @@ def test_every_mbpp_solution_passes_all_its_tests() -> None:
     failed = [task.title for task, row, on in zip(tasks, batch.rewards[:, 0], active, strict=True) if not row[on].all()]
     assert failed == []
     assert (batch.status == Status.OK).all()
-
-
-QUIXBUGS = {
-    "gcd": "def gcd(a, b):\n    while b: a, b = b, a % b\n    return a",
-    "bitcount": "def bitcount(n): return bin(n).count('1')",
-    "bucketsort": "def bucketsort(items, k): return sorted(items)",
-    "flatten": "def flatten(x): return sum(map(flatten, x), []) if isinstance(x, list) else [x]",
-    "kth": "def kth(items, k): return sorted(items)[k]",
-    "mergesort": "def mergesort(items): return sorted(items)",
-    "sieve": "def sieve(n): return [p for p in range(2, n + 1) if all(p % q for q in range(2, p))]",
-    "max_sublist_sum": "def max_sublist_sum(a):\n    b = h = 0\n    for x in a:\n        h = max(0, h + x)\n"
-    "        b = max(b, h)\n    return b",
-    "pascal": "def pascal(n): return [[comb(r, c) for c in range(r + 1)] for r in range(n)]",
-    "to_base": "def to_base(n, b):\n    s = ''\n    while n:\n        n, d = divmod(n, b)\n"
-    "        s = '0123456789ABCDEFGHIJ'[d] + s\n    return s",
-}
-
-
-@pytest.mark.parametrize("name", QUIXBUGS)
-def test_quixbugs_cases_serve_as_tests(name: str, env: CodeEnv) -> None:
-    path = REALDATA / "quixbugs" / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"no cases at {path}")
-    cases = [json.loads(line) for line in path.read_text().splitlines() if line.strip()][:MAX_TESTS]
-    tests = tuple(
-        CodeTest(input=json.dumps(given if isinstance(given, list) else [given]), output=json.dumps(wanted))
-        for given, wanted in cases
-    )
-    task = CodeTask(title=name, statement=name, kind="call", entry=name, tests=tests)
-    assert scores(env, task, QUIXBUGS[name])[0] == [[1.0] * len(tests)]

@@ -3,25 +3,21 @@
 import json
 import random
 import re
-import time
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from blind import statements_of_last_relation
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from paths import REALDATA
 from published import write_published
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Objective, Status, UnknownFront, Unparsable
 from vpo_envs.tasks.musique.env import MuSiQueEnv
-from vpo_envs.tasks.musique.generate import RELATIONS, MuSiQueConfig, conflicts
+from vpo_envs.tasks.musique.generate import RELATIONS, conflicts
 from vpo_envs.tasks.musique.task import (
     MuSiQueOutcome,
     MuSiQueTask,
@@ -209,11 +205,6 @@ def test_a_generated_row_has_the_published_schema(preset: str) -> None:
         assert MuSiQueTask.model_validate_json(task.model_dump_json()) == task
 
 
-def test_tasks_depend_on_index_alone() -> None:
-    assert MuSiQueEnv(preset="paper").task(7) == ENVS["paper"].task(7) != ENVS["paper"].task(8)
-    assert {len(task.hops) for task in TASKS["paper"]} == {2, 3, 4}
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -250,32 +241,15 @@ def test_bad_input_is_named(make: Callable[[], object], message: str) -> None:
         make()
 
 
-def test_the_prompt_shows_everything_and_names_the_wanted_tags() -> None:
+def test_the_prompt_shows_everything() -> None:
     task = TASKS["conflict"][0]
     prompt = ENVS["conflict"].prompt(task, 3)
     assert all(f"[{p.number}] {p.title}: {p.text}" in prompt for p in task.paragraphs)
     assert task.question in prompt
-    assert re.findall(r"<answer\w*>", prompt) == ["<answer_1>", "<answer_2>", "<answer_3>"]
-    assert re.findall(r"<answer\w*>", ENVS["paper"].prompt(task, 1)) == ["<answer>"]
     assert f"at most {['no', 'one', 'two', 'three'][task.max_citations]} different" in prompt
 
 
 # --- fronts ---
-
-
-@MODES
-def test_front_answers_reach_their_vectors(preset: str) -> None:
-    env = ENVS[preset]
-    for task in TASKS[preset]:
-        front = env.front(task)
-        batch = env.score_batch([task] * len(front), [f"<answer>{point.answer}</answer>" for point in front])
-        np.testing.assert_array_equal(
-            batch.rewards[:, 0], np.array([point.vector for point in front], dtype=np.float32)
-        )
-        if preset == "paper":
-            assert [np.array(point.vector)[env.active(task)].tolist() for point in front] == [
-                [1.0] * (len(task.hops) + 1)
-            ]
 
 
 @MODES
@@ -298,20 +272,6 @@ def test_the_front_is_that_of_all_answers(preset: str) -> None:
             v for v in vectors if not any(all(a >= b for a, b in zip(o, v, strict=True)) and o != v for o in vectors)
         }
         assert {tuple(np.float32(point.vector)) for point in env.front(task)} == best
-
-
-def test_conflicting_questions_need_three_answers() -> None:
-    env = ENVS["conflict"]
-    for task in TASKS["conflict"][:60]:
-        active = env.active(task)
-        points = np.array([point.vector for point in env.front(task)])[:, active]
-        weights = np.random.default_rng(0).dirichlet(np.ones(active.sum()), 4000)
-        scores = weights @ points.T
-        one = scores.mean(axis=0).max()
-        three = max(scores[:, list(chosen)].max(axis=1).mean() for chosen in combinations(range(len(points)), 3))
-        assert len(points) >= 3
-        assert not (points == 1).all(axis=1).any()
-        assert three - one >= 0.05
 
 
 @pytest.mark.parametrize(
@@ -504,60 +464,3 @@ def test_a_set_of_guesses_in_one_answer_is_worth_less_than_one_right_answer() ->
     for task in TASKS["paper"][:20]:
         every = " ".join(hop.answer for hop in task.hops)
         assert score(task, write_answer([], every))[4] < score(task, write_answer([], task.answers[0]))[4] == 1.0
-
-
-# --- robustness and speed ---
-
-PIECES = [
-    *("<support>", "</support>", "<final>", "</final>", "<answer_1>", "</answer_1>", "<answer_2>", "</answer_2>"),
-    *("<answer>", "</answer>", "<final", "final>", "3", "3, 7", "[12]", "²", "٣", "-1", "1e9", "9" * 30, "NaN", ""),
-    *("the", "a", "The The", "Tarvel", "red fox", "\0", "\ud800", "🙂", "é", "e\u0301", "\u202e", "\u2003", "\n", "%s"),
-]
-RESPONSES = st.lists(st.sampled_from(PIECES), max_size=25).map("".join) | st.text(st.characters(exclude_categories=()))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**32), st.lists(RESPONSES, min_size=1, max_size=10))
-def test_no_response_raises_and_scores_are_bounded_and_repeatable(seed: int, responses: list[str]) -> None:
-    source = random.Random(seed)
-    # Hypothesis' own responses, and many more from the same pieces: over 10,000 in all.
-    responses = responses + ["".join(source.choices(PIECES, k=source.randint(0, 30))) for _ in range(50)]
-    env = ENVS[source.choice(["paper", "conflict"])]
-    tasks = source.choices([*TASKS["paper"], *TASKS["conflict"], small_task(2)], k=len(responses))
-    first = env.score_batch(tasks, responses, num_answers=2)
-    again = env.score_batch(tasks, responses, num_answers=2)
-    assert ((first.rewards >= 0) & (first.rewards <= 1)).all()
-    np.testing.assert_array_equal(first.rewards, again.rewards)
-    np.testing.assert_array_equal(first.status, again.status)
-    assert (first.rewards[first.status != Status.OK] == 0).all()
-
-
-@pytest.mark.parametrize("piece", PIECES)
-def test_a_megabyte_is_scored_in_linear_time(piece: str) -> None:
-    body = (piece or "x") * (1_000_000 // len(piece or "x"))
-    start = time.process_time()
-    for response in (
-        body,
-        f"<answer>{body}</answer>",
-        f"<answer><support>{body}</support><final>{body} x</final></answer>",
-    ):
-        ENVS["paper"].score_batch([TASKS["paper"][0]], [response])
-    # Quadratic time would be minutes.
-    assert time.process_time() - start < 5.0
-
-
-def test_an_episode_through_gymnasium() -> None:
-    env = gym.make("vpo/MuSiQue-v0", num_answers=2, preset="conflict")
-    env.reset(seed=3)
-    task = env.unwrapped.current_task  # type: ignore[attr-defined]  # a MuSiQueEnv
-    front = env.unwrapped.front(task)  # type: ignore[attr-defined]
-    _, reward, terminated, truncated, info = env.step(format_answers([front[0].answer, front[1].answer]))
-    assert reward.tolist() == np.add(front[0].vector, front[1].vector).tolist()  # type: ignore[attr-defined]
-    assert (terminated, truncated, info["status"]) == (True, False, ["ok", "ok"])
-    assert info["outcomes"][0]["answer_f1"] == 1.0
-    assert json.dumps(info["outcomes"])
-
-
-def test_the_default_configuration_is_that_of_the_paper() -> None:
-    assert ENVS["paper"].config == MuSiQueConfig()
-    assert ENVS["paper"].config.paragraphs == 20

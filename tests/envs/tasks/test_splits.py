@@ -12,10 +12,10 @@ import pytest
 from vpo_envs.core import SPLITS
 from vpo_envs.registration import env_type, text_env_ids
 
-SLOW = {"vpo/Maze-v0": 60, "vpo/Countdown-v0": 60, "vpo/Personas-v0": 30}
+SLOW = {"vpo/Maze-v0": 25, "vpo/Countdown-v0": 20, "vpo/Personas-v0": 12}
 """Instances of a split that are compared where drawing one with conflict takes long."""
 PRESETS: list[tuple[str, dict[str, Any], int]] = [
-    (env_id, {"preset": preset}, SLOW.get(env_id, 300))
+    (env_id, {"preset": preset}, SLOW.get(env_id, 120))
     for env_id in text_env_ids()
     for preset in env_type(env_id).presets
 ]

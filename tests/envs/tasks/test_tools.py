@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import pickle
-import random
 import re
-import time
 from itertools import combinations, permutations
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
@@ -412,27 +408,6 @@ def test_a_reply_may_quote_what_the_good_reply_quotes() -> None:
 # --- generated tasks ---
 
 
-@pytest.mark.parametrize("preset", ["paper", "conflict"])
-def test_tasks_are_functions_of_split_seed_and_index(preset: Any) -> None:
-    def texts(**kwargs: Any) -> list[str]:
-        env = ToolsEnv(preset=preset, **kwargs)
-        return [env.task(i).model_dump_json() for i in range(8)]
-
-    streams = [texts(), texts(split="validation"), texts(split="test"), texts(data_seed=1)]
-    assert texts() == streams[0]
-    assert len({text for stream in streams for text in stream}) == 4 * 8
-
-
-@pytest.mark.parametrize("preset", ["paper", "conflict"])
-def test_tasks_survive_json(preset: Any) -> None:
-    env = ToolsEnv(preset=preset)
-    for task in (env.task(i) for i in range(20)):
-        again = ToolsTask.model_validate_json(task.model_dump_json())
-        assert again == task
-        assert again.content_hash() == task.content_hash()
-        assert env.prompt(again, 3) == env.prompt(task, 3)
-
-
 def test_gold_attempts_score_all_ones_and_can_be_found_in_the_prompt() -> None:
     env = ToolsEnv(preset="paper")
     replies = 0
@@ -448,15 +423,6 @@ def test_gold_attempts_score_all_ones_and_can_be_found_in_the_prompt() -> None:
         replies += task.reply is not None
         assert all(text in task.dialogue for text in (*task.mention, *task.avoid))
     assert 15 <= replies <= 50
-
-
-def test_the_prompt_names_exactly_the_tags_that_are_wanted() -> None:
-    env = ToolsEnv(preset="paper")
-    task = env.task(0)
-    assert env.prompt(task, 1).count("<answer>") == 1
-    text = env.prompt(task, 3)
-    assert [text.count(f"<answer_{i}>") for i in range(5)] == [0, 1, 1, 1, 0]
-    assert "<answer>" not in text
 
 
 def test_knobs_do_what_they_say() -> None:
@@ -491,19 +457,6 @@ def test_the_front_is_what_trying_all_sets_of_calls_finds() -> None:
         assert len(front) == len(best)
         for point in front:
             assert score(task, point.answer, env) == pytest.approx(point.vector)
-
-
-def test_every_conflict_instance_needs_three_attempts() -> None:
-    weights = np.random.default_rng(0).dirichlet(np.ones(4), size=1500)
-    env = ToolsEnv(preset="conflict", split="test")
-    for task in (env.task(i) for i in range(15)):
-        points = np.array(env.pareto_front(task=task))
-        assert len(points) >= 3
-        assert not (points == 1.0).all(axis=1).any()
-        scores = weights @ points.T
-        three = max(scores[:, chosen].max(axis=1).mean() for chosen in map(list, combinations(range(len(points)), 3)))
-        # Certified at 0.05 with other weights; the difference of the two draws is far below 0.01.
-        assert three - scores.mean(axis=0).max() >= 0.04
 
 
 def test_an_attempt_over_budget_or_with_a_strange_tool_is_worth_nothing() -> None:
@@ -606,119 +559,7 @@ def test_tricks_earn_nothing_in_conflict_mode() -> None:
             assert score(task, trick, env) == ZEROS
 
 
-PIECES = [
-    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<response>", "</response>", "<answer>", "</answer>", "\n"),
-    *(
-        '{"name": "book", "parameters": {"venue": "Red Hall"}}',
-        '{"name": ',
-        '"parameters": {',
-        "}}",
-        "[[[",
-        "]",
-        '"',
-        "\\",
-    ),
-    *(
-        "\\ud800",
-        "\ud800",
-        "\0",
-        "²",
-        "🙂",
-        "1e999",
-        "NaN",
-        "-0",
-        "null",
-        "true",
-        '{"a":',
-        "e\u0301",
-        "\u202e",
-        " Red Hall",
-    ),
-    *(
-        '{"name": "send", "parameters": {"kg": 1e308, "to": ["Ann", {"a": null}]}}',
-        "word ",
-        '{"name": "", "parameters": {}}',
-    ),
-]
-
-
-def check_responses(tasks: list[ToolsTask], responses: list[str]) -> None:
-    env = ToolsEnv(preset="paper")
-    for task in tasks:
-        batch = env.score_batch([task] * len(responses), responses)
-        assert ((batch.rewards >= 0) & (batch.rewards <= 1)).all()
-        assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.MISSING, Status.UNPARSABLE}
-        again = env.score_batch([task] * len(responses), responses)
-        np.testing.assert_array_equal(batch.rewards, again.rewards)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**32))
-def test_ten_thousand_adversarial_responses_stay_in_bounds(seed: int) -> None:
-    source = random.Random(seed)
-    responses = []
-    for _ in range(200):
-        inside = "".join(source.choices(PIECES, k=source.randrange(30)))
-        shape = source.choice(
-            ["{}", "<answer>{}</answer>", "<answer><think>t</think><tool_call>{}</tool_call></answer>"]
-        )
-        responses.append(shape.replace("{}", inside))
-    check_responses([call_task(BOOK, SEND, BOOK)], responses)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.text(st.characters(exclude_categories=()), max_size=60) | st.lists(st.sampled_from(PIECES)).map("".join))
-@example("<think>" * 10)
-def test_no_attempt_raises(text: str) -> None:
-    check_responses(
-        [call_task(SEND), reply_task()],
-        [text, f"<answer>{text}</answer>", f"<answer><think></think><response>{text}</response></answer>"],
-    )
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "</think> ",
-        "<tool_call>",
-        '{"a":',
-        "[",
-        '{"name": "book", "parameters": {}}\n',
-        '"',
-        "word ",
-        "</response>",
-        "{}\n",
-        "\ud800",
-    ],
-)
-@pytest.mark.parametrize("opening", ["", "<think></think><tool_call>", "<think></think><response>"])
-def test_a_megabyte_is_read_in_linear_time(opening: str, piece: str) -> None:
-    text = f"<answer>{opening}{piece * (1_000_000 // len(piece))}</response></answer>"
-    start = time.process_time()
-    ToolsEnv(preset="paper").score_batch([call_task(BOOK), reply_task()], [text] * 2)
-    # Quadratic time would be minutes.
-    assert time.process_time() - start < 8.0
-
-
 # --- the environment ---
-
-
-def test_the_suite_makes_it_with_both_presets_and_pickles_it() -> None:
-    for preset, names in (
-        ("paper", ("format", "tool_name", "arg_key", "arg_value")),
-        ("conflict", ("request_1", "request_2", "request_3", "request_4")),
-    ):
-        env: Any = gym.make("vpo/Tools-v0", num_answers=2, preset=preset)
-        _, info = env.reset(seed=3)
-        assert info["objectives"] == names
-        answer = env.unwrapped.front(env.unwrapped.current_task)[0].answer
-        twin = pickle.loads(pickle.dumps(env.unwrapped))
-        _, reward, terminated, _, after = env.step(f"<answer_1>{answer}</answer_1>")
-        assert reward in env.unwrapped.reward_space
-        assert terminated
-        assert after["status"] == ["ok", "missing"]
-        json.dumps(after["outcomes"])
-        np.testing.assert_array_equal(twin.step(f"<answer_1>{answer}</answer_1>")[1], reward)
 
 
 def test_own_objectives_have_no_inherited_front() -> None:
