@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 import toys
 from matplotlib.figure import Figure
+from PIL import Image
 
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.estimators import registry
+from vpo_agent.job import train_and_report
 from vpo_agent.policy.language_model import LMPolicy
 
 
@@ -24,6 +27,12 @@ from vpo_agent.policy.language_model import LMPolicy
 def letters_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model that answers the environment of letters with uniformly drawn letters."""
     return toys.save_letters_model(tmp_path_factory.mktemp("letters"))
+
+
+@pytest.fixture(scope="session")
+def broken_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with letters among them at which the scorer fails."""
+    return toys.save_letters_model(tmp_path_factory.mktemp("broken"), letters="abc" + toys.BROKEN)
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +78,37 @@ def letters_config(letters_model: Path, tmp_path: Path) -> Callable[..., TrainCo
     return make
 
 
+Finished = Callable[..., tuple[TrainConfig, str]]
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[TrainConfig, str]]:
+    """The settings and the table of each job that was run for copies."""
+    return {}
+
+
+@pytest.fixture
+def finished(
+    letters_config: Callable[..., TrainConfig],
+    _finished: dict[str, tuple[TrainConfig, str]],
+    no_figures: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Finished:
+    """Return a function that copies the folder of a finished job, and returns its settings and its table."""
+
+    def copy(**changes: Any) -> tuple[TrainConfig, str]:
+        key = repr(changes)
+        if key not in _finished:
+            config = letters_config(**changes, runs_dir=str(tmp_path_factory.mktemp("finished")))
+            _finished[key] = config, train_and_report(config)
+        template, table = _finished[key]
+        config = letters_config(**changes)
+        shutil.copytree(template.runs_dir / "run", config.runs_dir / "run")
+        return config, table
+
+    return copy
+
+
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of estimators that this test may add to."""
@@ -76,8 +116,14 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is written."""
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write one pixel for each figure, which otherwise take most of the time of a short job."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: Image.new("RGB", (1, 1)).save(path, "PNG"))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, no_figures: None) -> list[Figure]:
+    """Every figure that would be written."""
     figures: list[Figure] = []
     write = Figure.savefig
 
@@ -87,9 +133,3 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
     monkeypatch.setattr(Figure, "savefig", savefig)
     return figures
-
-
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave figures empty, which otherwise take most of the time of a short job."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: Path(path).touch())

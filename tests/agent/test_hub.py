@@ -21,24 +21,23 @@ from huggingface_hub import ModelCard
 from paths import ROOT
 
 from vpo_agent.command import main
-from vpo_agent.config import Job, TrainConfig
-from vpo_agent.job import train_and_report
+from vpo_agent.config import TrainConfig
 from vpo_agent.policy.language_model import LMPolicy
 
-MakeConfig = Callable[..., TrainConfig]
 PATIENCE = 120
 """Seconds that a process may take."""
 
 
 @pytest.fixture
-def make_run(letters_config: MakeConfig, capsys: pytest.CaptureFixture[str]) -> Callable[..., Path]:
+def make_run(
+    finished: Callable[..., tuple[TrainConfig, str]], capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Path]:
     """Makes a finished run and gives its folder."""
 
     def make(**changes: Any) -> Path:
-        config = letters_config(**changes)
-        train_and_report(Job(config, resume=False, overwrite=False))
+        folder = finished(**changes)[0].runs_dir / "run"
         capsys.readouterr()
-        return config.runs_dir / "run"
+        return folder
 
     return make
 

@@ -18,12 +18,10 @@ from processes import PATIENCE, run_python
 
 from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job, TrainConfig
-from vpo_agent.errors import OutOfMemory
 from vpo_agent.job import train_and_report
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
-from vpo_envs import libraries
 from vpo_envs.libraries import check_libraries
 
 MakeConfig = Callable[..., TrainConfig]
@@ -31,10 +29,10 @@ MakeConfig = Callable[..., TrainConfig]
 
 @pytest.mark.slow
 def test_killed_runs_go_on_to_the_same_bits(tmp_path: Path) -> None:
-    done = run_python(["benchmarks/kills.py", "--kills", "3", "--steps", "4", "--runs-dir", str(tmp_path)])
+    done = run_python(["benchmarks/kills.py", "--kills", "1", "--steps", "3", "--runs-dir", str(tmp_path)])
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads(done.stdout.splitlines()[-1])
-    assert counts["kills"] == 3
+    assert counts["kills"] == 1
     assert counts["runs"] >= 1
     assert counts["different"] == 0
 
@@ -69,21 +67,6 @@ def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before_to_the_same
         assert torch.equal(value, again.policy.model.state_dict()[name])
     assert (at_five.parent / "damaged_step_000005").is_dir()
     assert [path.name for path in checkpoints(at_five.parent)] == ["step_000006", "step_000007"]
-
-
-def test_a_run_of_which_no_checkpoint_is_whole_is_refused_and_left_as_it_is(letters_config: MakeConfig) -> None:
-    config = letters_config(checkpoint_every=1)
-    Trainer(config).train()
-    folder = config.runs_dir / "run"
-    saved = checkpoints(folder / "checkpoints")
-    assert len(saved) == 2
-    for checkpoint in saved:
-        (checkpoint / "state.json").unlink()
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"step_000003' is damaged .* --overwrite"):
-        Trainer(config, resume=True)
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    assert Trainer(config, overwrite=True).step == 0
 
 
 def test_a_checkpoint_of_another_run_is_refused(letters_config: MakeConfig) -> None:
@@ -179,20 +162,6 @@ def full(*arguments: Any, **options: Any) -> Any:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def test_out_of_memory_for_the_responses_to_one_prompt_ends_a_run(
-    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"rollouts_per_prompt": 4, "eval_every": 2, "eval_every_prompts": 4, "eval_answers": 8}
-    trainer = Trainer(letters_config(**settings))
-    monkeypatch.setattr(trainer.policy, "sample", full)
-    advice = "for sampling 4 responses at a time: lower --max-new-tokens or the rollouts$"
-    with pytest.raises(OutOfMemory, match=advice):
-        trainer.train_step()
-    # Begins with a validation.
-    with pytest.raises(OutOfMemory, match="for sampling"):
-        trainer.train()
-
-
 @pytest.mark.parametrize(
     ("place", "method", "line"),
     [
@@ -273,15 +242,3 @@ def test_a_library_of_another_version_is_one_sentence(
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(message, done.stdout.strip()), done.stdout + done.stderr
-
-
-def test_adapters_with_another_peft_are_refused_before_anything_is_made(
-    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
-    real = libraries.version
-    monkeypatch.setattr(libraries, "version", lambda name: "0.1" if name == "peft" else real(name))
-    monkeypatch.setattr(libraries, "requires", lambda name: ["peft>=0.18; extra == 'lora'"])
-    with pytest.raises(ValueError, match=r"needs peft>=0\.18, but version 0\.1 is installed"):
-        Trainer(letters_config(lora_rank=2))
-    assert not letters_config().runs_dir.exists()

@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import toys
 
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.job import train_and_report
@@ -95,23 +94,13 @@ def test_the_pool_is_closed_after_an_error(tmp_path: Path, signatures: Path, mon
 
 
 def test_rollouts_whose_scorer_failed_are_left_out_whatever_the_pool(
-    letters_config: Callable[..., TrainConfig], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    letters_config: Callable[..., TrainConfig], broken_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = toys.save_letters_model(tmp_path / "model", letters="abc" + toys.BROKEN)
     metrics = []
     for pool in ("none", "threads"):
-        trainer = Trainer(letters_config(model=str(broken), name=pool, scorer_pool=pool, scorer_workers=3))
+        trainer = Trainer(letters_config(model=str(broken_model), name=pool, scorer_pool=pool, scorer_workers=3))
         trainer.train()
         metrics.append(trainer.folder.metrics.read_bytes())
         assert "left out because the scorer failed: broken\n" in capsys.readouterr().out
     assert metrics[0] == metrics[1]
     assert json.loads(metrics[0].splitlines()[0])["invalid_rollouts"] > 0
-
-
-def test_a_run_may_go_on_with_another_pool(letters_config: Callable[..., TrainConfig]) -> None:
-    Trainer(letters_config(steps=2, checkpoint_every=1)).train()
-    resumed = Trainer(letters_config(scorer_pool="threads", scorer_workers=2), resume=True)
-    resumed.train()
-    whole = Trainer(letters_config(name="whole"))
-    whole.train()
-    assert resumed.folder.metrics.read_bytes() == whole.folder.metrics.read_bytes()

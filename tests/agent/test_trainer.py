@@ -16,7 +16,7 @@ import torch
 import toys
 from processes import run_python
 
-from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages, available_estimators, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
@@ -99,20 +99,6 @@ def assert_same_run(first: Trainer, second: Trainer) -> None:
 # --- learning ---
 
 
-def test_a_step_of_vpo_makes_better_rollouts_more_likely(letters_config: MakeConfig) -> None:
-    trainer = Trainer(letters_config(learning_rate=3e-3, rollouts_per_prompt=8))
-    tasks = [trainer.env.task(index) for index in range(4)]
-    settings: dict[str, Any] = {"rollouts": 8, "max_new_tokens": 14, "temperature": 1.0}
-    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
-    advantages = estimate(trainer, rollouts).advantages
-    before = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach()
-    trainer.train_step()
-    change = trainer.policy.log_probs(rollouts.samples)[0].sum(1).detach() - before
-    weights = advantages.flatten()
-    assert float((change * weights).sum()) > 0
-    assert change[weights > 0].mean() > change[weights < 0].mean()
-
-
 @pytest.mark.parametrize("method", ["vpo", "grpo"])
 def test_training_raises_the_score_it_trains_on(letters_config: MakeConfig, method: str) -> None:
     trainer = Trainer(
@@ -171,49 +157,15 @@ def test_goal_conditioned_prompts_state_the_weights_that_score_them(
 # --- every method ---
 
 
-@pytest.fixture(scope="module")
-def maze_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with random weights and room for a maze."""
-    folder = tmp_path_factory.mktemp("maze")
-    tokenizer = toys.bpe_tokenizer()
-    toys.tiny_model("llama", tokenizer, max_position_embeddings=1024).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.parametrize("method", available_estimators())
-def test_every_method_takes_steps_on_the_maze(method: str, maze_model: Path, tmp_path: Path) -> None:
-    config = make_config(
-        {
-            "env_kwargs": {"preset": "compact"},
-            "model": str(maze_model),
-            "method": method,
-            "steps": 2,
-            "prompts_per_step": 2,
-            "rollouts_per_prompt": 4,
-            "max_new_tokens": 6,
-            "kl_coef": 0.01,
-            "device": "cpu",
-            "runs_dir": str(tmp_path / "runs"),
-        }
-    )
-    trainer = Trainer(config)
-    trainer.train()
-    rows = read_metrics(trainer.folder.metrics)
-    assert [row["step"] for row in rows] == [1, 2]
-    for row in rows:
-        assert all(isinstance(value, str) or math.isfinite(value) for value in row.values())
-        assert row["groups_without_signal"] == 2, "no answer of random weights is a route"
-    assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
-
-
 @pytest.mark.parametrize("method", available_estimators())
 def test_every_method_moves_the_weights_where_rewards_differ(letters_config: MakeConfig, method: str) -> None:
-    trainer = Trainer(letters_config(method=method, steps=1))
+    trainer = Trainer(letters_config(method=method, steps=1, kl_coef=0.01))
     before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
     row = trainer.train_step()
     assert row["groups_without_signal"] < 4
     assert row["grad_norm"] > 0
+    assert row["kl"] == pytest.approx(0, abs=1e-6)
+    assert all(isinstance(value, str) or math.isfinite(value) for value in row.values())
     assert any(not torch.equal(value, before[name]) for name, value in trainer.policy.model.state_dict().items())
 
 
@@ -244,28 +196,6 @@ def test_a_run_that_crashed_goes_on_to_the_same_end(letters_config: MakeConfig, 
     assert_same_run(whole, second)
     if "lora_rank" in settings:
         assert all(row["kl"] > 0 for row in rows_of(second)[1:])
-
-
-def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_end(letters_config: MakeConfig) -> None:
-    settings = {"steps": 3, "checkpoint_every": 1, "eval_every": 1}
-    whole = Trainer(letters_config(name="whole", **settings))
-    whole.train()
-    config = letters_config(name="killed", **settings)
-    script = f"""
-import os, signal, toys
-from vpo_agent.config import TrainConfig
-from vpo_agent.trainer import Trainer
-trainer = Trainer(TrainConfig.model_validate_json({config.model_dump_json()!r}))
-task = trainer.env.task
-trainer.env.task = lambda index: os.kill(os.getpid(), signal.SIGKILL) if trainer.step == 2 else task(index)
-trainer.train()
-"""
-    killed = run_python(["-c", script])
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = Trainer(config, resume=True)
-    assert again.step == 2
-    again.train()
-    assert_same_run(whole, again)
 
 
 def test_a_run_that_crashed_while_validating_lacks_no_row_in_the_end(letters_config: MakeConfig) -> None:
@@ -306,37 +236,6 @@ def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
     assert line.startswith(f"the run in {str(second.folder.path)!r} has no checkpoint yet: it starts again from step 0")
     second.train()
     assert_same_run(whole, second)
-
-
-def test_a_run_that_was_interrupted_keeps_its_last_whole_step(letters_config: MakeConfig) -> None:
-    settings = {"steps": 4, "eval_every": 2}
-    whole = Trainer(letters_config(name="whole", **settings))
-    whole.train()
-    first = Trainer(letters_config(name="stopped", **settings))
-    stop_at(first, 3, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        first.train()
-    second = Trainer(letters_config(name="stopped", **settings), resume=True)
-    assert second.step == 3
-    second.train()
-    assert_same_run(whole, second)
-
-
-def test_an_interrupt_in_the_middle_of_an_update_saves_nothing(
-    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer(letters_config(steps=4))
-    step = trainer.optimizer.step
-
-    def interrupted(*arguments: float) -> float:
-        if trainer.step == 2:
-            raise KeyboardInterrupt
-        return step(*arguments)
-
-    monkeypatch.setattr(trainer.optimizer, "step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
-    assert checkpoints(trainer.folder.checkpoints) == []
 
 
 INTERRUPT = """
@@ -410,15 +309,6 @@ def test_a_finished_run_has_nothing_left_to_train(letters_config: MakeConfig) ->
     assert_same_run(first, second)
 
 
-def test_a_finished_run_can_be_made_longer(letters_config: MakeConfig) -> None:
-    whole = Trainer(letters_config(name="whole", steps=5))
-    whole.train()
-    Trainer(letters_config(steps=2)).train()
-    longer = Trainer(letters_config(steps=5), resume=True)
-    longer.train()
-    assert_same_run(whole, longer)
-
-
 def test_a_run_cannot_be_resumed_to_fewer_steps_than_it_has_done(letters_config: MakeConfig) -> None:
     Trainer(letters_config()).train()
     kept = (letters_config().runs_dir / "run" / "config.json").read_bytes()
@@ -427,15 +317,6 @@ def test_a_run_cannot_be_resumed_to_fewer_steps_than_it_has_done(letters_config:
     ):
         Trainer(letters_config(steps=2), resume=True)
     assert (letters_config().runs_dir / "run" / "config.json").read_bytes() == kept
-
-
-def test_a_whole_checkpoint_is_a_model_like_any_other(letters_config: MakeConfig) -> None:
-    trainer = Trainer(letters_config())
-    trainer.train()
-    (last,) = checkpoints(trainer.folder.checkpoints)
-    again = LMPolicy.from_pretrained(last, device="cpu")
-    for name, value in trainer.policy.model.state_dict().items():
-        assert torch.equal(value, again.model.state_dict()[name])
 
 
 # --- what is not finite ---
@@ -491,8 +372,7 @@ def test_three_in_a_row_end_the_run_with_the_last_good_checkpoint_kept(letters_c
     assert str(trainer.folder.checkpoints) in str(caught.value)
 
 
-@pytest.mark.parametrize("kl_coef", [0.0, 0.01])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(("bad", "kl_coef"), [(math.nan, 0.0), (math.inf, 0.01)])
 def test_weights_that_are_not_finite_end_the_run(letters_config: MakeConfig, bad: float, kl_coef: float) -> None:
     trainer = Trainer(letters_config(steps=9, checkpoint_every=1, kl_coef=kl_coef))
     train_step = trainer.train_step
@@ -547,9 +427,8 @@ def test_a_last_step_that_leaves_weights_that_are_not_finite_is_no_success(lette
 # --- rollouts without a score ---
 
 
-def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: MakeConfig, tmp_path: Path) -> None:
-    model = toys.save_letters_model(tmp_path / "broken", letters="ab" + toys.BROKEN)
-    trainer = Trainer(letters_config(model=str(model), steps=1, rollouts_per_prompt=12, num_answers=1))
+def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: MakeConfig, broken_model: Path) -> None:
+    trainer = Trainer(letters_config(model=str(broken_model), steps=1, rollouts_per_prompt=12, num_answers=1))
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
     rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])

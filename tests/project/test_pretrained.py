@@ -45,21 +45,13 @@ else:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("as_gguf", [True, False], ids=["GGUF", "folder"])
-def test_a_model_is_warm_started_and_trained_with_both_methods_and_goes_on_after_a_stop(
-    tmp_path: Path, as_gguf: bool
-) -> None:
+def test_a_model_is_warm_started_and_trained_with_both_methods_and_goes_on_after_a_stop(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
     tokenizer = toys.bpe_tokenizer(chat=True)
     model = toys.tiny_model("llama", tokenizer, scale=1.0, max_position_embeddings=512)
-    if as_gguf:
-        pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
-        path = tmp_path / "tiny.gguf"
-        write_gguf(path, model, tokenizer)
-    else:
-        path = tmp_path / "tiny"
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, model, tokenizer)
     command = [str(SCRIPT), "--model", str(path), *SHORT]
     for methods in ([], ["grpo"]):  # What two stops leave behind.
         done = run_python([*command, "--methods", *methods], cwd=tmp_path)

@@ -22,10 +22,3 @@ def test_a_block_of_the_readme_runs_in_a_fresh_process(block: str, tmp_path: Pat
     script.write_text(block, encoding="utf-8")
     done = run_python([str(script)], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-
-
-def test_every_file_that_the_readme_links_to_exists() -> None:
-    links = re.findall(r"\]\((?!https?://)([^)#]+)", README.read_text(encoding="utf-8"))
-    assert links
-    missing = [link for link in links if not (README.parent / link).exists()]
-    assert not missing

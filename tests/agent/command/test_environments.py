@@ -14,7 +14,6 @@ import tomllib
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import toys
 from paths import ROOT
@@ -22,8 +21,8 @@ from paths import ROOT
 import vpo_envs
 from vpo_agent.command import main
 from vpo_agent.command.play import read_block
-from vpo_agent.command.show import show_objectives, show_vector
-from vpo_envs.registration import make_text_env, text_env_ids
+from vpo_agent.command.show import show_objectives
+from vpo_envs.registration import text_env_ids
 from vpo_envs.text import answer_tags
 from vpo_envs.wording import cut
 
@@ -53,22 +52,11 @@ def test_the_name_alone_prints_the_help(capsys: pytest.CaptureFixture[str]) -> N
     assert "list the environments" in out
 
 
-def test_the_command_leaves_torch_alone() -> None:
+def test_the_list_of_environments_leaves_torch_alone() -> None:
     script = "import sys; from vpo_agent.command import main; main(['envs']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESSES)
     assert done.returncode == 0, done.stderr
     assert "vpo/Maze-v0" in done.stdout
-
-
-def test_the_help_loads_nothing_slow() -> None:
-    script = """import contextlib, sys
-from vpo_agent.command import main
-with contextlib.suppress(SystemExit):
-    main(["--help"])
-sys.exit(", ".join({"torch", "transformers", "pydantic", "scipy", "matplotlib"} & set(sys.modules)) or 0)"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESSES)
-    assert done.returncode == 0, done.stderr
-    assert "warm-start" in done.stdout
 
 
 def test_the_package_installs_the_command() -> None:
@@ -85,11 +73,8 @@ def test_each_environment_is_listed_on_a_line_with_its_objectives(capsys: pytest
 
 
 @pytest.mark.parametrize("task", ["Maze", "MuSiQue", "EUREQA", "Tools", "Personas"])
-@pytest.mark.parametrize("index", [0, 7])
-def test_the_good_answer_earns_more_than_the_poor_one(
-    task: str, index: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["envs", f"vpo/{task}-v0", "--index", str(index)]) == 0
+def test_the_good_answer_earns_more_than_the_poor_one(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", f"vpo/{task}-v0", "--index", "7"]) == 0
     (good_status, good), (_, poor) = VECTOR.findall(capsys.readouterr().out)
     assert good_status == "ok"
     values = [[float(entry.split()[-1]) for entry in vector.split(", ")] for vector in (good, poor)]
@@ -193,31 +178,6 @@ def test_an_answer_of_the_front_earns_what_the_front_says(
     assert len(earned) == len(answers)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "kwargs"),
-    [
-        ("vpo/Countdown-v0", {}),
-        ("vpo/Countdown-v0", {"preset": "compact"}),
-        ("vpo/Personas-v0", {"preset": "conflict"}),
-        ("vpo/GSM8K-v0", {}),
-    ],
-)
-def test_demonstrations_of_other_tasks_earn_what_they_are_worth(
-    env_id: str, kwargs: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env = make_text_env(env_id, **kwargs)
-    env.reset(seed=3)
-    task = env.current_task
-    answers = list(dict.fromkeys(env.demonstrations(task, np.random.default_rng(0), 4)))[:2]
-    assert len(answers) == 2
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n\n".join(answers)))
-    options = ["--seed", "3", "--num-answers", "2", "--env-kwargs", json.dumps(kwargs)]
-    assert main(["play", env_id, *options]) == 0
-    out = capsys.readouterr().out
-    for number, vector in enumerate(env.score_answers(task, answers)[0], 1):
-        assert f"answer {number}: ok: {show_vector(env, task, vector)}\n" in out
-
-
 def test_reward_models_score_what_is_typed_or_say_that_one_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,12 +211,6 @@ def test_one_block_may_hold_all_the_answers(
     out = play(monkeypatch, capsys, typed, "--num-answers", "2")
     assert "Answer 2 of 2" not in out
     assert "answer 2: ok" in out
-
-
-def test_nothing_typed_is_an_answer_that_is_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "answer 1: missing" in play(monkeypatch, capsys, "")
 
 
 def test_an_empty_line_is_asked_again_and_is_no_answer(
@@ -350,18 +304,6 @@ def test_play_says_why_an_expression_earns_nothing(
     assert "answer 1: ok (not given): hit_1 0," in capsys.readouterr().out
 
 
-def test_a_row_of_gsm8k_by_path_is_played(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = {"question": "Ann has 3 bags of 4 nuts and eats 2. How many are left?"}
-    row["answer"] = "In bags there are 3*4=<<3*4=12>>12.\nLeft are 12-2=<<12-2=10>>10.\n#### 10"
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("3 * 4 = 12\n12 - 2 = 10\n\n"))
-    kwargs = json.dumps({"source": str(tmp_path / "rows.jsonl")})
-    assert main(["play", "vpo/GSM8K-v0", "--env-kwargs", kwargs]) == 0
-    assert "final 1" in capsys.readouterr().out
-
-
 def in_a_terminal(typed: str, **variables: str) -> str:
     """What ``vpo play`` shows in a terminal of its own."""
     command = [sys.executable, "-m", "vpo_agent.command", "play", "vpo/Maze-v0", "--seed", "3"]
@@ -409,25 +351,20 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
         (["envs", "nothing"], "unknown environment 'nothing': choose one of vpo/Code-v0, "),
         (["play", "vpo/maze-v0"], "unknown environment 'vpo/maze-v0': did you mean vpo/Maze-v0? choose one of"),
         (["envs", "Tools-v0"], "unknown environment 'Tools-v0': did you mean vpo/Tools-v0? choose one of"),
-        (["envs", "Labyrinth"], "unknown environment"),
-        (["envs", "a b:c/d"], "unknown environment"),
         (["play", "vpo/MazeSteps-v0"], "vpo/MazeSteps-v0 is a MazeStepsEnv, not a text environment: choose one of"),
         (["envs", "vpo/MazeSteps-v0", "--env-kwargs", '{"size": 9}'], "MazeStepsEnv takes no argument 'size'"),
         (["envs", "vpo/Maze-v0", "--index", "-1"], "index"),
         (["envs", "--env-kwargs", '{"preset": "paper"}'], "needs the id"),
         (["envs", "--import", "nope.py"], "cannot import 'nope.py': there is no such file"),
         (["play", "vpo/Maze-v0", "--env-kwargs", "{"], "must be a JSON object"),
-        (["play", "vpo/Maze-v0", "--env-kwargs", "[1]"], "must be a JSON object"),
         (
             ["play", "vpo/Maze-v0", "--env-kwargs", '{"size": 9}'],
             "takes no argument 'size': it takes reward_shape, preset",
         ),
-        (["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "unknown preset 'huge' of MazeEnv"),
         (
             ["play", "vpo/Maze-v0", "--env-kwargs", '{"preset": "compakt"}'],
             "unknown preset 'compakt' of MazeEnv: did you mean compact? choose one of",
         ),
-        (["envs", "vpo/Tools-v0", "--env-kwargs", '{"preset": "conflikt"}'], "did you mean conflict? choose one of"),
         (["evns"], "COMMAND: invalid choice: 'evns': did you mean envs? choose one of envs, play, check, "),
         (["help"], "COMMAND: invalid choice: 'help': choose one of envs, play, check, "),
         (["play", "vpo/Maze-v0", "--sed", "1"], "unknown argument '--sed': did you mean --seed?"),

@@ -68,23 +68,26 @@ def test_help_shows_the_setting_with_its_meaning_and_default(help_text: str, nam
 def test_help_shows_what_is_no_setting(help_text: str) -> None:
     for option in ("--preset", "--config", "--resume", "--overwrite", "A job.", "small, large"):
         assert option in help_text
+    for group in ("run", "method", "sampling", "optimisation", "evaluation", "hardware"):
+        assert f"\n{group}: " in help_text
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
+def test_a_wrong_setting_is_refused_before_torch_is_loaded() -> None:
+    wrong = [
         (["train", "--stps", "3"], "did you mean --steps?"),
         (["train", "--method", "vpoo"], "unknown estimator 'vpoo': did you mean vpo?"),
         (["train", "--env", "vpo/Mazze-v0"], "unknown environment 'vpo/Mazze-v0': did you mean vpo/Maze-v0?"),
         (["plan", "--memory", "80GB", "--steps", "x"], "steps='x' is invalid"),
         (["warm-start", "--out", "new", "--env", "vpo/Maze-v0", "--batch", "x"], "batch='x' is invalid"),
-    ],
-)
-def test_a_wrong_setting_is_refused_before_torch_is_loaded(argv: list[str], said: str) -> None:
-    code = f"import sys; from vpo_agent.command import main; sys.exit(main({argv}) + 10 * ('torch' in sys.modules))"
+    ]
+    code = (
+        "import sys; from vpo_agent.command import main; "
+        f"assert all(main(argv) == 2 for argv, _ in {wrong}); sys.exit('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
+    assert done.returncode == 0, done.stderr
+    for (_, said), line in zip(wrong, done.stderr.splitlines(), strict=True):
+        assert said in line
 
 
 def test_the_names_known_without_torch_are_those_of_the_registry() -> None:
@@ -156,10 +159,8 @@ def test_bad_options_are_named_in_one_line(
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("steps = true", [], r"mine.toml': steps=True is invalid"),
         ("steps = '7'", ["--seed", "1"], r"mine.toml': steps='7' is invalid"),
         ("seed = -1", ["--steps", "1"], r"mine.toml': seed=-1 is invalid: it must be at least 0"),
-        ("method = 'ppo'", [], r"mine.toml': unknown estimator 'ppo'"),
         ("num_weights = 100", [], r"mine.toml': num_weights must be a power of two"),
         ("minibatch_prompts = 'lots'", ["--prompts-per-step", "8"], r"mine.toml': minibatch_prompts='lots' is invalid"),
     ],
@@ -207,11 +208,6 @@ def test_a_module_that_has_moved_is_named_anew_on_resume(tmp_path: Path) -> None
     new.write_text("")
     job = parse("--resume", "--runs-dir", str(tmp_path), "--name", "mine", "--import", str(new))
     assert job.config.imports == ["json", str(new)]
-
-
-def test_help_shows_the_groups(help_text: str) -> None:
-    for group in ("run", "method", "sampling", "optimisation", "evaluation", "hardware"):
-        assert f"\n{group}: " in help_text
 
 
 def test_method_options_are_added_up_and_belong_to_their_method(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
@@ -45,36 +47,42 @@ def test_the_command_is_one_that_the_shell_finds(
     assert vpo_command("train") == f"{tmp_path}/python -m vpo_agent.command train"
 
 
-@pytest.mark.usefixtures("installed")
-def test_a_study_that_is_stopped_names_its_own_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(study, "read_study", stop)
-    assert main(["study", "my study.toml", "--seeds", "0"]) == 130
-    assert capsys.readouterr().err == (
-        "stopped; finished steps are kept, and the same command continues: "
-        ".venv/bin/vpo study 'my study.toml' --seeds 0\n"
-    )
+GOES_ON = "finished {} are kept, and the same command continues"
+NOTHING, NO_STEP = "nothing was done yet", "no step was taken yet"
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_search_that_is_stopped_names_its_own_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("module", "function", "argv", "said"),
+    [
+        (
+            study,
+            "read_study",
+            ["study", "my study.toml"],
+            GOES_ON.format("steps"),
+        ),
+        (
+            targets,
+            "find_model",
+            ["search", "tiny-maze"],
+            GOES_ON.format("instances"),
+        ),
+        (registration, "import_modules", ["compare", "runs/one", "--import", "mine.py"], NOTHING),
+        (job, "Trainer", ["train", "--steps", "1"], NO_STEP),
+    ],
+)
+def test_a_command_that_is_stopped_says_what_is_kept_and_how_to_go_on(
+    module: ModuleType,
+    function: str,
+    argv: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(targets, "find_model", stop)
-    assert main(["search", "tiny-maze", "--prompts", "3"]) == 130
-    assert capsys.readouterr().err == (
-        "stopped; finished instances are kept, and the same command continues: "
-        ".venv/bin/vpo search tiny-maze --prompts 3\n"
-    )
-
-
-def test_a_command_that_is_stopped_while_it_imports_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(registration, "import_modules", stop)
-    assert main(["compare", "runs/one", "--import", "mine.py"]) == 130
-    assert capsys.readouterr().err == "stopped; nothing was done yet: give the same command again\n"
+    monkeypatch.setattr(module, function, stop)
+    assert main(argv) == 130
+    again = f".venv/bin/vpo {shlex.join(argv)}" if "continues" in said else "give the same command again"
+    assert capsys.readouterr().err == f"stopped; {said}: {again}\n"
 
 
 def test_a_script_that_is_stopped_as_it_starts_says_so(
@@ -84,12 +92,4 @@ def test_a_script_that_is_stopped_as_it_starts_says_so(
     with pytest.raises(SystemExit) as ended:
         train_script("", MAZE)
     assert ended.value.code == 130
-    assert capsys.readouterr().err == "stopped; no step was taken yet: give the same command again\n"
-
-
-def test_training_that_is_stopped_before_its_first_step_starts_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(job, "Trainer", stop)
-    assert main(["train", "--steps", "1"]) == 130
-    assert capsys.readouterr().err == "stopped; no step was taken yet: give the same command again\n"
+    assert capsys.readouterr().err == f"stopped; {NO_STEP}: give the same command again\n"

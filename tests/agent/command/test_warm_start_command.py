@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
-from vpo_agent.runs.checkpoints import checkpoints, save_checkpoint
+from vpo_agent.runs.checkpoints import save_checkpoint
 from vpo_agent.runs.loop import vpo_command
 from vpo_agent.trainer import Trainer
 from vpo_envs.registration import make_text_env
@@ -93,34 +90,6 @@ def test_a_stopped_warm_start_names_the_command_that_goes_on_to_the_same_weights
     assert capsys.readouterr().err.splitlines()[-1] == f"stopped; {said}: {vpo_command(*command, *more)}"
     assert main([*command, *more]) == 0
     assert_same_weights(made, tmp_path / "stopped")
-
-
-def test_ctrl_c_saves_the_step_that_it_falls_into(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    learn = WarmStart.learn
-
-    def interrupted(self: WarmStart, samples: Samples) -> float:
-        if self.done == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return learn(self, samples)
-
-    out = tmp_path / "stopped"
-    # Tests that a shell runs in the background ignore SIGINT.
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(WarmStart, "learn", interrupted)
-            assert main([*FRESH, "--out", str(out)]) == 130
-    finally:
-        signal.signal(signal.SIGINT, former)
-    first, last = capsys.readouterr().err.split("stopped; ")
-    assert "stopping after this step" in first
-    assert last.startswith("continue from the last checkpoint with")
-    assert [path.name for path in checkpoints(out / "checkpoints")] == ["step_000003"]
-    assert main(["warm-start", "--out", str(out), "--resume"]) == 0
-    assert steps_in(out) == [2, 4]
-    assert_same_weights(made, out)
 
 
 @pytest.mark.parametrize("evaluation", [1, 2])
@@ -280,16 +249,6 @@ def test_a_warm_start_on_a_gpu_is_planned_before_it_starts(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_card_with_room_for_fewer_responses_is_told_how_many(
-    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--lora-rank", "2", "--batch", "512", "--responses", "512", "--max-new-tokens", "16"]
-    monkeypatch.setattr("vpo_agent.runs.warm_start.device_memory", lambda device: 2 * 10**7)
-    assert main(letters(chat_model, *options, "--gradient-checkpointing", "--out", str(tmp_path / "new"))) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(r"it fits with --responses \d+$", line)
-
-
 @pytest.mark.parametrize(("split", "index"), [("train", 17), ("validation", 1)])
 def test_a_prompt_that_is_too_long_for_a_pretrained_model_is_named_before_the_start(
     chat_model: Path,
@@ -307,19 +266,6 @@ def test_a_prompt_that_is_too_long_for_a_pretrained_model_is_named_before_the_st
     assert not (tmp_path / "new").exists()
 
 
-def test_a_generated_prompt_of_a_later_step_that_is_unusually_long_is_named_and_nothing_is_lost(
-    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lengthen_prompt_of("train", 70, monkeypatch)
-    options = ["--max-new-tokens", "16", "--steps", "20", "--batch", "8", "--eval-every", "20"]
-    assert main(letters(chat_model, *options, "--out", str(tmp_path / "new"))) == 2
-    *_, line = capsys.readouterr().err.splitlines()
-    assert re.search(
-        r"task 70 of the split 'train' has the longest prompt: a prompt of \d+ tokens .* 512 positions", line
-    )
-    assert [path.name for path in checkpoints(tmp_path / "new" / "checkpoints")] == ["step_000008"]
-
-
 def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make one prompt longer than the model's context."""
 
@@ -328,16 +274,6 @@ def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) 
         return "pick " * (600 if env.split == split and task == chosen else 1)
 
     monkeypatch.setattr(toys.ShownLettersEnv, "prompt", longer)
-
-
-def test_a_stopped_warm_start_of_adapters_continues_to_the_same_weights(
-    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
-    command = letters(chat_model, "--lora-rank", "2", "--learning-rate", "0.5", "--max-new-tokens", "16")
-    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
-    stop_and_continue(command, tmp_path / "stopped", monkeypatch)
-    assert_same_weights(tmp_path / "whole", tmp_path / "stopped")
 
 
 def test_a_gguf_file_is_warm_started_whole_into_an_ordinary_folder(tmp_path: Path) -> None:
@@ -352,17 +288,3 @@ def test_a_gguf_file_is_warm_started_whole_into_an_ordinary_folder(tmp_path: Pat
     moved = [name for name, weight in model.named_parameters() if not torch.equal(weight.bfloat16(), weights[name])]
     assert "model.embed_tokens.weight" in moved
     assert LMPolicy.from_pretrained(tmp_path / "made", device="cpu").tokenizer.chat_template == toys.CHAT_TEMPLATE
-
-
-def stop_and_continue(command: list[str], out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = WarmStart.samples
-
-    def stop(self: WarmStart) -> Samples:
-        if self.done == 3:
-            raise KeyboardInterrupt
-        return whole(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WarmStart, "samples", stop)
-        assert main([*command, "--out", str(out)]) == 130
-    assert main(["warm-start", "--out", str(out), "--resume"]) == 0

@@ -59,13 +59,6 @@ def test_an_inactive_objective_decides_nothing() -> None:
     assert result.scores.tolist() == [[0.5, 0.5]]
 
 
-def test_a_specialist_wins_what_a_compromise_would_win_under_the_mean() -> None:
-    compromise, specialists = [[0.6, 0.6]], [[1.0, 0.0], [0.0, 1.0]]
-    rewards = torch.tensor([[[specialists[0]], [specialists[1]], compromise]])
-    assert advantages(rewards, method="vpo_lexicase").scores.tolist() == [[0.5, 0.5, 0.0]]
-    assert advantages(rewards, method="grpo").scores.argmax() == 2
-
-
 def test_sixteen_tests_are_quick_to_order() -> None:
     # 16! orders are 2e13; the sets of survivors are few.
     vectors = [tuple(row) for row in np.random.default_rng(0).integers(0, 2, (24, 16)).astype(float).tolist()]

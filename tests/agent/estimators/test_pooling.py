@@ -166,15 +166,6 @@ def test_set_rl_without_a_vector_is_max_at_k() -> None:
     torch.testing.assert_close(without.advantages, single.advantages, atol=1e-6, rtol=0)
 
 
-def test_set_rl_pays_for_the_specialist_that_only_the_vector_sees() -> None:
-    """Two compromises and one specialist with a lower mean: max@k of the mean ignores it, the vector does not."""
-    rewards = torch.tensor([[[0.6, 0.6]], [[0.6, 0.6]], [[1.0, 0.0]]], dtype=torch.float64)[None]
-    weights = torch.from_numpy(draw_weights([0], num_objectives=2, num_weights=64)).double()
-    options: dict[str, Any] = {"k": 2, "baseline": "others"}
-    assert float(advantages(rewards, method="max_at_k", **options).advantages[0, 2]) == 0
-    assert float(advantages(rewards, method="set_rl", weights=weights, **options).advantages[0, 2]) > 0
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -143,30 +143,6 @@ def test_kinds_of_credit_add_up() -> None:
     torch.testing.assert_close(credit(" 0.5*own + marginal"), 0.5 * credit("own") + credit("marginal"))
 
 
-def test_prefix_credit_leaves_the_expected_gradient_as_it_is() -> None:
-    """Enumerate a policy that writes two answers, each one of three, and compare expected gradients.
-
-    Before it is standardised, the advantage of the second answer's token is R(S) less a multiple of the score of the
-    first answer, which the second cannot change, so the expected gradient is that of R(S) alone.
-    """
-    logits = torch.tensor([[0.3, -0.2, 0.1], [0.5, 0.0, -0.4]], dtype=torch.float64)
-    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], dtype=torch.float64)
-    weights = torch.from_numpy(draw_weights([0], num_objectives=2, num_weights=64)).double()
-    pairs = list(itertools.product(range(3), repeat=2))
-    rewards = torch.stack([vectors[list(pair)] for pair in pairs])[None]
-    scores = advantages(rewards, weights=weights).scores[0]
-    first_alone = advantages(rewards[:, :, :1], weights=weights).scores[0]
-    p = torch.softmax(logits, dim=-1)
-    for slope in (0.0, 0.7):
-        gradient = torch.zeros(3, dtype=torch.float64)
-        for (i, j), score, before in zip(pairs, scores, first_alone, strict=True):
-            indicator = torch.nn.functional.one_hot(torch.tensor(j), 3).double()
-            gradient += p[0, i] * p[1, j] * (score - slope * before) * (indicator - p[1])
-        if slope == 0.0:
-            plain = gradient
-    torch.testing.assert_close(gradient, plain)
-
-
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [

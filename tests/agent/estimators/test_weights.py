@@ -15,18 +15,12 @@ from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
 SAMPLERS: list[WeightSampler] = ["iid", "sobol"]
 
 
-def exact_two_answer_score(first: float, second: float) -> float:
-    """Return E[max(w a, (1 - w) b)] for w uniform on [0, 1], by integrating both pieces."""
-    crossing = second / (first + second)
-    return first * (1 - crossing**2) / 2 + second * (1 - (1 - crossing) ** 2) / 2
-
-
 def set_score_errors(sampler: WeightSampler, num_weights: int) -> np.ndarray[Any, Any]:
     """Return the errors of the set score, one for each of 300 prompts, on 30 random (3, 4) matrices."""
     matrices = np.random.default_rng(0).random((30, 3, 4))
-    exponentials = np.random.default_rng(1).exponential(size=(400_000, 4))
+    exponentials = np.random.default_rng(1).exponential(size=(100_000, 4))
     reference_weights = exponentials / exponentials.sum(axis=1, keepdims=True)
-    # One at a time, so that the 400,000 x 30 x 3 products never stand in memory together.
+    # One at a time, so that the 100,000 x 30 x 3 products never stand in memory together.
     reference = np.array([(reference_weights @ matrix.T).max(axis=1).mean() for matrix in matrices])
     weights = draw_weights(range(300), num_objectives=4, num_weights=num_weights, sampler=sampler)
     estimate = np.einsum("pkd,nmd->pnkm", weights, matrices).max(axis=-1).mean(axis=-1)
@@ -83,15 +77,9 @@ def test_sobol_is_far_more_accurate_than_iid_at_equal_cost() -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_set_scores_are_unbiased(sampler: WeightSampler) -> None:
     errors = set_score_errors(sampler, 16)
-    # The reference itself has a standard error of about 1e-4.
+    # The reference itself has a standard error of about 2e-4.
     standard_error = errors.std(axis=0) / np.sqrt(len(errors))
     assert (np.abs(errors.mean(axis=0)) < 4.5 * standard_error + 5e-4).all()
-
-
-def test_sobol_meets_the_closed_form_of_two_conflicting_answers() -> None:
-    weights = draw_weights(range(64), num_objectives=2, num_weights=256)
-    estimate = np.maximum(0.9 * weights[..., 0], 0.6 * weights[..., 1]).mean(axis=1)
-    np.testing.assert_allclose(estimate, exact_two_answer_score(0.9, 0.6), atol=0.004)
 
 
 @settings(max_examples=50, deadline=None)

@@ -186,8 +186,6 @@ def changed(**source: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (lambda: changed(env="vpo/MuSiQue-v0"), [], "are of different environments"),
-        (lambda: changed(tasks="0" * 32), [], "hold answers to different prompts"),
         (lambda: random_pool(), [], "have different objectives"),
         (lambda: replace(two_pools()[1], responses=None), [], "holds rewards without the texts of the answers"),
         (lambda: changed(), ["--labels", "a"], "got 1 label for 2 runs: give one per run"),
@@ -203,13 +201,6 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
-
-
-def test_an_unfinished_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = save_run(tmp_path / "vpo", maze_pool(0))
-    (run / "pool_after.npz").unlink()
-    assert main(["explore", str(run), "--out", str(tmp_path / "page.html")]) == 2
-    assert "it is not finished" in capsys.readouterr().err
 
 
 def test_what_the_page_of_an_unknown_environment_lacks_is_said_in_the_terminal(

@@ -226,38 +226,6 @@ def test_an_answer_that_is_markup_is_shown_and_not_run(browser: Browser, tmp_pat
     assert any("Content Security Policy" in message for message in browser.console())
 
 
-CONTRAST = """
-const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-const read = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
-const ground = (node) => {
-  for (; node; node = node.parentElement) {
-    const colour = read(getComputedStyle(node).backgroundColor);
-    if (colour.length === 3) return colour;
-  }
-  return read(getComputedStyle(document.documentElement).getPropertyValue('--paper'));
-};
-const poor = [];
-for (const node of document.querySelectorAll('body *')) {
-  const text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-  if (!text || !node.checkVisibility() || node.closest('svg, .letter, mark, noscript, :disabled, .hidden')) continue;
-  const [a, b] = [light(read(getComputedStyle(node).color)), light(ground(node))];
-  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  if (ratio < 4.5) poor.push([node.className || node.tagName, node.textContent.slice(0, 30), ratio]);
-}
-return poor;
-"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast(browser: Browser, three: Path, scheme: str) -> None:
-    browser.prefer(prefers_color_scheme=scheme)
-    browser.open(three)
-    assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
-    assert browser.run(CONTRAST) == []
-    browser.prefer(prefers_color_scheme="light")
-
-
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: make browser")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1366])
@@ -273,7 +241,7 @@ def test_axe_finds_no_barrier(browser: Browser, tmp_path: Path, scheme: str, wid
     browser.resize(1366, 860)
 
 
-@pytest.mark.parametrize("width", [320, 390, 768])
+@pytest.mark.parametrize("width", [320, 768])
 def test_the_page_fits_a_narrow_screen(browser: Browser, tmp_path: Path, width: int) -> None:
     page = page_of(tmp_path, maze_pool(0), maze_pool(1, answers=1, rollouts=12, method="grpo"))
     browser.resize(width, 800)

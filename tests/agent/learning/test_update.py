@@ -143,16 +143,9 @@ def test_groups_without_advantage_are_skipped_without_changing_the_gradient(
     weights = advantages()
     weights[[0, 3]] = 0.0
     update = make_update()
-    rows: list[int] = []
-    log_probs = update.policy.log_probs
-
-    def watched(samples: Samples, **kwargs: Any) -> Any:
-        rows.append(len(samples.ids))
-        return log_probs(samples, **kwargs)
-
-    monkeypatch.setattr(update.policy, "log_probs", watched)
+    prompts = sizes_of_passes(update, monkeypatch)
     update.gradient(samples, weights, ALL)
-    assert sum(rows) == 2 * ROLLOUTS
+    assert sum(prompts) == 2
     expected = loss_written_out(make_update(), samples, weights, samples.mask)
     assert relative_error(gradient_of(update), expected) <= 1e-5
 
@@ -179,7 +172,9 @@ def test_a_batch_without_any_advantage_takes_no_step(samples: Samples) -> None:
     finite, logged = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), everything, 0)
     assert finite
     assert logged["loss"] == logged["grad_norm"] == 0
-    assert math.isnan(logged["entropy"]), "nothing was measured"
+    assert all(math.isnan(logged[name]) for name in ("entropy", "log_prob_gap", "log_prob_gap_max")), (
+        "nothing was measured"
+    )
     assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
 
 
@@ -361,30 +356,6 @@ def test_auto_on_a_cpu_says_both_its_bounds(
     assert capsys.readouterr().err == f"--microbatch-prompts auto: at most {bounds} at a time\n"
 
 
-def test_a_number_that_is_halved_several_times_is_said_once(
-    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    update = make_update(microbatch_prompts=4)
-    hold_at_most(update, 1, monkeypatch)
-    for _ in range(2):
-        update.gradient(samples, advantages(), ALL)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("out of memory with 4 prompts per micro-batch: ")
-    assert line.endswith(" with --microbatch-prompts 1")
-
-
-def test_memory_that_runs_out_after_auto_was_found_is_said_too(
-    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    update = make_update()
-    update.microbatches = MicroBatches("auto", torch.device("cuda"))
-    update.gradient(samples, advantages(), ALL)
-    capsys.readouterr()
-    hold_at_most(update, 2, monkeypatch)
-    update.gradient(samples, advantages(), ALL)
-    assert "out of memory with 4 prompts per micro-batch" in capsys.readouterr().err
-
-
 def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,13 +426,6 @@ def test_the_gap_is_that_of_the_weights_that_sampled(samples: Samples, cap: floa
     _, row = update.step(samples, advantages(), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
     assert row["log_prob_gap"] == pytest.approx(float(difference.mean()), rel=1e-4)
     assert row["log_prob_gap_max"] == pytest.approx(float(difference.max()), rel=1e-4)
-
-
-def test_a_step_without_any_pass_measures_no_gap(samples: Samples) -> None:
-    update = make_update()
-    _, row = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
-    assert math.isnan(row["log_prob_gap"])
-    assert math.isnan(row["log_prob_gap_max"])
 
 
 @pytest.mark.parametrize("per_token", [False, True])

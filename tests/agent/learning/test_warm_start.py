@@ -67,20 +67,6 @@ def test_the_rate_rises_over_a_fifth_of_the_steps_and_falls_over_the_last_fifth(
     assert rates == pytest.approx([0.5e-3, *[1e-3] * 8, 0.5e-3])
 
 
-def test_the_same_seed_gives_the_same_model(env: MazeEnv) -> None:
-    first, second = small_policy(env, seed=3), small_policy(env, seed=3)
-    for policy in (first, second):
-        WarmStart(policy, env, steps=2, batch=4, learning_rate=1e-3, seed=3).run()
-    for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
-        assert (one == other).all()
-
-
-def test_an_environment_without_demonstrations_is_named() -> None:
-    letters = toys.LettersEnv()
-    with pytest.raises(NotImplementedError, match="LettersEnv has no demonstrations"):
-        small_policy(letters)
-
-
 def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
     policy = small_policy(env, positions=32)
     with pytest.raises(ValueError, match=r"^task [01] of the split .* a prompt of \d+ tokens .* 32 positions"):

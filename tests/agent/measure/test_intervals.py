@@ -34,18 +34,6 @@ def test_a_repeated_task_counts_once() -> None:
     assert over_prompts(np.tile(of_task, 4), [*range(15)] * 4) == pytest.approx(distinct)
 
 
-def test_tasks_that_all_differ_change_nothing() -> None:
-    values = np.random.default_rng(0).random((30, 2))
-    for mine, theirs in zip(over_prompts(values, range(30)), over_prompts(values), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
-def test_a_single_column_may_be_flat() -> None:
-    values = np.random.default_rng(0).random((4, 5, 1))
-    assert list(interval(values[..., 0])) == [array[0] for array in interval(values)]
-    assert list(over_prompts(values[0, :, 0])) == [array[0] for array in over_prompts(values[0])]
-
-
 def test_the_interval_of_equal_values_holds_their_mean() -> None:
     for value in np.linspace(0.01, 0.99, 50):
         band = over_prompts(np.full(200, value))
@@ -61,10 +49,6 @@ def test_the_bootstrap_is_deterministic_in_its_seed() -> None:
 def test_pairing_cancels_how_hard_the_prompts_are() -> None:
     before = np.random.default_rng(0).random((1, 100))
     assert list(interval(before + 0.05, baseline=before)) == pytest.approx([0.05] * 3)
-
-
-def test_one_prompt_has_an_interval_of_no_width() -> None:
-    assert list(over_prompts([0.3])) == pytest.approx([0.3] * 3)
 
 
 def test_seeds_alone_have_students_interval_and_their_difference_welchs() -> None:
@@ -85,7 +69,7 @@ def test_intervals_cover_the_truth_at_least_as_often_as_they_say(of_prompts: flo
     """Three seeds and 60 prompts of a population in which both vary, and the answers too."""
     rng = np.random.default_rng(3)
     covered = []
-    for _ in range(400):
+    for _ in range(150):
         prompts, seeds = rng.normal(0, of_prompts, (1, 60)), rng.normal(0, of_seeds, (3, 1))
         band = interval(2 + prompts + seeds + rng.normal(0, 0.3, (3, 60)))
         covered.append(band.low <= 2 <= band.high)

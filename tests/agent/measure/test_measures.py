@@ -81,14 +81,6 @@ def test_utility_at_k_agrees_with_exact_arithmetic(d: int, n: int) -> None:
             assert found[f"utility@{k}"][0] == pytest.approx(exact, abs=4e-4)
 
 
-@pytest.mark.parametrize("d", [2, 3, 4, 5, 8])
-def test_specialists_are_worth_the_mean_of_the_largest_weight(d: int) -> None:
-    # The largest of d uniform spacings is (1 + 1/2 + … + 1/d) / d on average; k of the d specialists see k of them.
-    found = values_of(one_prompt(np.eye(d)[:, None]))
-    assert found["utility@1"][0] == pytest.approx(1 / d, abs=1e-4)
-    assert found[f"utility@{d}"][0] == pytest.approx(sum(1 / i for i in range(1, d + 1)) / d, abs=3e-4)
-
-
 def test_rollouts_of_other_sizes_are_measured_at_a_common_number_of_answers() -> None:
     single, sets = random_pool(rollouts=12, answers=1), random_pool(rollouts=4, answers=3)
     names = []
@@ -250,18 +242,6 @@ def test_the_mean_over_prompts_is_exact_to_a_tenth_of_the_last_digit_that_tables
         whole = volume_expected_utility(vectors.reshape(-1, d))
         errors.append([found["utility@30"][0] - whole, found["expected utility"][0] - per_rollout])
     assert np.abs(np.mean(errors, axis=0)).max() < 1e-4
-
-
-def test_utilities_agree_with_exact_arithmetic() -> None:
-    """The sampled weights cost less than the third digit, which is the last that tables show."""
-    pool = random_pool()
-    found = values_of(pool)
-    for prompt in range(N):
-        active = pool.rewards[prompt][..., pool.active[prompt]].astype(float)
-        exact = rational_expected_utility(active.reshape(-1, active.shape[-1]))
-        assert found["pool utility"][prompt] == pytest.approx(exact, abs=5e-4)
-        per_rollout = [rational_expected_utility(rollout) for rollout in active]
-        assert found["expected utility"][prompt] == pytest.approx(np.mean(per_rollout), abs=5e-4)
 
 
 def test_every_measure_says_what_one_value_is_of() -> None:

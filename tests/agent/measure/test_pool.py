@@ -63,18 +63,6 @@ def test_a_pool_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         Pool.load(path)
 
 
-def test_a_file_from_before_texts_were_kept_still_opens(tmp_path: Path) -> None:
-    path = tmp_path / "pool.npz"
-    full_pool().save(path)
-    with np.load(path) as data:
-        kept = {name: data[name] for name in data.files if name not in ("responses", "tokens", "tasks", "source")}
-    np.savez_compressed(path, **kept)
-    old = Pool.load(path)
-    assert old.responses is old.tokens is old.tasks is None
-    assert old.source == {}
-    np.testing.assert_array_equal(old.rewards, full_pool().rewards)
-
-
 def test_texts_take_the_room_of_their_bytes(tmp_path: Path) -> None:
     """One long response among short ones; in an array of fixed width each would take what the longest takes."""
     rows = [["x"] * R for _ in range(N)]
@@ -121,14 +109,6 @@ def test_a_damaged_file_is_no_pool_or_the_same(tmp_path: Path) -> None:
         except ValueError as error:
             messages.add(str(error).split("'")[0])
     assert messages == {"cannot read the pool of answers "}
-
-
-def test_a_lone_array_is_no_pool(tmp_path: Path) -> None:
-    path = tmp_path / "pool.npz"
-    with path.open("wb") as file:
-        np.save(file, np.zeros(3))
-    with pytest.raises(ValueError, match="cannot read the pool"):
-        Pool.load(path)
 
 
 @pytest.mark.parametrize(

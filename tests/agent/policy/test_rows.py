@@ -57,7 +57,8 @@ class Running:
         self.check(logits, self.sequences)
 
     def leave(self, leaving: list[int]) -> None:
-        order = [row for row in range(len(self.sequences)) if row not in leaving]
+        kept = [row for row in range(len(self.sequences)) if row not in leaving]
+        order = [*kept[1:], *kept[:1]]
         self.rows.keep(order)
         self.sequences = [self.sequences[row] for row in order]
 

@@ -15,7 +15,6 @@ from pools import MAZE, maze_pool, random_pool, save_run
 from scipy import stats
 
 from vpo_agent.command import main
-from vpo_agent.config import GROUPS
 from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import measures, rank
 from vpo_agent.measure.metrics import best_at_k
@@ -23,6 +22,8 @@ from vpo_agent.measure.summary import summarise
 from vpo_agent.report import compare_runs, evaluate_pool
 from vpo_agent.report.runs import differing_settings, make_labels, read_run
 from vpo_envs import Status
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.fixture
@@ -92,7 +93,10 @@ def test_a_run_that_was_cut_is_named(tmp_path: Path, runs: list[Path], capsys: p
     assert notice in (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_runs_become_methods_and_a_report(tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_become_methods_and_a_report(
+    tmp_path: Path, runs: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # Figures are drawn.
     out = tmp_path / "report"
     assert main(["compare", *map(str, runs), "--out", str(out), "--pairs", "gold,diamond"]) == 0
     printed = capsys.readouterr().out
@@ -123,15 +127,6 @@ def test_runs_become_methods_and_a_report(tmp_path: Path, runs: list[Path], caps
     assert "prefers-color-scheme: dark" in text
 
 
-def test_tables_say_that_rollouts_hold_different_numbers_of_answers(tmp_path: Path, runs: list[Path]) -> None:
-    tables = compare_runs(runs, out=tmp_path / "report")
-    units = {row["measure"]: row["unit"] for row in (*tables["measures"], *tables["differences"])}
-    assert units["expected utility"] == "rollout of 3 answers or rollout of 1 answer"
-    assert units["pool utility"] == "pool of 12 answers"
-    for name in ("compare.md", "report.html"):
-        assert units["expected utility"] in (tmp_path / "report" / name).read_text(encoding="utf-8")
-
-
 def test_differences_are_paired_over_prompts_with_seeds_as_the_second_level(tmp_path: Path, runs: list[Path]) -> None:
     tables = compare_runs(runs, out=tmp_path / "report")
     values = {path.name: summarise(read_run(path).pool).measures["diversity"].values for path in runs}
@@ -152,6 +147,8 @@ def test_a_single_seed_has_an_interval_over_prompts_and_a_note(tmp_path: Path, r
     assert tables["baseline"] == "grpo"
     assert tables["interval"] == "95 % interval over prompts"
     assert "One seed of vpo, grpo: these intervals do not say how training runs differ." in tables["notes"]
+    assert "The generated tokens of some pools are unknown" in " ".join(tables["notes"])
+    assert not [row for row in tables["measures"] if "tokens" in row["unit"]]
 
 
 def test_repeated_tasks_are_counted_and_resampled_together(tmp_path: Path) -> None:
@@ -249,20 +246,6 @@ def test_an_untrained_pool_is_not_the_trained_method(tmp_path: Path) -> None:
         compare_runs([run, run / "pool_end.npz"], out=tmp_path / "report")
 
 
-def test_a_grouped_config_is_read_as_a_flat_one(tmp_path: Path) -> None:
-    folders = [save_run(tmp_path / "one", _seeded("vpo", 0, 3)), save_run(tmp_path / "two", _seeded("vpo", 1, 3))]
-    path = folders[1] / "config.json"
-    flat = json.loads(path.read_text(encoding="utf-8"))
-    grouped = {
-        group: {name: value for name, value in flat.items() if name in fields.model_fields}
-        for group, fields in GROUPS.items()
-    }
-    path.write_text(json.dumps(grouped), encoding="utf-8")
-    runs = [read_run(folder) for folder in folders]
-    assert make_labels(runs) == ["vpo", "vpo"]
-    assert [run.seed for run in runs] == [0, 1]
-
-
 def test_pools_of_files_are_compared_by_what_they_say_of_themselves(tmp_path: Path) -> None:
     for method, answers in (("vpo", 3), ("grpo", 1)):
         _seeded(method, 0, answers).save(tmp_path / f"{method}.npz")
@@ -313,12 +296,6 @@ def test_methods_are_compared_at_equal_answers_and_at_equal_tokens(tmp_path: Pat
     assert rows["utility at 120 tokens", "grpo"]["mean"] == pytest.approx(best_at_k(ranked.rollouts, 10).mean())
     assert {row["measure"] for row in tables["differences"]} >= {"utility at 30 tokens", "utility@3 by rollouts"}
     assert "tokens of some pools are unknown" not in " ".join(tables["notes"])
-
-
-def test_pools_of_unknown_tokens_are_compared_at_equal_answers_alone(tmp_path: Path, runs: list[Path]) -> None:
-    tables = compare_runs([runs[0], runs[2]], out=tmp_path / "report")
-    assert "The generated tokens of some pools are unknown" in " ".join(tables["notes"])
-    assert not [row for row in tables["measures"] if "tokens" in row["unit"]]
 
 
 def test_policies_that_answer_together_are_one_run(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from vpo_agent.report.evaluation import evaluate_pool
 from vpo_agent.report.figures import default_pairs, outcome_shares
 from vpo_envs import Status
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 PNG = b"\x89PNG"
 
 
@@ -110,7 +112,10 @@ def saved(tmp_path: Path, pool: Pool, name: str = "pool.npz") -> Path:
     return path
 
 
-def test_a_saved_pool_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_pool_becomes_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # Figures are drawn.
     path = saved(tmp_path, maze_pool())
     assert main(["eval", str(path), "--k", "6", "--pairs", "gold,diamond"]) == 0
     printed = capsys.readouterr().out
@@ -224,14 +229,6 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "pool_eval" / "eval.json").is_file()
-
-
-def test_the_numbers_are_the_same_every_time(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        evaluate_pool(maze_pool(), tmp_path / name, examples=0)
-    for file in (tmp_path / "a").iterdir():
-        if file.suffix != ".npz":
-            assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 
 
 @pytest.mark.parametrize(

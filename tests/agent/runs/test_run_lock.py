@@ -66,14 +66,6 @@ def test_a_process_that_chose_the_folder_earlier_finds_it_taken(tmp_path: Path) 
     assert '"seed": 9' in (tmp_path / "mine" / "config.json").read_text()
 
 
-def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
-    process = writer_of(config(tmp_path))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (tmp_path / "mine" / ".lock").exists()
-    RunFolder.open(config(tmp_path), resume=True, overwrite=False).start(0)
-
-
 def test_a_child_that_outlives_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     process = another_process(
         "from pathlib import Path\nfrom vpo_agent.runs.run_lock import RunLock\n"

@@ -118,20 +118,6 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> Non
         assert len(rollouts) == 1, "arms are compared at equal rollouts"
 
 
-@pytest.mark.slow
-def test_a_study_runs_once_and_a_second_time_only_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["study", str(write(tmp_path)), "--runs-dir", str(tmp_path), "--seeds", "3", "--processes", "2"]
-    assert main(command) == 0, capsys.readouterr().err
-    first = capsys.readouterr().out
-    assert "started vpo, seed 3" in first
-    assert "started grpo, seed 3" in first
-    results = [tmp_path / "tiny" / f"{name}-seed3" / "results.json" for name in ("vpo", "grpo")]
-    finished = [path.stat().st_mtime_ns for path in results]
-    assert main(command) == 0
-    assert "started" not in capsys.readouterr().out
-    assert [path.stat().st_mtime_ns for path in results] == finished
-
-
 @pytest.mark.parametrize(
     ("gpus", "visible", "device", "processes", "threads", "expected"),
     [
@@ -320,12 +306,19 @@ def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
     ]
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "smaller", "--seeds", "0"]) == 0
     assert (tmp_path / "tiny" / "smaller" / "report" / "report.html").is_file()
+    results = list((tmp_path / "tiny").rglob("results.json"))
+    finished = [path.stat().st_mtime_ns for path in results]
     assert not (tmp_path / "tiny" / "small").exists()
     page = (tmp_path / "tiny" / "study.md").read_text()
-    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    printed = capsys.readouterr().out
+    assert "started smaller, vpo, seed 0" in printed
+    table = [line for line in printed.splitlines() if line.startswith("|")]
     assert "\n".join(table) in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
     assert rows[0] == ["arm", "smaller"]
     assert [row[0] for row in rows[2:]] == ["vpo", "grpo", "grpo − baseline"]
+    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "smaller", "--seeds", "0"]) == 0
+    assert "started" not in capsys.readouterr().out, "a second time it only reports"
+    assert [path.stat().st_mtime_ns for path in results] == finished
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "large"]) == 2
     assert "has no task 'large': it has small, smaller" in capsys.readouterr().err

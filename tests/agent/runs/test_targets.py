@@ -26,11 +26,8 @@ def run(bpe_model: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_run_stands_for_its_newest_whole_checkpoint(run: Path) -> None:
+def test_a_run_stands_for_its_newest_whole_checkpoint_and_an_older_one_can_be_chosen(run: Path) -> None:
     assert find_model(str(run)) == str(run / "checkpoints" / "step_000100")
-
-
-def test_an_older_checkpoint_can_be_chosen(run: Path) -> None:
     assert find_model(str(run), 50) == str(run / "checkpoints" / "step_000050")
 
 

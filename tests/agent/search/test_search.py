@@ -99,22 +99,6 @@ def test_begun_rows_are_sampled_as_plain_forward_passes_say(family: str) -> None
             row.append(token)
 
 
-def test_a_row_is_the_same_whichever_others_are_in_flight(letters: LMPolicy) -> None:
-    env = letters_env(3)
-    prompts = [env.prompt(env.task(index), 3) for index in range(4)]
-    together = Continuer(letters, prompts, Settings(max_new_tokens=14))
-    rows = [0, 1, 2, 3, 1, 1]
-    keys = [(5, number) for number in range(6)]
-    begun = [[] for _ in rows]
-    closing = ["</answer_3>"] * 6
-    whole = together.finish(rows, begun, closing, keys)
-    parted = Continuer(letters, prompts, Settings(max_new_tokens=14), most_rows=2).finish(rows, begun, closing, keys)
-    alone = Continuer(letters, [prompts[1]], Settings(max_new_tokens=14)).finish([0], [[]], closing[:1], keys[4:5])
-    assert whole == parted
-    assert alone == [whole[4]]
-    assert len({tuple(row) for row in whole}) > 1
-
-
 def test_where_memory_runs_out_fewer_rows_are_finished_at_a_time(
     letters: LMPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,14 +492,12 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
             ["tiny-maze", "--method", "anneal"],
             "invalid choice: 'anneal': choose one of best-of-n, evolve",
         ),
-        (["runs/none"], "'runs/none' does not exist: give the folder of a run"),
         (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
         (["tiny-maze", "--prompts", "0"], "--prompts must be at least 1"),
         (["tiny-maze", "--prompts", "2", "--hard", "pool.npz"], "exclude each other"),
         (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
         (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
-        (["tiny-maze", "--env", "vpo/Maze-v0", "--env-kwargs", "["], "--env-kwargs must be a JSON object"),
         ([], "the following arguments are required: TARGET"),
     ],
 )

@@ -75,14 +75,6 @@ def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_n
         assert one.best_answer.split() == ["a"] * 6
 
 
-def test_one_tree_fails_as_often_as_its_samples_say(strings: LMPolicy) -> None:
-    """Of two letters sampled one is an a with a chance of 3/4, which is then the share of them in a greedy tree."""
-    env = KnownStrings(split="test")
-    found = tree_search(env, strings, range(100), Settings(method="dvts", iterations=1, branches=2, **SHORT))
-    # The model's chances are equal up to a few per cent; 600 letters have a standard error of 0.018.
-    assert found.value()[:, 0].mean() == pytest.approx(0.75, abs=0.07)
-
-
 def test_a_beam_of_all_texts_is_an_exhaustive_search(strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
     found = tree_search(
@@ -259,32 +251,6 @@ def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> No
 def job(**changes: Any) -> SearchJob:
     settings = {"env": "test/KnownLetters-v0", "indices": (0, 1, 2), "method": "dvts", "tokens": 60, "goal": "utility"}
     return SearchJob(**{**settings, "max_new_tokens": 14, **changes})
-
-
-@pytest.fixture
-def _known_letters() -> None:
-    import gymnasium as gym
-
-    if "test/KnownLetters-v0" not in gym.registry:
-        gym.register(id="test/KnownLetters-v0", entry_point=KnownLetters, disable_env_checker=True)
-
-
-@pytest.mark.usefixtures("_known_letters")
-def test_a_job_is_saved_and_resumed(letters_model: Path, tmp_path: Path) -> None:
-    policy = LMPolicy.from_pretrained(letters_model, device="cpu")
-    targets = [SearchTarget("one", 1, lambda: policy), SearchTarget("three", 3, lambda: policy)]
-    out = tmp_path / "search"
-    wanted = job()
-    whole = run_search(wanted, targets, out, say=lambda text: None)
-    assert "| three | dvts |" in (out / "results.md").read_text()
-    assert (out / "solved.png").is_file()
-    log = out / "three.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    log.write_text(lines[0] + lines[1][:40])
-    again = run_search(wanted, targets, out, say=lambda text: None)
-    assert [one.to_json() for one in again["three"].instances] == [one.to_json() for one in whole["three"].instances]
-    with pytest.raises(ValueError, match="holds a search with segment=1, not 2: give another --out"):
-        run_search(job(segment=2), targets, out)
 
 
 class Forgetful(KnownStrings):
