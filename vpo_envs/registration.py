@@ -51,6 +51,7 @@ def register_envs() -> None:
     register_env("vpo/Personas-v0", "vpo_envs.tasks.personas.env:PersonasEnv")
     register_env("vpo/RewardModels-v0", "vpo_envs.tasks.reward_models.env:RewardModelsEnv")
     register_env("vpo/Code-v0", "vpo_envs.tasks.code.env:CodeEnv")
+    register_env("vpo/Programs-v0", "vpo_envs.tasks.programs.env:ProgramsEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
     register_env("vpo/GSM8K-v0", "vpo_envs.tasks.gsm8k.env:GSM8KEnv")
 

@@ -42,7 +42,8 @@ def _slots(workers: int) -> threading.BoundedSemaphore:
     return threading.BoundedSemaphore(workers)
 
 
-def _passed(position: int, outcome: CodeOutcome) -> float:
+def passed(position: int, outcome: CodeOutcome) -> float:
+    """Return whether the test at a position is passed, as 1 or 0; a partial of it is an objective's score."""
     return float(position < len(outcome.verdicts) and outcome.verdicts[position] == "passed")
 
 
@@ -105,7 +106,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         {"paper": None, "conflict": None, "compact": "vpo_envs.tasks.code.compact:CodeCompactEnv"}
     )
     objectives = monotone_objectives = tuple(
-        Objective(f"test_{i + 1}", f"Test {i + 1} is passed", functools.partial(_passed, i)) for i in range(MAX_TESTS)
+        Objective(f"test_{i + 1}", f"Test {i + 1} is passed", functools.partial(passed, i)) for i in range(MAX_TESTS)
     )
 
     def __init__(

@@ -1,0 +1,143 @@
+"""``vpo/Programs-v0`` with ``preset="compact"``: programs over lists in a language of fourteen words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.tasks.compact import CompactEnv, Words, entry
+from vpo_envs.tasks.programs.generate import MAX_STEPS, Example, ProgramsConfig, draw, near_programs
+from vpo_envs.tasks.programs.language import LISTS, behaviour, run
+
+RIGHT = 0.5
+"""Share of the demonstrations that are right; the others fit an example, so that a base is partly right in many
+ways."""
+PARTS = (0.55, 0.4, 0.05)
+"""Shares of the demonstrations that are the first part, the second part and the whole program."""
+
+
+class ProgramTask(Task):
+    """A program with the examples that show and judge it."""
+
+    program: tuple[str, ...]
+    """The steps, from the first to the last."""
+    cut: int = 0
+    """Number of steps of the first part, where parts can be seen apart."""
+    shown: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """Input and output of the examples in the prompt."""
+    hidden: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """Input and output of the examples that are scored."""
+    others: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    """Examples of another program, which the prompt shows under another name."""
+
+    @property
+    def canonical(self) -> str:
+        """What the program does."""
+        return repr(behaviour(LISTS, self.program))
+
+
+class ProgramOutcome(NamedTuple):
+    """The facts about one program."""
+
+    right: tuple[float, ...]
+    """1 for each hidden example that it gets right, else 0."""
+
+
+def objectives_of(count: int) -> tuple[Objective, ...]:
+    """Return the objectives of ``count`` hidden examples."""
+    return tuple(
+        Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", partial(entry, "right", i))
+        for i in range(count)
+    )
+
+
+class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
+    """Find the program of a few steps that turns each list into its output.
+
+    ## Description
+
+    A prompt shows examples of a program over lists, such as ``f 3 -2 5 > 5 -2 3``. Nothing conflicts: the right program
+    earns everything. What is rare is being right, and a program that is partly right earns a part.
+
+    ## Action space
+
+    Text: ``num_answers`` programs, each in its tag: one to four steps, such as ``reverse double sort``. The steps are
+    the keys of ``vpo_envs.tasks.programs.language.LISTS``; anything else is unparsable.
+
+    ## Rewards
+
+    ``example_1`` to ``example_4``, each 1 if the program is right on this *hidden* example, else 0. A program passes if
+    all hold. Hidden examples are drawn like those in the prompt and have other inputs. ``pareto_front()`` is one point.
+
+    Args:
+        difficulty: Knobs by name; see ``vpo_envs.tasks.programs.generate.ProgramsConfig``. ``parts=true`` draws
+            programs of two parts, of which two examples need the first alone, one the second, and one both.
+        **options: Those of :class:`vpo_envs.TaskEnv`.
+    """
+
+    task_type = ProgramTask
+    namespace = 24
+    presets = MappingProxyType({"compact": ProgramsConfig()})
+    config: ProgramsConfig
+    objectives = objectives_of(4)
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        return objectives_of(self.config.examples)
+
+    def draw(self, source: random.Random) -> ProgramTask | None:
+        """Draw a program of this split, by what it does, and its examples."""
+        drawn = draw(source, self.config, self.split)
+        return drawn and ProgramTask(**drawn._asdict())
+
+    def prompt(self, task: ProgramTask, num_answers: int) -> str:
+        """Return the examples."""
+        lines = [_line("f", one) for one in task.shown] + [_line("g", one) for one in task.others]
+        return "\n".join([*lines, f"answers {num_answers} f"])
+
+    def parse(self, text: str) -> Words:
+        """Read a program."""
+        words = super().parse(text)
+        unknown = [word for word in words if word not in LISTS]
+        if unknown:
+            raise Unparsable(f"{unknown[0][:20]!r} is not a step: the steps are {', '.join(LISTS)}")
+        if len(words) > MAX_STEPS:
+            raise Unparsable(f"a program has at most {MAX_STEPS} steps, got {len(words)}")
+        return words
+
+    def evaluate(self, task: ProgramTask, answer: Words) -> ProgramOutcome:
+        """Run the program on the hidden examples."""
+        return ProgramOutcome(tuple([float(run(LISTS, answer, value) == output) for value, output in task.hidden]))
+
+    def outcome_front(self, task: ProgramTask) -> Sequence[tuple[ProgramOutcome, str]]:
+        """Return the outcome of the program itself, which no other beats."""
+        return [(self.evaluate(task, task.program), " ".join(task.program))]
+
+    def ways(self, task: ProgramTask) -> Sequence[Words]:
+        """Return the program, and those one edit away that fit a shown example."""
+        return task.program, *near_programs(LISTS, task.program, task.shown)
+
+    def demonstrations(self, task: ProgramTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return different programs: half of the time the right one, else one that fits a shown example.
+
+        With parts, the first part alone (.55), the second (.40) or both (.05).
+        """
+        if task.cut:
+            programs = [task.program[: task.cut], task.program[task.cut :], task.program]
+            order = rng.choice(3, size=3, replace=False, p=PARTS)
+            return [" ".join(programs[order[i % 3]]) for i in range(num_answers)]
+        right, *near = self.ways(task)
+        programs = [near[i] for i in rng.permutation(len(near))[:num_answers]] or [right]
+        if rng.random() < 1 - (1 - RIGHT) ** num_answers:
+            programs[int(rng.integers(len(programs)))] = right
+        return [" ".join(programs[i % len(programs)]) for i in range(num_answers)]
+
+
+def _line(name: str, example: Example) -> str:
+    value, output = example
+    return " ".join([name, *map(str, value), ">", *map(str, output)])

@@ -1,0 +1,110 @@
+"""``vpo/Programs-v0``: find the function behind examples, judged on examples that are not shown."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from vpo_envs.core import Objective
+from vpo_envs.generation import read_knobs
+from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.code.env import CodeEnv, passed
+from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, example
+from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw
+from vpo_envs.tasks.programs.language import LISTS, TEXTS, python
+
+ENTRY = "f"
+STATEMENT = {
+    False: "The function `f` turns a list of whole numbers into another list in a few simple steps, such as reversing, "
+    "sorting or doubling it, or dropping some numbers. Find it from these examples.\n",
+    True: "The function `f` turns a text into another text in a few simple steps, such as reversing, sorting or "
+    "doubling it, or dropping some letters. Find it from these examples.\n",
+}
+"""The question, by whether the function works on texts."""
+
+
+def objectives_of(count: int) -> tuple[Objective, ...]:
+    """Return the objectives of ``count`` hidden examples."""
+    return tuple(
+        Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", partial(passed, i)) for i in range(count)
+    )
+
+
+class ProgramsEnv(CodeEnv):
+    """Write the Python function of a few simple steps that turns each input into its output.
+
+    ## Description
+
+    A prompt shows examples of a function over lists of whole numbers or over texts. Nothing conflicts: the right
+    function earns everything. What is rare is being right, and a function that is partly right earns a part.
+
+    ## Action space
+
+    Text: ``num_answers`` definitions of a function ``f``, each in its tag, fenced or not. They run in a sandbox, as the
+    answers of ``vpo/Code-v0`` do.
+
+    ## Rewards
+
+    ``example_1`` to ``example_4``, each 1 if the function is right on this *hidden* example, else 0. A function passes
+    if all hold. Hidden examples are drawn like those in the prompt and have other inputs, so that a table of the shown
+    ones earns nothing. ``pareto_front()`` is one point.
+
+    Args:
+        preset: ``"paper"`` (default) for Python, or ``"compact"`` for a language of fourteen words, a class of its own:
+            ``vpo_envs.tasks.programs.compact.ProgramsCompactEnv``.
+        difficulty: Knobs by name; see ``vpo_envs.tasks.programs.generate.ProgramsConfig``.
+        **options: Those of ``vpo_envs.tasks.code.env.CodeEnv``: ``time_limit``, ``sandbox``, ``split`` and others.
+    """
+
+    namespace = 25
+    presets = MappingProxyType(
+        {"paper": ProgramsConfig(), "compact": "vpo_envs.tasks.programs.compact:ProgramsCompactEnv"}
+    )
+    objectives = monotone_objectives = objectives_of(4)
+    read_row = TaskEnv.read_row
+
+    def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
+        self.knobs = read_knobs(ProgramsConfig(), difficulty)
+        super().__init__(**options)
+        self.config = self.knobs
+
+    def _objectives(self) -> tuple[Objective, ...]:
+        return objectives_of(self.knobs.examples)
+
+    def generate(self, rng: np.random.Generator) -> CodeTask:
+        """Draw a function of this split, by what it does, and its examples."""
+        source = random.Random(int.from_bytes(rng.bytes(16)))
+        while True:
+            texts = source.random() < 0.5
+            drawn = draw(source, self.config, self.split, texts=texts)
+            if drawn is None:
+                continue
+            shown, hidden = ([_test(one) for one in some] for some in (drawn.shown, drawn.hidden))
+            examples = [example("call", ENTRY, i, test) for i, test in enumerate(shown, start=1)]
+            return CodeTask(
+                title="",
+                statement="\n".join([STATEMENT[texts], *examples]),
+                kind="call",
+                tests=tuple(hidden),
+                entry=ENTRY,
+                solution=python(TEXTS if texts else LISTS, drawn.program),
+            )
+
+    def feasible(self, outcome: CodeOutcome) -> bool:
+        """Return true: one right example earns its part, which a constant function seldom gets."""
+        return True
+
+    def outcome_front(self, task: CodeTask) -> Sequence[tuple[CodeOutcome, str]]:
+        """Return the outcome of the function itself, which no other beats."""
+        return super().outcome_front(task)
+
+
+def _test(example: Example) -> CodeTest:
+    value, output = example
+    return CodeTest(input=json.dumps([value]), output=json.dumps(output))

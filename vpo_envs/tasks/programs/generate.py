@@ -1,0 +1,154 @@
+"""Draws programs with the examples that show and judge them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from vpo_envs.core import Frozen, Split
+from vpo_envs.generation import ascending, split_of_content
+from vpo_envs.tasks.programs.language import LISTS, TEXTS, Step, behaviour, run, shorter_behaviours
+
+MAX_STEPS = 4
+NUMBERS = range(-9, 10)
+MAX_INPUT = 6
+MAX_NUMBER = 40
+"""No number of an example is larger, so that a tokenizer of words knows all of them."""
+LETTERS = "aabbccdeeeghiiklmnnooprrssttuy"
+TRIES = 60
+PART_OF = ("first", "first", "second", "both")
+"""Which part of a program each of four examples needs, where parts can be seen apart."""
+
+Example = tuple[Any, Any]
+
+
+class ProgramsConfig(Frozen):
+    """How programs and their examples are drawn."""
+
+    steps: Annotated[tuple[int, int], ascending(1, MAX_STEPS)] = Field((3, 3), description="steps of a program")
+    examples: int = Field(4, ge=1, le=8, description="examples in the prompt, and as many hidden ones that are scored")
+    parts: bool = Field(
+        False, description="whether two of four examples need the first part alone, one the second, and one both"
+    )
+    distractors: int = Field(0, ge=0, le=8, description="examples of another program, under another name")
+
+    @model_validator(mode="after")
+    def _parts_need_four(self) -> Self:
+        if self.parts and self.examples != len(PART_OF):
+            raise ValueError(f"parts=true needs examples={len(PART_OF)}, got {self.examples}")
+        if self.parts and self.steps[0] < 2:
+            raise ValueError(f"parts=true needs programs of two steps or more, got steps={self.steps}")
+        return self
+
+
+class Drawn(NamedTuple):
+    """A program with its examples; a shown and a hidden one at the same position need the same part of it."""
+
+    program: tuple[str, ...]
+    shown: tuple[Example, ...]
+    hidden: tuple[Example, ...]
+    cut: int
+    """Number of steps of the first part; 0 if the program has no parts."""
+    others: tuple[Example, ...]
+    """Examples of another program."""
+
+
+def draw(source: random.Random, config: ProgramsConfig, split: Split, *, texts: bool = False) -> Drawn | None:
+    """Draw a program of a split whose steps all matter, with its examples; ``None`` if it is not in the split.
+
+    ``None`` as well if a shorter program does the same, or if too few examples show it. The split follows from what the
+    program does, so no two splits share a function under two names.
+    """
+    steps = TEXTS if texts else LISTS
+    count = source.randint(*config.steps)
+    cut = source.randint(1, count - 1) if config.parts else 0
+    names = [name for name in steps if steps[name].idle] if config.parts else list(steps)
+    program = tuple(source.sample(names, count) if config.parts else source.choices(names, k=count))
+    done = behaviour(steps, program)
+    if split_of_content(repr(done)) != split or done in shorter_behaviours(texts, count):
+        return None
+    size = config.examples
+    examples = _parted(source, steps, program, cut) if config.parts else _plain(source, steps, program, 2 * size)
+    if examples is None or not all_steps_matter(steps, program, examples[:size]):
+        return None
+    others = _plain(source, steps, source.choices(list(steps), k=count), config.distractors)
+    if others is None:
+        return None
+    return Drawn(program, tuple(examples[:size]), tuple(examples[size:]), cut, tuple(others))
+
+
+def draw_value(source: random.Random, texts: bool) -> Any:
+    """Draw an input: a list of one to six numbers, often with repetitions, or a word."""
+    if texts:
+        word = "".join(source.choices(LETTERS, k=source.randint(3, 8)))
+        return source.choice([word, word.title(), word[:1] + word[1:].upper()])
+    values = source.choices(NUMBERS, k=source.randint(2, MAX_INPUT))
+    return tuple(source.choices(values, k=len(values)) if source.random() < 0.3 else values)
+
+
+def _plain(
+    source: random.Random, steps: Mapping[str, Step], program: Sequence[str], count: int
+) -> list[Example] | None:
+    """Return ``count`` examples with different inputs and few equal outputs."""
+    found: dict[Any, Any] = {}
+    if not count:
+        return []
+    for _ in range(TRIES):
+        value = draw_value(source, steps is TEXTS)
+        output = run(steps, program, value)
+        if output and _in_range(output) and value not in found and list(found.values()).count(output) < 2:
+            found[value] = output
+            if len(found) == count:
+                return list(found.items())
+    return None
+
+
+def _parted(source: random.Random, steps: Mapping[str, Step], program: Sequence[str], cut: int) -> list[Example] | None:
+    """Return examples of the kinds of :data:`PART_OF`, first those to show and then those to hide."""
+    found: dict[str, list[Example]] = {kind: [] for kind in PART_OF}
+    need = {kind: 2 * PART_OF.count(kind) for kind in PART_OF}
+    seen = set()
+    for _ in range(10 * TRIES):
+        value = draw_value(source, steps is TEXTS)
+        whole = run(steps, program, value)
+        first, second = run(steps, program[:cut], value), run(steps, program[cut:], value)
+        kind = "first" if whole == first != second else "second" if whole == second != first else "both"
+        if kind == "both" and whole in (first, second, value):
+            continue
+        if whole and value not in seen and _in_range(whole) and len(found[kind]) < need[kind]:
+            seen.add(value)
+            found[kind].append((value, whole))
+            if all(len(found[kind]) == need[kind] for kind in need):
+                shown = [found[kind].pop() for kind in PART_OF]
+                return shown + [found[kind].pop() for kind in PART_OF]
+    return None
+
+
+def _in_range(output: Any) -> bool:
+    return isinstance(output, str) or all(abs(number) <= MAX_NUMBER for number in output)
+
+
+def all_steps_matter(steps: Mapping[str, Step], program: Sequence[str], examples: Sequence[Example]) -> bool:
+    """Return whether the examples show every step: without any one of them the program fails an example."""
+    without = [(*program[:i], *program[i + 1 :]) for i in range(len(program))]
+    return all(any(run(steps, one, value) != output for value, output in examples) for one in without)
+
+
+def near_programs(
+    steps: Mapping[str, Step], program: Sequence[str], examples: Sequence[Example]
+) -> list[tuple[str, ...]]:
+    """Return the programs one edit away (a step replaced, dropped or added) that fit an example but not all."""
+    edits = {(*program[:i], *program[i + 1 :]) for i in range(len(program))}
+    for i in range(len(program) + 1):
+        for name in steps:
+            edits.add((*program[:i], name, *program[i + 1 :]))
+            edits.add((*program[:i], name, *program[i:]))
+    found = []
+    for edit in sorted(edits):
+        fits = [run(steps, edit, value) == output for value, output in examples]
+        if edit and any(fits) and not all(fits) and len(edit) <= MAX_STEPS:
+            found.append(edit)
+    return found

@@ -1,0 +1,91 @@
+"""The steps that programs are made of: on lists of whole numbers, and, in Python, on texts as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+Value = tuple[int, ...] | str
+
+
+class Step(NamedTuple):
+    """One step of a program."""
+
+    run: Callable[[Any], Any]
+    """Maps a value to a value of the same kind."""
+    python: str
+    """The same as a Python expression in ``x``."""
+    idle: bool = False
+    """Whether it leaves some values as they are."""
+
+
+LISTS: Mapping[str, Step] = {
+    "reverse": Step(lambda x: x[::-1], "x[::-1]"),
+    "double": Step(lambda x: tuple(2 * i for i in x), "[2 * i for i in x]"),
+    "negate": Step(lambda x: tuple(-i for i in x), "[-i for i in x]"),
+    "increment": Step(lambda x: tuple(i + 1 for i in x), "[i + 1 for i in x]"),
+    "rotate": Step(lambda x: x[1:] + x[:1], "x[1:] + x[:1]"),
+    "sort": Step(lambda x: tuple(sorted(x)), "sorted(x)", True),
+    "unique": Step(lambda x: tuple(dict.fromkeys(x)), "list(dict.fromkeys(x))", True),
+    "head": Step(lambda x: x[:3], "x[:3]", True),
+    "positive": Step(lambda x: tuple(i for i in x if i > 0), "[i for i in x if i > 0]", True),
+    "negative": Step(lambda x: tuple(i for i in x if i < 0), "[i for i in x if i < 0]", True),
+    "even": Step(lambda x: tuple(i for i in x if i % 2 == 0), "[i for i in x if i % 2 == 0]", True),
+    "odd": Step(lambda x: tuple(i for i in x if i % 2 == 1), "[i for i in x if i % 2 == 1]", True),
+    "small": Step(lambda x: tuple(i for i in x if abs(i) < 5), "[i for i in x if abs(i) < 5]", True),
+    "large": Step(lambda x: tuple(i for i in x if abs(i) >= 5), "[i for i in x if abs(i) >= 5]", True),
+}
+"""The fourteen steps of the small language; a program is their names from the first to the last."""
+
+TEXTS: Mapping[str, Step] = {
+    "reverse": Step(lambda x: x[::-1], "x[::-1]"),
+    "upper": Step(lambda x: x.upper(), "x.upper()", True),
+    "swap": Step(lambda x: x.swapcase(), "x.swapcase()"),
+    "rotate": Step(lambda x: x[1:] + x[:1], "x[1:] + x[:1]"),
+    "twice": Step(lambda x: x + x, "x + x"),
+    "head": Step(lambda x: x[:3], "x[:3]", True),
+    "sort": Step(lambda x: "".join(sorted(x)), "''.join(sorted(x))", True),
+    "unique": Step(lambda x: "".join(dict.fromkeys(x)), "''.join(dict.fromkeys(x))", True),
+    "consonants": Step(
+        lambda x: "".join(c for c in x if c not in "aeiou"), "''.join(c for c in x if c not in 'aeiou')", True
+    ),
+    "ends": Step(lambda x: x[:1] + x[-1:], "x[:1] + x[-1:]", True),
+}
+
+
+def run(steps: Mapping[str, Step], program: Sequence[str], value: Any) -> Any:
+    """Return what a program makes of a value."""
+    for name in program:
+        value = steps[name].run(value)
+    return value
+
+
+def python(steps: Mapping[str, Step], program: Sequence[str]) -> str:
+    """Return a program as the Python function ``f``."""
+    lines = [f"    x = {steps[name].python}" for name in program]
+    return "\n".join(["def f(x):", *lines, "    return x"])
+
+
+def behaviour(steps: Mapping[str, Step], program: Sequence[str]) -> tuple[Any, ...]:
+    """Return what a program does to fixed values: equal for programs that are the same function on them."""
+    return tuple([run(steps, program, value) for value in (PROBES_OF_TEXTS if steps is TEXTS else PROBES_OF_LISTS)])
+
+
+@lru_cache
+def shorter_behaviours(texts: bool, count: int) -> frozenset[tuple[Any, ...]]:
+    """Return the behaviours of all programs of fewer than ``count`` steps."""
+    steps = TEXTS if texts else LISTS
+    newest = {behaviour(steps, ())}
+    seen = set(newest)
+    for _ in range(count - 1):
+        newest = {tuple([step.run(value) for value in values]) for values in newest for step in steps.values()} - seen
+        seen |= newest
+    return frozenset(seen)
+
+
+PROBES_OF_LISTS = (
+    (), (4,), (-7,), (0, 5), (3, 3), (-1, 8, -6), (9, 2, -5, 2), (-4, -4, 1, 6, 0), (7, -8, 3, 7, 5, -2),
+    (-9, 6, -3, 8, 1, 4), (2, -6, 2, 9, -9, 5), (8, 1, -7, 0, 4, -5), (5, 5, -2, -2, 6, -8), (1, 2, 3, 4, 5, 6),
+)  # fmt: skip
+PROBES_OF_TEXTS = ("", "a", "Zoo", "bEEf", "crate", "Aurora", "tToOnn", "quietly", "MISSISsippi", "zigzagging")
