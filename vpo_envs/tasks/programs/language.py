@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -54,6 +55,16 @@ TEXTS: Mapping[str, Step] = {
 }
 
 
+def _probes(alphabet: Sequence[Any], shortest: int) -> list[list[Any]]:
+    """Return random values of many lengths, the same in every process."""
+    return [random.Random(seed).choices(alphabet, k=shortest + seed % 8) for seed in range(48)]
+
+
+PROBES_OF_LISTS = tuple(tuple(one) for one in _probes(range(-9, 10), 2))
+PROBES_OF_TEXTS = tuple("".join(one) for one in _probes("aabeioutrnsAEBRTS", 1))
+"""Values by which functions are told apart: more of them tell no more functions of three steps apart."""
+
+
 def run(steps: Mapping[str, Step], program: Sequence[str], value: Any) -> Any:
     """Return what a program makes of a value."""
     for name in program:
@@ -82,10 +93,3 @@ def shorter_behaviours(texts: bool, count: int) -> frozenset[tuple[Any, ...]]:
         newest = {tuple([step.run(value) for value in values]) for values in newest for step in steps.values()} - seen
         seen |= newest
     return frozenset(seen)
-
-
-PROBES_OF_LISTS = (
-    (), (4,), (-7,), (0, 5), (3, 3), (-1, 8, -6), (9, 2, -5, 2), (-4, -4, 1, 6, 0), (7, -8, 3, 7, 5, -2),
-    (-9, 6, -3, 8, 1, 4), (2, -6, 2, 9, -9, 5), (8, 1, -7, 0, 4, -5), (5, 5, -2, -2, 6, -8), (1, 2, 3, 4, 5, 6),
-)  # fmt: skip
-PROBES_OF_TEXTS = ("", "a", "Zoo", "bEEf", "crate", "Aurora", "tToOnn", "quietly", "MISSISsippi", "zigzagging")
