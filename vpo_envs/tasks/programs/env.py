@@ -101,8 +101,8 @@ class ProgramsEnv(CodeEnv):
         return True
 
     def outcome_front(self, task: CodeTask) -> Sequence[tuple[CodeOutcome, str]]:
-        """Return the outcome of the function itself, which no other beats."""
-        return super().outcome_front(task)
+        """Return the outcome of the function itself, which no other beats; nothing has to run."""
+        return [(CodeOutcome(("passed",) * len(task.tests)), task.solution)]
 
 
 def _test(example: Example) -> CodeTest:
