@@ -45,6 +45,13 @@ def programs(training: Sequence[Any], env: Any) -> Rules:
     return lambda task: [" ".join((*task.common, *more)) for more in [(), *((step,) for step in STEPS)]]
 
 
+def fixed_programs(training: Sequence[Any], env: Any) -> Rules:
+    """Programs of one and two steps, and those of training tasks."""
+    short = [" ".join(steps) for count in (1, 2) for steps in itertools.product(STEPS, repeat=count)]
+    known = list(dict.fromkeys([*short, *(" ".join(task.program) for task in training)]))
+    return lambda task: known
+
+
 def routes(training: Sequence[Any], env: Any) -> Rules:
     """The routes of other mazes' fronts."""
     known = list(dict.fromkeys(point.answer for task in training for point in env.front(task)))

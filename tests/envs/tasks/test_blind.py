@@ -18,6 +18,7 @@ from blind import (
     calls_by_type,
     chains,
     expressions,
+    fixed_programs,
     numbers_of,
     pairs_of_a_line,
     programs,
@@ -41,6 +42,7 @@ TESTED = 100
 MARGIN = 0.03
 
 PRESETS = ("paper", "conflict", "compact")
+PARTS = {"parts": True, "steps": [3, 4]}
 
 
 class Row(NamedTuple):
@@ -72,6 +74,8 @@ ROWS = [
     *(Row("vpo/Tools-v0", {"preset": preset}, "names and descriptions", calls_by_type) for preset in PRESETS[:2]),
     Row("vpo/Tools-v0", {"preset": "compact"}, "the tools' parameters", tools_for_needs),
     Row("vpo/Code-v0", {"preset": "compact"}, "the customers' lines", programs, 60),
+    Row("vpo/Programs-v0", {"preset": "compact"}, "the examples", fixed_programs, 200),
+    Row("vpo/Programs-v0", {"preset": "compact", "difficulty": PARTS}, "the examples", fixed_programs, 200),
 ]
 
 

@@ -13,26 +13,12 @@ from vpo_envs.core import Frozen, Objective, Task, Unparsable
 from vpo_envs.generation import ascending
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.programs.language import LISTS
 
 List = tuple[int, ...]
 
 CUSTOMERS = "abc"
-STEPS: dict[str, Callable[[List], List]] = {
-    "reverse": lambda x: x[::-1],
-    "double": lambda x: tuple(2 * i for i in x),
-    "negate": lambda x: tuple(-i for i in x),
-    "increment": lambda x: tuple(i + 1 for i in x),
-    "rotate": lambda x: x[1:] + x[:1],
-    "sort": lambda x: tuple(sorted(x)),
-    "unique": lambda x: tuple(dict.fromkeys(x)),
-    "head": lambda x: x[:3],
-    "positive": lambda x: tuple(i for i in x if i > 0),
-    "negative": lambda x: tuple(i for i in x if i < 0),
-    "even": lambda x: tuple(i for i in x if i % 2 == 0),
-    "odd": lambda x: tuple(i for i in x if i % 2 == 1),
-    "small": lambda x: tuple(i for i in x if abs(i) < 5),
-    "large": lambda x: tuple(i for i in x if abs(i) >= 5),
-}
+STEPS: dict[str, Callable[[List], List]] = {name: step.run for name, step in LISTS.items()}
 """The words of the language: a program is a sequence of them."""
 WISHES = {
     "reverse": "backwards",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from vpo_envs.core import Objective, Task, Unparsable
-from vpo_envs.tasks.compact import CompactEnv, Words, entry
+from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.compact import CompactEnv, Words
 from vpo_envs.tasks.programs.generate import MAX_STEPS, Example, ProgramsConfig, draw, near_programs
 from vpo_envs.tasks.programs.language import LISTS, behaviour, run
 
@@ -52,8 +52,7 @@ class ProgramOutcome(NamedTuple):
 def objectives_of(count: int) -> tuple[Objective, ...]:
     """Return the objectives of ``count`` hidden examples."""
     return tuple(
-        Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", partial(entry, "right", i))
-        for i in range(count)
+        Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", entry("right", i)) for i in range(count)
     )
 
 
