@@ -15,7 +15,7 @@ from vpo_envs.core import Objective
 from vpo_envs.generation import read_knobs
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.code.env import CodeEnv, passed
-from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, example
+from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
 from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw
 from vpo_envs.tasks.programs.language import LISTS, TEXTS, python
 
@@ -102,7 +102,8 @@ class ProgramsEnv(CodeEnv):
 
     def outcome_front(self, task: CodeTask) -> Sequence[tuple[CodeOutcome, str]]:
         """Return the outcome of the function itself, which no other beats; nothing has to run."""
-        return [(CodeOutcome(("passed",) * len(task.tests)), task.solution)]
+        best: tuple[Verdict, ...] = ("passed",) * len(task.tests)
+        return [(CodeOutcome(best), task.solution)]
 
 
 def _test(example: Example) -> CodeTest:
