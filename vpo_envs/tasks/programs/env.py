@@ -102,8 +102,8 @@ class ProgramsEnv(CodeEnv):
 
     def outcome_front(self, task: CodeTask) -> Sequence[tuple[CodeOutcome, str]]:
         """Return the outcome of the function itself, which no other beats; nothing has to run."""
-        best: tuple[Verdict, ...] = ("passed",) * len(task.tests)
-        return [(CodeOutcome(best), task.solution)]
+        verdicts: list[Verdict] = ["passed"] * len(task.tests)
+        return [(CodeOutcome(tuple(verdicts)), task.solution)]
 
 
 def _test(example: Example) -> CodeTest:
