@@ -12,9 +12,9 @@ import pytest
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import SPLITS, VectorTextEnv
+from vpo_envs.tasks.language import LISTS, TEXTS, python, run, shorter_behaviours
 from vpo_envs.tasks.programs.compact import ProgramTask
 from vpo_envs.tasks.programs.generate import draw_value
-from vpo_envs.tasks.programs.language import LISTS, TEXTS, python, run, shorter_behaviours
 from vpo_envs.text import format_answers
 
 Env = VectorTextEnv[Any, Any, Any]

@@ -13,7 +13,7 @@ from vpo_envs.core import Frozen, Objective, Task, Unparsable
 from vpo_envs.generation import ascending
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
-from vpo_envs.tasks.programs.language import LISTS
+from vpo_envs.tasks.language import LISTS
 
 List = tuple[int, ...]
 

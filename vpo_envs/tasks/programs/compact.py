@@ -12,8 +12,8 @@ import numpy as np
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.language import LISTS, behaviour, run
 from vpo_envs.tasks.programs.generate import MAX_STEPS, Example, ProgramsConfig, draw, near_programs
-from vpo_envs.tasks.programs.language import LISTS, behaviour, run
 
 RIGHT = 0.5
 """Share of the demonstrations that are right; the others fit an example, so that a base is partly right in many
@@ -67,7 +67,7 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     ## Action space
 
     Text: ``num_answers`` programs, each in its tag: one to four steps, such as ``reverse double sort``. The steps are
-    the keys of ``vpo_envs.tasks.programs.language.LISTS``; anything else is unparsable.
+    the keys of ``vpo_envs.tasks.language.LISTS``; anything else is unparsable.
 
     ## Rewards
 

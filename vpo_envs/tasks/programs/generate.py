@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import ascending, split_of_content
-from vpo_envs.tasks.programs.language import LISTS, TEXTS, Step, behaviour, run, shorter_behaviours
+from vpo_envs.tasks.language import LISTS, TEXTS, Step, behaviour, run, shorter_behaviours
 
 MAX_STEPS = 4
 NUMBERS = range(-9, 10)
