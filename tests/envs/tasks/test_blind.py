@@ -40,6 +40,9 @@ SIZES = (1, 3, 30)
 TESTED = 100
 """Test instances of each row."""
 MARGIN = 0.03
+LEARNED_MARGIN = 0.12
+"""Of rules learned and tested on half as many instances: two standard errors of a mean of 50 shares whose standard
+deviation is 0.4."""
 
 PRESETS = ("paper", "conflict", "compact")
 PARTS = {"parts": True, "steps": [3, 4]}
@@ -124,10 +127,10 @@ def ordered(row: Row, tasks: Sequence[Any]) -> Iterator[list[str]]:
         yield [listed[index] for index in order]
 
 
-def measured(row: Row) -> list[float]:
+def measured(row: Row, tested: int = TESTED) -> list[float]:
     """The utility of the first 1, 3 and 30 answers, as a share of that of the front's best 1, best 3 and all."""
     env: Any = gym.make(row.env, split="test", **row.options).unwrapped
-    tasks = [env.task(index) for index in range(TESTED)]
+    tasks = [env.task(index) for index in range(tested)]
     earned, possible = [], []
     for task, answers in zip(tasks, ordered(row, tasks), strict=True):
         found = points(env, task, answers[: max(SIZES)])
@@ -148,12 +151,16 @@ def name_of(row: Row) -> str:
 def test_the_page_says_what_blind_answers_earn(row: Row) -> None:
     [line] = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(name_of(row))]
     stated = [float(cell) for cell in line.removeprefix(name_of(row)).strip(" |").split("|")]
-    assert measured(row) == pytest.approx(stated, abs=MARGIN)
+    if row.learned:
+        fewer = row._replace(learned=row.learned // 2)
+        assert measured(fewer, TESTED // 2) == pytest.approx(stated, abs=LEARNED_MARGIN)
+    else:
+        assert measured(row) == pytest.approx(stated, abs=MARGIN)
 
 
 def test_three_fixed_expressions_earn_at_most_half_on_compact_countdown() -> None:
     [row] = [row for row in ROWS if row.answers is expressions and row.options["preset"] == "compact"]
-    assert max(measured(row)[:2]) <= 0.5
+    assert max(measured(row, TESTED // 2)[:2]) <= 0.5
 
 
 def distinct(env_id: str, preset: str) -> tuple[int, int]:

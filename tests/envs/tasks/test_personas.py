@@ -274,7 +274,7 @@ CHEATS: dict[str, float] = {
 def drawn(split: str) -> list[tuple[PersonasTask, str]]:
     """Return some tasks, each with a good text."""
     env = made(preset="conflict", split=split)
-    tasks = [env.task(index) for index in range(60)]
+    tasks = [env.task(index) for index in range(24)]
     return [(task, env.demonstrations(task, np.random.default_rng(i), 1)[0]) for i, task in enumerate(tasks)]
 
 
@@ -314,11 +314,11 @@ def test_the_same_text_in_other_blanks_is_a_duplicate() -> None:
 def test_a_few_invented_words_are_nearly_the_best_single_text() -> None:
     env, source = made(preset="conflict", split="test"), random.Random(0)
     earned, best = [], []
-    for task in map(env.task, range(40)):
+    for task in map(env.task, range(20)):
         invented = ["".join(source.choices("aeiourstnlm", k=source.randint(3, 6))) for _ in range(8)]
         earned.append(np.mean(vectors(env, task, [" ".join([task.topic, *invented]) + "."])))
         best.append(max(np.mean(point.vector) for point in env.front(task)))
-    assert np.mean(best) == pytest.approx(0.425, abs=0.02)
+    assert np.mean(best) == pytest.approx(0.425, abs=0.03)
     assert np.mean(earned) > 0.95 * np.mean(best)
 
 
