@@ -133,16 +133,6 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel_files):
     assert {name for name in wheel_files if not name.startswith(metadata)} == package_files()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_wheel_says_that_its_packages_are_typed(wheel_files, package):
-    assert f"{package}/py.typed" in wheel_files
-
-
-@pytest.mark.parametrize("suffix", [".safetensors", ".json", ".md"])
-def test_the_wheel_carries_the_bundled_data(wheel_files, suffix):
-    assert [name for name in wheel_files if name.startswith("envs_data/") and name.endswith(suffix)]
-
-
 def test_the_source_distribution_can_build_and_test_the_packages(sdist_files):
     assert {
         "pyproject.toml",

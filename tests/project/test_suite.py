@@ -148,22 +148,3 @@ def test_preferences_are_expected_bests_at_corners_edges_and_the_centre() -> Non
     edges = [(np.eye(D)[i] + np.eye(D)[j]) / 2 for i, j in combinations(range(D), 2)]
     assert found.edge == pytest.approx(np.mean([expected(edge) for edge in edges]))
     assert found.centre == pytest.approx(expected(np.full(D, 1 / D)))
-
-
-def test_the_front_under_preferences_is_a_maximum_over_its_points() -> None:
-    front = suite.fronts_under_preferences(make_pool(np.random.default_rng(0), 1, 0.5))
-    assert front is not None
-    assert front == pytest.approx((1.0, 0.5, COMPROMISE))
-
-
-def test_an_objective_that_does_not_count_leaves_the_weighting() -> None:
-    whole = make_pool(np.random.default_rng(0), 1, 1.0)
-    active = whole.active.copy()
-    active[:, 2] = False
-    pool = Pool(**{**vars(whole), "active": active})
-    found = suite.answers_under_preferences(pool, 1)
-    rewards = whole.rewards[:, :, 0, :2].astype(float)
-    assert found.corner == pytest.approx(rewards.mean())
-    # The weights of an edge with the third objective are all on the other one, so two edges of three are corners.
-    assert found.edge == pytest.approx(rewards.mean())
-    assert found.centre == pytest.approx(rewards.mean())

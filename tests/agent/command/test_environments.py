@@ -259,13 +259,6 @@ def test_a_second_try_is_scored_against_the_optimum(
     assert out.index("A best answer:") > out.index("answer 2"), "the best route is drawn only at the end"
 
 
-def test_an_order_that_is_unknown_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = play(monkeypatch, capsys, "D\n\nnonsense\nq\n")
-    assert "'nonsense' is neither s, n nor q" in out
-
-
 def test_another_task_may_follow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = play(monkeypatch, capsys, "D\n\ns\nn\nD\n\n")
     assert out.count("You are given a maze") == 2

@@ -22,7 +22,6 @@ from vpo_agent.policy.samples import Samples
 from vpo_agent.runs.checkpoints import save_checkpoint
 from vpo_agent.runs.loop import vpo_command
 from vpo_agent.trainer import Trainer
-from vpo_envs.registration import make_text_env
 from vpo_envs.tasks.code.compact import CodeCompactEnv
 
 SHORT = ["--steps", "4", "--batch", "4", "--eval-every", "2", "--eval-prompts", "2", "--eval-answers", "3"]
@@ -247,33 +246,6 @@ def test_a_warm_start_on_a_gpu_is_planned_before_it_starts(
     (line,) = capsys.readouterr().err.splitlines()
     assert "does not fit into 1e-05 GB" in line
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(("split", "index"), [("train", 17), ("validation", 1)])
-def test_a_prompt_that_is_too_long_for_a_pretrained_model_is_named_before_the_start(
-    chat_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    split: str,
-    index: int,
-) -> None:
-    lengthen_prompt_of(split, index, monkeypatch)
-    assert main(letters(chat_model, "--max-new-tokens", "16", "--steps", "5", "--out", str(tmp_path / "new"))) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"task {index} of the split '{split}' has the longest prompt: a prompt of " in line
-    assert "512 positions" in line
-    assert not (tmp_path / "new").exists()
-
-
-def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make one prompt longer than the model's context."""
-
-    def longer(env: toys.ShownLettersEnv, task: toys.LettersTask, num_answers: int) -> str:
-        chosen = make_text_env(toys.SHOWN_LETTERS_ID, split=env.split, data_seed=env.data_seed).task(index)
-        return "pick " * (600 if env.split == split and task == chosen else 1)
-
-    monkeypatch.setattr(toys.ShownLettersEnv, "prompt", longer)
 
 
 def test_a_gguf_file_is_warm_started_whole_into_an_ordinary_folder(tmp_path: Path) -> None:

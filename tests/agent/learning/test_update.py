@@ -339,23 +339,6 @@ def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
     assert line == f"--microbatch-prompts auto: {fits[tried[-1]]} at a time"
 
 
-@pytest.mark.parametrize(
-    ("held", "bounds"),
-    [
-        (4, "1,024 tokens (or one prompt)"),
-        (2, "1,024 tokens (or one prompt) and 2 prompts (the most that fit)"),
-        (1, "1 prompt (the most that fit)"),
-    ],
-)
-def test_auto_on_a_cpu_says_both_its_bounds(
-    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], held: int, bounds: str
-) -> None:
-    update = make_update()
-    hold_at_most(update, held, monkeypatch)
-    update.gradient(samples, advantages(), ALL)
-    assert capsys.readouterr().err == f"--microbatch-prompts auto: at most {bounds} at a time\n"
-
-
 def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,14 +49,6 @@ def test_a_policy_learns_the_words_of_another_task_and_keeps_what_it_knows(env: 
     assert after.tokenizer.unk_token_id not in prompts[0].tolist()
 
 
-def test_the_model_learns_the_demonstrations(env: MazeEnv) -> None:
-    policy = small_policy(env)
-    job = WarmStart(policy, env, steps=100, batch=8, answers=[1, 2], learning_rate=2e-3)
-    losses = [job.step() for _ in range(30)]
-    assert losses[0] == pytest.approx(np.log(len(policy.tokenizer)), rel=0.05)
-    assert losses[-1] < losses[0] - 0.5
-
-
 def test_the_rate_rises_over_a_fifth_of_the_steps_and_falls_over_the_last_fifth(
     env: MazeEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:

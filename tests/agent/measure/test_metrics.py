@@ -68,11 +68,6 @@ def test_equal_rewards_have_no_diversity_at_all() -> None:
     assert (diversity(np.full((3, 7, 4), 0.1)) == 0.0).all()
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_sets_of_fewer_than_two_have_no_diversity(n: int) -> None:
-    assert diversity(np.ones((5, n, 3))).tolist() == [0.0] * 5
-
-
 def test_metrics_need_nothing_but_numpy_to_import() -> None:
     code = "import sys, vpo_agent.measure.metrics; sys.exit(bool({'scipy', 'torch', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -53,19 +53,6 @@ def test_how_a_batch_is_split_changes_nothing(policy: LMPolicy, sample_batch: in
     np.testing.assert_array_equal(whole.status, split.status)
 
 
-def test_no_more_responses_are_in_flight_than_allowed(policy: LMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    forward = policy.model.forward
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        sizes.append(len(kwargs["input_ids"]))
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(policy.model, "forward", watched)
-    collected(policy, sample_batch=9)
-    assert max(sizes) == 8
-
-
 def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(policy: LMPolicy) -> None:
     class Watching(Sampler):
         """Notes how long the prompts of each call are."""
@@ -121,28 +108,6 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_repeated(
     assert collect(env, sampler, tasks, **settings).samples.texts == found.samples.texts
     assert max(sampler.sizes[first:]) <= 2
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_sampling_goes_on_when_a_gpu_runs_out_of_memory(
-    letters_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    policy = LMPolicy.from_pretrained(letters_model, device="cuda", dtype="float32")
-    env = toys.LettersEnv(num_answers=3)
-    tasks = [env.task(index) for index in range(64)]
-    settings = {"rollouts": 256, "max_new_tokens": 14, "temperature": 1.0, "seed": (7,)}
-    torch.cuda.reset_peak_memory_stats()
-    collect(env, policy, tasks, **settings, sample_batch=32 * 256)
-    enough_for_half = torch.cuda.max_memory_reserved()
-    torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(1.3 * enough_for_half / torch.cuda.get_device_properties(0).total_memory)
-    try:
-        rollouts = collect(env, policy, tasks, **settings, sample_batch=64 * 256)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    assert len(rollouts.samples.texts) == 64 * 256
-    assert capsys.readouterr().err.count("out of memory for sampling 16384 responses at a time") == 1
 
 
 def test_a_rollout_whose_scorer_failed_is_marked(broken_model: Path) -> None:

@@ -100,12 +100,6 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path) -> None:
     opened(tmp_path, resume=True, steps=999, checkpoint_every=3, microbatch_prompts=1)
 
 
-def test_a_run_whose_name_was_made_can_be_resumed_by_it(tmp_path: Path) -> None:
-    folder = opened(tmp_path, name=None)
-    folder.start(0)
-    assert opened(tmp_path, name=folder.path.name, resume=True).path == folder.path
-
-
 def test_resuming_drops_the_rows_that_come_again(tmp_path: Path) -> None:
     folder = finished(tmp_path)
     with folder.metrics.open("a") as file:

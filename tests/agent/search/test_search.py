@@ -368,18 +368,6 @@ def test_an_answer_without_a_score_is_no_progress() -> None:
     assert one.value.tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
 
 
-def test_records_survive_their_file(tmp_path: Path) -> None:
-    one, other = record_of([[1 / 3, 0.7]] * 2, 0.9, "utility"), record([0.1, 0.2], optimum=None, index=3)
-    path = tmp_path / "search.jsonl"
-    path.write_text(f"{one.to_json()}\n{other.to_json()}\n")
-    again = read_log(path)
-    np.testing.assert_array_equal(again[one.index].rewards, one.rewards)
-    assert [row.to_json() for row in again.values()] == [one.to_json(), other.to_json()]
-    path.write_text("no record\n")
-    with pytest.raises(ValueError, match=r"cannot read .*delete it to search again"):
-        read_log(path)
-
-
 def test_hard_instances_are_those_that_no_pool_solves() -> None:
     rewards = np.zeros((2, 3, 4, 1, 1))
     rewards[0, 0, 0] = rewards[1, 1, 3] = 0.99

@@ -75,16 +75,6 @@ def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_n
         assert one.best_answer.split() == ["a"] * 6
 
 
-def test_a_beam_of_all_texts_is_an_exhaustive_search(strings: LMPolicy) -> None:
-    env = KnownCorners(split="test")
-    found = tree_search(
-        env, strings, [0], Settings(method="beam", iterations=150, width=100, branches=12, goal="utility", **SHORT)
-    )
-    vectors = {tuple(np.round(row, 4)) for row in found.instances[0].rewards[found.instances[0].status == Status.OK]}
-    assert {(1.0, 0.0), (0.0, 1.0)} <= vectors
-    assert found.value()[0, -1] == pytest.approx(0.75, abs=3e-4)
-
-
 def test_a_beam_looks_for_what_earlier_answers_lack(letters_model: Path) -> None:
     """For the utility goal a or b is the best single letter, and the other one is what adds most to it."""
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")

@@ -166,13 +166,6 @@ def test_a_chat_goes_through_the_template_as_in_training() -> None:
         assert texts(ask(server, CHAT, {**chat, **more})[1]) == complete(server, prompt=prompt + "the ans")
 
 
-def test_words_behind_a_prompt_keep_the_space_before_them(letters_model: Path) -> None:
-    with served(load_policy(str(letters_model), device="cpu")) as server:
-        (plain,) = complete(server, prompt="<answer>", max_tokens=3)
-        chat = {"messages": [{"role": "user", "content": "<answer>"}], "max_tokens": 3, "seed": 1}
-        assert plain == " " + texts(ask(server, CHAT, chat)[1])[0]
-
-
 def test_without_a_limit_a_chat_may_fill_the_context_and_a_completion_has_16_tokens() -> None:
     with served(policy_of("gpt2", eos=None, n_positions=40)) as server:
         _, answer = ask(server, CHAT, {"messages": [{"role": "user", "content": "x" * 30}]})
