@@ -23,7 +23,7 @@ GROUP, STEPS = 6, 2
 
 def train(model_folder: str, method: str, out: Path, per_device: int) -> None:
     model, tokenizer = load_model(model_folder, torch.float32)
-    m = 1 if method in ("grpo", "max_at_k", "gdpo") else 3
+    m = 1 if method in ("grpo", "max_at_k") else 3
     adapter = TRLAdapter(
         make_text_env(toys.LETTERS_ID, num_answers=m),
         tokenizer,

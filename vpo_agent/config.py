@@ -81,8 +81,7 @@ class Method(_Group):
     )
     num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two except for iid", ge=1)
     alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
-    sigma: float = _setting(3.0, "spread of the weights of dalex, softmax(sigma z); more is closer to lexicase", ge=0)
-    weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, iid as in the paper, or dalex")
+    weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, or iid as in the paper")
     scalar_weights: list[float] | None = _setting(
         None, "fixed weights of the scalar reward, one per objective; the task's own by default", strict=False
     )
@@ -192,9 +191,9 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
                 f"method {self.method} scores one answer per rollout, but num_answers is {self.num_answers}: "
                 "set num_answers to 1, or choose vpo or multi_rlvr"
             )
-        if self.weight_sampler != "iid" and self.num_weights & (self.num_weights - 1):
+        if self.weight_sampler == "sobol" and self.num_weights & (self.num_weights - 1):
             raise ValueError(
-                f"num_weights must be a power of two for the {self.weight_sampler} sampler, got {self.num_weights}: "
+                f"num_weights must be a power of two for the sobol sampler, got {self.num_weights}: "
                 "choose 64, 128 or 256, or weight_sampler iid"
             )
         check_room(self.answers_per_rollout, self.max_new_tokens)

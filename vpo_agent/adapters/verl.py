@@ -29,11 +29,8 @@ from vpo_envs.core import ScorerFailure
 from vpo_envs.libraries import check_package
 
 UNLIKE_GRPO = {
-    "gdpo": "standardises each objective within the group",
-    **dict.fromkeys(
-        ("vpo_pool", "vpo_lexicase", "set_rl", "max_at_k", "darling", "pareto_rank"), "compares the rollouts of a group"
-    ),
-    **dict.fromkeys(("maxrl", "rs_grpo"), "divides by the mean of the group"),
+    **dict.fromkeys(("vpo_pool", "set_rl", "max_at_k", "darling", "pareto_rank"), "compares the rollouts of a group"),
+    "rs_grpo": "divides by the mean of the group",
     "vpo_credit": "gives credit to single answers",
 }
 """Methods that need more than verl's one score per rollout, with the reason."""

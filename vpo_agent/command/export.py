@@ -16,7 +16,7 @@ from vpo_agent.command.parser import (
     json_list,
 )
 
-OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")
+OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
 
 
@@ -42,9 +42,8 @@ def add_parser(commands: Commands) -> None:
     add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts, default 128")
     add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts per prompt, default 8")
     add("--num-weights", type=at_least(1), default=128, metavar="K", help="weight vectors per prompt, default 128")
-    add("--weight-sampler", default="sobol", help="sobol, iid or dalex, default sobol")
+    add("--weight-sampler", default="sobol", help="sobol or iid, default sobol")
     add("--alpha", type=float, default=1.0, help="Dirichlet concentration, default 1")
-    add("--sigma", type=float, default=3.0, help="spread of the weights of dalex, default 3")
     add("--scalar-weights", type=json_list, metavar="LIST", help="fixed weights of the scalar reward, such as 1,0,0,1")
     add("--seed", type=at_least(0), default=0, help="seed of the weights, default 0")
     verl.set_defaults(run=run_verl)

@@ -12,12 +12,11 @@ Answers = Literal["single", "set"]
 KLEstimator = Literal["k1", "k2", "k3"]
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
 
-SINGLE = ("grpo", "dr_grpo", "maxrl", "gdpo", "random_weights", "goal_conditioned", "rs_grpo", "darling", "pareto_rank")
+SINGLE = ("grpo", "dr_grpo", "random_weights", "goal_conditioned", "rs_grpo", "darling", "pareto_rank")
 BUILT_IN: dict[str, Answers] = {
-    **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single"},
-    **{"multi_rlvr": "set", "vpo_hypervolume": "set"},
+    **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single", "multi_rlvr": "set"},
     **dict.fromkeys(SINGLE, "single"),
-    **{"vpo_credit": "set", "vpo_lexicase": "set"},
+    "vpo_credit": "set",
 }
 """The built-in estimators in the order of the registry, and what they score: rollouts of one answer, or of several."""
 

@@ -16,7 +16,7 @@ from vpo_agent.estimators.choices import Answers, unknown_estimator
 from vpo_agent.estimators.reward_groups import checked_groups
 
 EPSILON = 1e-6
-"""A deviation (for maxrl a mean) below this counts as no signal. It is also added to denominators."""
+"""A deviation below this counts as no signal. It is also added to denominators."""
 
 
 class Advantages(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-WeightSampler = Literal["iid", "sobol", "dalex"]
+WeightSampler = Literal["iid", "sobol"]
 SAMPLERS: tuple[WeightSampler, ...] = get_args(WeightSampler)
 
 _MASK64 = (1 << 64) - 1
@@ -38,7 +38,6 @@ def draw_weights(
     num_objectives: int,
     num_weights: int,
     alpha: float = 1.0,
-    sigma: float = 3.0,
     sampler: WeightSampler = "sobol",
     seed: int = 0,
     step: int = 0,
@@ -50,16 +49,13 @@ def draw_weights(
     - "sobol" draws from the same distribution, so that a mean over the weights is as unbiased, but spreads them evenly:
       one Sobol net for all prompts, with a digital (XOR) shift for each, mapped through the quantiles of the gamma
       distribution. At 128 weights its error in the set score is a sixth to a seventh of that of "iid".
-    - "dalex" maps the net to softmax(sigma z), z ~ N(0, I) (arXiv 2401.12424): equal weights at sigma = 0, a random
-      order of the objectives, of which each counts infinitely more than the next, as sigma grows.
 
     Args:
         keys: (P,) one key per prompt, see `prompt_key`, modulo 2**64. Equal keys get equal weights.
         num_objectives: d, at least 1.
-        num_weights: K, at least 1; a power of two except for "iid".
+        num_weights: K, at least 1; a power of two for "sobol".
         alpha: concentration, finite and above 0; 1 is uniform on the simplex, less is closer to its corners.
-        sigma: spread of "dalex", finite and at least 0; more is closer to the corners.
-        sampler: "iid", "sobol" or "dalex".
+        sampler: "iid" or "sobol".
         seed: seed of the run.
         step: training step; each step has its own weights.
         active: (P, d) boolean, the objectives that count; None: all.
@@ -70,7 +66,7 @@ def draw_weights(
     Raises:
         ValueError: an argument lies outside the range given above, or a prompt has no active objective.
     """
-    _check(num_objectives, num_weights, alpha, sigma, sampler)
+    _check(num_objectives, num_weights, alpha, sampler)
     prompts = _as_uint64(keys)
     mask = _check_active(active, len(prompts), num_objectives)
     streams = _mix(_mix(_mix(_as_uint64([seed])) ^ prompts) ^ _as_uint64([step]))
@@ -80,17 +76,7 @@ def draw_weights(
         shifts = _hash(streams, num_objectives)
         bits = _sobol_bits(num_weights, num_objectives) ^ shifts[:, None, :]
     uniforms = (bits.astype(np.float64) + 0.5) * 2.0**-_BITS
-    if sampler == "dalex":
-        return _softmax_of_normals(uniforms, float(sigma), mask[:, None, :])
     return _dirichlet(uniforms, float(alpha), mask[:, None, :])
-
-
-def _softmax_of_normals(uniforms: NDArray[np.float64], sigma: float, mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Map uniforms (P, K, d) to softmax(sigma z) over the active objectives, z their normal quantiles."""
-    from scipy.special import ndtri, softmax
-
-    weights: NDArray[np.float32] = softmax(np.where(mask, sigma * ndtri(uniforms), -np.inf), axis=-1).astype(np.float32)
-    return weights
 
 
 def _dirichlet(uniforms: NDArray[np.float64], alpha: float, mask: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -164,18 +150,16 @@ def _as_uint64(values: NDArray[Any] | Sequence[int]) -> NDArray[np.uint64]:
     return np.array([int(value) & _MASK64 for value in values], dtype=np.uint64)
 
 
-def _check(num_objectives: int, num_weights: int, alpha: float, sigma: float, sampler: str) -> None:
+def _check(num_objectives: int, num_weights: int, alpha: float, sampler: str) -> None:
     if num_objectives < 1:
         raise ValueError(f"num_objectives must be at least 1; got {num_objectives}")
     if num_weights < 1:
         raise ValueError(f"num_weights must be at least 1; got {num_weights}")
     if not (math.isfinite(alpha) and alpha > 0):
         raise ValueError(f"alpha must be finite and above 0; got {alpha}; 1 is uniform on the simplex")
-    if not (math.isfinite(sigma) and sigma >= 0):
-        raise ValueError(f"sigma must be finite and at least 0; got {sigma}; 0 gives equal weights")
     if sampler not in SAMPLERS:
         raise ValueError(f"sampler must be one of {', '.join(SAMPLERS)}; got {sampler!r}")
-    if sampler != "iid" and num_weights & (num_weights - 1):
+    if sampler == "sobol" and num_weights & (num_weights - 1):
         lower = 1 << (num_weights.bit_length() - 1)
         raise ValueError(
             f"num_weights must be a power of two for sampler={sampler!r}; got {num_weights}; "

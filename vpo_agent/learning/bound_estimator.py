@@ -17,7 +17,7 @@ from vpo_envs import Task, VectorTextEnv
 from vpo_envs.preferences import in_whole_percent
 from vpo_envs.wording import counted
 
-SETTINGS = ("num_weights", "alpha", "sigma", "weight_sampler", "scalar_weights", "seed")
+SETTINGS = ("num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Fields of a `BoundEstimator` that are settings of a run by the same name."""
 
 
@@ -31,8 +31,7 @@ class BoundEstimator:
         options: Options of the estimator.
         num_weights: K, for methods that draw weights.
         alpha: Dirichlet concentration of the weights.
-        sigma: Spread of the weights of "dalex".
-        weight_sampler: "sobol", "iid" or "dalex".
+        weight_sampler: "sobol" or "iid".
         scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
         seed: Keys the weights.
 
@@ -45,7 +44,6 @@ class BoundEstimator:
     options: Mapping[str, Any] = field(default_factory=dict)
     num_weights: int = 128
     alpha: float = 1.0
-    sigma: float = 3.0
     weight_sampler: WeightSampler = "sobol"
     scalar_weights: Sequence[float] | None = None
     seed: int = 0
@@ -118,7 +116,6 @@ class BoundEstimator:
             num_objectives=self.env.reward_dim,
             num_weights=self.num_weights,
             alpha=self.alpha,
-            sigma=self.sigma,
             sampler=self.weight_sampler,
             seed=self.seed,
             step=step,

@@ -34,9 +34,8 @@ MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = (
     *("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr"),
-    *("vpo_credit", "dr_grpo", "pareto_rank", "darling", "gdpo", "rs_grpo"),
-    *("maxrl", "random_weights", "goal_conditioned", "vpo_lexicase"),
-    "vpo_hypervolume",
+    *("vpo_credit", "dr_grpo", "pareto_rank", "darling", "random_weights", "rs_grpo"),
+    "goal_conditioned",
 )
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""
 UNTRAINED = re.compile(r"(before|base|start|untrained)\b")

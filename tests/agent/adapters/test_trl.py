@@ -61,7 +61,7 @@ def run_workers(model: Path, method: str, out: Path, *, processes: int, per_devi
 
 def expected(method: str, tasks: list[str], ids: list[list[int]], tokenizer: Any, step: int) -> list[list[float]]:
     """The advantage of each token by the library's own functions, whole groups of responses at a time."""
-    m = 1 if method in ("grpo", "max_at_k", "gdpo") else 3
+    m = 1 if method in ("grpo", "max_at_k") else 3
     env = make_text_env(toys.LETTERS_ID, num_answers=m)
     texts = [tokenizer.decode(row, skip_special_tokens=True) for row in ids]
     read = [env.task_type.model_validate_json(task) for task in tasks]

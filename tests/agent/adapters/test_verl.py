@@ -141,7 +141,7 @@ def test_a_failed_scorer_is_no_score() -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"method": "gdpo"}, "gdpo standardises each objective .* one score per rollout: choose one of vpo, "),
+        ({"method": "max_at_k"}, "max_at_k compares the rollouts .* one score per rollout: choose one of vpo, "),
         ({"method": "vpo_credit"}, "gives credit to single answers"),
         ({"method": "ppo"}, "unknown estimator 'ppo'"),
         ({"method": "grpo", "num_answers": 3}, "grpo scores one answer per rollout"),

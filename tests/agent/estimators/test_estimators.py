@@ -26,7 +26,7 @@ from vpo_agent.estimators.weights import draw_weights
 SETS = ("vpo", "vpo_pool", "multi_rlvr")
 DRAWN = ("vpo", "vpo_pool", "set_rl", "random_weights")
 POOLS = ("vpo_pool", "set_rl", "max_at_k")
-SINGLE = ("grpo", "dr_grpo", "maxrl", "gdpo", "random_weights", "rs_grpo", "darling", "pareto_rank")
+SINGLE = ("grpo", "dr_grpo", "random_weights", "rs_grpo", "darling", "pareto_rank")
 BUILT_IN = (*SETS, "set_rl", "max_at_k", *SINGLE)
 MEAN_ZERO = tuple(name for name in BUILT_IN if name not in ("max_at_k", "set_rl"))
 STANDARDISED = ("vpo", "vpo_pool", "multi_rlvr", "grpo", "random_weights")
@@ -96,19 +96,10 @@ def test_multi_rlvr_scores_the_mean_answer() -> None:
 
 def test_scalar_baselines_are_their_formulas() -> None:
     rewards = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64).reshape(1, 4, 1, 1)
-    expected = {"grpo": 1.0, "dr_grpo": 0.5, "maxrl": 1.0}
+    expected = {"grpo": 1.0, "dr_grpo": 0.5}
     for method, size in expected.items():
         signs = torch.tensor([[-1.0, 1.0, 1.0, -1.0]], dtype=torch.float64)
         torch.testing.assert_close(advantages(rewards, method=method).advantages, size * signs, atol=1e-5, rtol=0)
-
-
-def test_maxrl_weighs_a_rare_success_by_its_rarity() -> None:
-    # With one success among G the mean is 1/G, so the success gets G - 1 and each failure -1.
-    rewards = torch.zeros(1, 8, 1, 1, dtype=torch.float64)
-    rewards[0, 3] = 1
-    result = advantages(rewards, method="maxrl").advantages[0]
-    torch.testing.assert_close(result[3], torch.tensor(7.0, dtype=torch.float64), atol=1e-3, rtol=0)
-    torch.testing.assert_close(result[0], torch.tensor(-1.0, dtype=torch.float64), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("beta", [0.5, 2.0, 30.0])
@@ -159,27 +150,6 @@ def test_pareto_rank_is_the_rank_of_moocore() -> None:
     for prompt, row in zip(rewards.squeeze(2), result.tolist(), strict=True):
         ranks = moocore.pareto_rank(prompt.double().numpy(), maximise=True)
         assert row == pytest.approx(standardised_by_hand([-float(rank) for rank in ranks]), abs=1e-9)
-
-
-def test_gdpo_is_its_three_stages_written_out() -> None:
-    rewards, _ = batch(answers=1)
-    prompts, rollouts, _, objectives = rewards.shape
-    averaged = []
-    for p in range(prompts):
-        columns = [standardised_by_hand(rewards[p, :, 0, j].tolist()) for j in range(objectives)]
-        averaged += [sum(column[g] for column in columns) / objectives for g in range(rollouts)]
-    expected = torch.tensor(standardised_by_hand(averaged), dtype=torch.float64).view(prompts, rollouts)
-    torch.testing.assert_close(advantages(rewards, method="gdpo").advantages, expected, atol=1e-9, rtol=0)
-
-
-def test_gdpo_leaves_an_invalid_rollout_out_of_the_batch_statistics() -> None:
-    rewards, _ = batch(answers=1)
-    valid = torch.ones(6, 8, dtype=torch.bool)
-    valid[2, 5] = False
-    result = advantages(rewards, method="gdpo", valid=valid).advantages
-    counted = result[valid]
-    assert counted.mean().item() == pytest.approx(0, abs=1e-9)
-    assert counted.square().mean().item() == pytest.approx(1, abs=1e-4)
 
 
 # --- max_at_k, whose other properties are those of the pool (test_pooling.py) ---
@@ -271,7 +241,7 @@ def test_a_task_with_an_inactive_objective_is_the_task_without_it(method: str) -
     torch.testing.assert_close(masked.scores, narrow.scores, atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("method", [name for name in BUILT_IN if name != "gdpo"])
+@pytest.mark.parametrize("method", BUILT_IN)
 def test_a_group_with_invalid_rollouts_is_the_group_without_them(method: str) -> None:
     rewards, weights = batch_for(method, prompts=1)
     valid = torch.tensor([[True, False, True, True, False, True, True, True]])
@@ -442,7 +412,6 @@ def test_fixed_weights_on_inactive_objectives_alone_are_an_error() -> None:
         ("rs_grpo", {"beta": [1, 2]}, r"beta=\[1, 2\] is invalid for rs_grpo: give a number"),
         ("rs_grpo", {"beta": True}, "beta=True is invalid for rs_grpo: give a number"),
         ("rs_grpo", {"beta": None}, "beta=None is invalid for rs_grpo: give a number"),
-        ("vpo_hypervolume", {"reference": "x"}, "reference='x' is invalid for vpo_hypervolume: give a number"),
         ("max_at_k", {"k": "x"}, "k='x' is invalid for max_at_k: give a whole number"),
         ("max_at_k", {"k": 2.5}, "k=2.5 is invalid for max_at_k: give a whole number"),
     ],

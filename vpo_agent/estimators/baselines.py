@@ -1,4 +1,4 @@
-"""Estimators for rollouts of one answer: GRPO and its relatives."""
+"""The baselines: `multi_rlvr` for sets of answers, GRPO and its relatives for rollouts of one answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import torch
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups, scalarise
+
+
+@register_estimator("multi_rlvr", answers="set")
+def multi_rlvr(groups: RewardGroups) -> Advantages:
+    """Mean scalar reward of the answers, standardised within the group (after Puri et al., arXiv 2603.24844)."""
+    scores = groups.scalar_scores().mean(dim=-1)
+    return Advantages(standardise(scores, groups.valid), scores)
 
 
 @register_estimator("grpo", answers="single")
@@ -21,26 +28,6 @@ def dr_grpo(groups: RewardGroups) -> Advantages:
     scores = groups.scalar_scores().squeeze(-1)
     centred, _, _ = centre(scores, groups.valid, 1)
     return Advantages(centred, scores)
-
-
-@register_estimator("maxrl", answers="single")
-def maxrl(groups: RewardGroups) -> Advantages:
-    """Scalar reward minus its group mean, divided by that mean (arXiv 2602.02710); zeros if the mean is about 0."""
-    scores = groups.scalar_scores().squeeze(-1)
-    centred, mean, _ = centre(scores, groups.valid, 1)
-    return Advantages(torch.where(mean < EPSILON, 0.0, centred / (mean + EPSILON)), scores)
-
-
-@register_estimator("gdpo", answers="single")
-def gdpo(groups: RewardGroups) -> Advantages:
-    """Each objective standardised in its group, averaged, then standardised over the batch (arXiv 2601.05242).
-
-    The average has the fixed weights. The score is the scalar reward.
-    """
-    scores = groups.scalar_scores().squeeze(-1)
-    per_objective = standardise(groups.rewards.squeeze(2), groups.valid[..., None])
-    averaged = scalarise(per_objective, groups.scalar_weights)
-    return Advantages(standardise(averaged, groups.valid, dim=(0, 1)), scores)
 
 
 @register_estimator("random_weights", answers="single", needs_weights=True)

@@ -1,17 +1,14 @@
-"""Set scores beyond the paper's, and credit for each answer: each against its formula written out another way."""
+"""Credit for each answer: each kind against its formula written out another way."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
-import moocore
 import pytest
 import torch
 from torch import Tensor
 
 from vpo_agent.estimators import advantages
-from vpo_agent.estimators.sets import hypervolume_scores
 from vpo_agent.estimators.weights import draw_weights
 
 
@@ -21,23 +18,6 @@ def batch(answers: int = 3, objectives: int = 4, prompts: int = 5, rollouts: int
     rewards = torch.rand(prompts, rollouts, answers, objectives, generator=generator, dtype=torch.float64)
     weights = draw_weights(range(prompts), num_objectives=objectives, num_weights=16)
     return rewards, torch.from_numpy(weights).double()
-
-
-@pytest.mark.parametrize("answers", [1, 3, 5])
-def test_the_hypervolume_is_that_of_moocore(answers: int) -> None:
-    rewards, _ = batch(answers=answers)
-    scores = hypervolume_scores(rewards, torch.ones(5, 4, dtype=torch.bool), -0.1)
-    for p, g in itertools.product(range(5), range(8)):
-        volume = moocore.hypervolume(rewards[p, g].numpy(), ref=[-0.1] * 4, maximise=True)
-        assert float(scores[p, g]) == pytest.approx(volume / 1.1**4, abs=1e-9)
-
-
-def test_an_inactive_objective_has_no_part_in_the_hypervolume() -> None:
-    rewards, _ = batch()
-    active = torch.tensor([True, False, True, True]).expand(5, 4)
-    masked = advantages(rewards, method="vpo_hypervolume", active=active).scores
-    narrow = advantages(rewards[..., [0, 2, 3]], method="vpo_hypervolume").scores
-    torch.testing.assert_close(masked, narrow)
 
 
 def test_without_credit_vpo_credit_is_vpo() -> None:
@@ -144,21 +124,15 @@ def test_kinds_of_credit_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "message"),
+    ("options", "message"),
     [
-        ("vpo_hypervolume", {"reference": 0}, "reference of the hypervolume must be finite and below 0; got 0"),
-        ("vpo_hypervolume", {"reference": -math.inf}, "reference .* must be finite and below 0; got -inf"),
-        ("vpo_credit", {"coefficient": math.nan}, "coefficient of the credit must be finite; got nan"),
-        (
-            "vpo_credit",
-            {"credit": "shapley"},
-            "credit must be 'prefix', 'marginal' or 'own', or a sum .* got 'shapley'",
-        ),
-        ("vpo_credit", {"credit": "prefix+x*own"}, r"or a sum such as 'prefix\+0.5\*own'; got 'prefix\+x\*own'"),
-        ("vpo_credit", {"credit": ["prefix", "own"]}, r"got \['prefix', 'own'\]"),
+        ({"coefficient": math.nan}, "coefficient of the credit must be finite; got nan"),
+        ({"credit": "shapley"}, "credit must be 'prefix', 'marginal' or 'own', or a sum .* got 'shapley'"),
+        ({"credit": "prefix+x*own"}, r"or a sum such as 'prefix\+0.5\*own'; got 'prefix\+x\*own'"),
+        ({"credit": ["prefix", "own"]}, r"got \['prefix', 'own'\]"),
     ],
 )
-def test_an_option_out_of_range_is_named(method: str, options: dict[str, object], message: str) -> None:
+def test_an_option_out_of_range_is_named(options: dict[str, object], message: str) -> None:
     rewards, weights = batch()
     with pytest.raises(ValueError, match=message):
-        advantages(rewards, weights=weights, method=method, **options)
+        advantages(rewards, weights=weights, method="vpo_credit", **options)
