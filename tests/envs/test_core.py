@@ -31,8 +31,6 @@ from vpo_envs import (
     UnknownFront,
     Unparsable,
     VectorTextEnv,
-    answer_tags,
-    split_of_content,
 )
 from vpo_envs.episodes import TextSpace
 from vpo_envs.fronts import SCORING
@@ -455,11 +453,6 @@ def test_a_script_draws_the_tasks_that_its_module_draws() -> None:
         ]
     assert len(set(found)) == 1
     assert int(found[0]) > 1000
-
-
-def test_what_a_generator_and_a_prompt_need_is_public() -> None:
-    assert answer_tags(1) == (("<answer>", "</answer>"),)
-    assert {split_of_content(str(number)) for number in range(40)} == {"train", "validation", "test"}
 
 
 def test_fixed_weights_are_spread_over_the_active_objectives() -> None:

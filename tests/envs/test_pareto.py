@@ -162,18 +162,3 @@ def test_specialists_alone_need_a_set_but_no_vector() -> None:
 @pytest.mark.parametrize("points", [np.zeros((2, 3)), np.ones((1, 3)), np.vstack([SPECIALISTS, np.ones(3)])])
 def test_one_answer_for_all_needs_neither(points: np.ndarray) -> None:
     assert worths(points) == (1.0, 1.0)
-
-
-@settings(deadline=None)
-@given(POINTS.filter(lambda points: points.any()))
-def test_worths_are_ratios_of_the_best_sets(points: np.ndarray) -> None:
-    weights = spread_weights(points.shape[1], 512)
-    scalars = points.mean(axis=1)
-
-    def best(some: np.ndarray, size: int) -> float:
-        return max(set_utility(np.array(chosen), weights) for chosen in combinations(some, min(size, len(some))))
-
-    three = best(points, 3)
-    of_set, of_vector = worths(points)
-    assert of_set == pytest.approx(three / best(points, 1), rel=0.02)
-    assert of_vector == pytest.approx(three / best(points[scalars >= scalars.max() - 0.02], 3), rel=0.02)

@@ -38,14 +38,6 @@ def test_one_answer_for_all_is_no_conflict() -> None:
     assert np.isnan(report.correlation).all()
 
 
-def test_certified_instances_all_need_a_set() -> None:
-    for env in (gym.make("vpo/Maze-v0", preset="conflict"), gym.make("vpo/Tools-v0", preset="conflict")):
-        report = objective_conflict(env, 5)
-        assert report.needs_a_set == 1.0
-        assert report.best_single + 0.05 <= report.best_set <= report.whole_front
-        assert "a set is needed in 100%" in str(report)
-
-
 @pytest.mark.parametrize(
     ("env_id", "options", "set_worth", "vector_worth"),
     [

@@ -24,6 +24,7 @@ SAMPLING = 0.01
     [
         *((f"vpo/{task}-v0", preset) for task in ("MuSiQue", "EUREQA", "Tools") for preset in ("paper", "conflict")),
         ("vpo/Personas-v0", "paper"),
+        ("vpo/Maze-v0", "conflict"),
     ],
 )
 def test_every_instance_is_certified(env_id: str, preset: str) -> None:
@@ -54,6 +55,7 @@ def test_every_instance_is_certified(env_id: str, preset: str) -> None:
     [
         *((env_id, "compact", 100) for env_id in ("vpo/EUREQA-v0", "vpo/MuSiQue-v0", "vpo/Tools-v0")),
         *(("vpo/Countdown-v0", preset, 20) for preset in ("conflict", "compact")),
+        ("vpo/Maze-v0", "compact", 40),
         ("vpo/Personas-v0", "conflict", 20),
     ],
 )

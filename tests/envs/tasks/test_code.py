@@ -299,9 +299,6 @@ def test_lazy_answers_earn_nothing(env: CodeEnv) -> None:
         ({"time_limit": 0}, "time_limit must be above 0"),
         ({"memory_mb": 1}, "memory_mb must be at least 64"),
         ({"workers": 0}, "workers must be at least 1"),
-        ({"preset": "both"}, "unknown preset 'both'"),
-        ({"preset": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
-        ({"source": "nowhere.jsonl"}, "no such file"),
         ({"sandbox": "D"}, "allow_unsafe=True"),
         ({"sandbox": "Z"}, "unknown sandbox tier 'Z'"),
     ],
@@ -362,10 +359,6 @@ def test_livecodebench_functions_are_read_from_a_pickle_of_text(env: CodeEnv) ->
     answer = task.starter_code + "return [x + k for x in xs]"
     assert scores(env, task, answer) == ([[1.0]], ["OK"])
     assert "class Solution" in env.prompt(task, 1)
-
-
-def public(**test: Any) -> dict[str, str]:
-    return {"public_test_cases": json.dumps([test])}
 
 
 class Bomb:
@@ -462,9 +455,6 @@ def test_a_spread_holds_the_smallest_and_the_largest(sizes: list[int]) -> None:
 def test_deepcoder_programs_are_read(tests: object, env: CodeEnv) -> None:
     task = read_code_row({"problem": "Add.", "starter_code": None, "tests": tests, "metadata": "{}"})
     assert scores(env, task, "print(sum(map(int, input().split())))") == ([[1.0]], ["OK"])
-
-
-FUNCTIONAL = {"input": "2\n3", "output": "5", "testtype": "functional"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
 from collections import Counter
@@ -138,83 +137,6 @@ BY_HAND = {
 def test_outputs_are_what_a_person_finds(title: str, given: str) -> None:
     problem = next(problem for problem in PAPER if problem.title == title)
     assert json.loads(problem.outputs[problem.inputs.index(given)][0]) == BY_HAND[title, given]
-
-
-def brute_pieces(text: str) -> int:
-    """Longest piece with equally many a, b and c, by trying every piece."""
-    ends = itertools.combinations(range(len(text) + 1), 2)
-    return max((j - i for i, j in ends if len({text[i:j].count(letter) for letter in "abc"}) == 1), default=0)
-
-
-def brute_wall(heights: list[int]) -> int:
-    ends = itertools.combinations(range(len(heights) + 1), 2)
-    return max((min(heights[i:j]) * (j - i) for i, j in ends), default=0)
-
-
-def brute_crossings(pegs: list[list[int]]) -> int:
-    return sum((a - c) * (b - d) < 0 for (a, b), (c, d) in itertools.combinations(pegs, 2))
-
-
-def brute_sum(first: list[int], second: list[int], k: int) -> int:
-    return sorted(a + b for a in first for b in second)[k - 1]
-
-
-def brute_cuts(text: str) -> int:
-    if text == text[::-1]:
-        return 0
-    return 1 + min(brute_cuts(text[i:]) for i in range(1, len(text)) if text[:i] == text[:i][::-1])
-
-
-def brute_earnings(jobs: list[list[int]]) -> int:
-    best = 0
-    for count in range(len(jobs) + 1):
-        for chosen in itertools.combinations(sorted(jobs), count):
-            if all(a[1] <= b[0] for a, b in itertools.pairwise(chosen)):
-                best = max(best, sum(job[2] for job in chosen))
-    return best
-
-
-def brute_taxis(groups: list[int], seats: int) -> int:
-    for taxis in range(len(groups) + 1):
-        loads = {(0,) * taxis}
-        for group in groups:
-            loads = {
-                tuple(sorted((*load[:i], load[i] + group, *load[i + 1 :])))
-                for load in loads
-                for i in range(taxis)
-                if load[i] + group <= seats
-            }
-        if loads:
-            return taxis
-    raise AssertionError("one taxi for each group is enough")
-
-
-def brute_visible(text: str) -> bool:
-    """Whether some reading of a text with ? is balanced, by trying all."""
-    for reading in itertools.product(*[("(", ")", "") if char == "?" else (char,) for char in text]):
-        depths = list(itertools.accumulate((1 if char == "(" else -1 for char in "".join(reading)), initial=0))
-        if min(depths) == 0 and depths[-1] == 0:
-            return True
-    return False
-
-
-BRUTE = {
-    "Longest fair stretch": brute_pieces,
-    "Castle walls": brute_wall,
-    "Kite strings": brute_crossings,
-    "Kth smallest sum": brute_sum,
-    "Palindrome cuts": brute_cuts,
-    "Courier with a deadline": brute_earnings,
-    "Shared taxi": brute_taxis,
-    "Balanced brackets with wildcards": brute_visible,
-}
-
-
-@pytest.mark.parametrize("title", BRUTE)
-def test_outputs_are_what_brute_force_finds(title: str) -> None:
-    problem = next(problem for problem in PAPER if problem.title == title)
-    for given, outputs in zip(problem.inputs, problem.outputs, strict=True):
-        assert json.loads(outputs[0]) == BRUTE[title](*json.loads(given)), given
 
 
 # --- blind programs ---

@@ -20,7 +20,6 @@ from vpo_envs.tasks.countdown.task import MAX_CHARS, read_expression
 from vpo_envs.text import format_answers
 
 TASK = CountdownTask(numbers=(2, 3, 7, 8), targets=(20, 28, 37))
-ENV = CountdownEnv()
 PRESETS = pytest.mark.parametrize("preset", ["conflict", "paper", "compact"])
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +21,7 @@ from maze_oracle import (
     linear_vector,
 )
 
-from vpo_envs import MazeEnv, MazeOutcome, MazeTask, Objective, Status, UnknownFront, VectorTextEnv, register_env
+from vpo_envs import MazeEnv, MazeOutcome, MazeTask, Objective, Status, UnknownFront
 from vpo_envs.text import format_answers
 
 Score = Callable[[tuple[str, ...], Facts], Vector]
@@ -205,20 +204,6 @@ def test_the_optimum_is_the_best_scalar_on_the_front() -> None:
         task = env.task(index)
         best = max(sum(vector) / 4 for vector in brute_front(task.rows, task.budget))
         assert env.optimum(task) == pytest.approx(best, abs=1e-4)
-
-
-def test_an_own_decomposition_is_made_by_its_id() -> None:
-    register_env("test/FrugalMaze-v0", f"{__name__}:FrugalMaze", preset="paper")
-    env: Any = gym.make("test/FrugalMaze-v0", num_answers=2)
-    _, info = env.reset(seed=7)
-    assert info["objectives"] == ("completion", "gold", "diamond", "avoid_lava", "brevity")
-    inner = env.unwrapped
-    assert isinstance(inner, VectorTextEnv)
-    front = inner.front(inner.current_task)
-    _, reward, _, _, info = env.step(format_answers([point.answer for point in front[:2]], 2))
-    assert inner.reward_dim == 5
-    np.testing.assert_allclose(reward, np.sum([point.vector for point in front[:2]], axis=0), rtol=1e-6)
-    np.testing.assert_allclose(info["reward_matrix"], [point.vector for point in front[:2]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("env_type", "culprit"), [(LongWalks, "exercise"), (HalfTheGold, "modesty")])

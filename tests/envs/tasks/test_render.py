@@ -112,10 +112,6 @@ def test_routes_through_the_same_cells_all_stay_visible(count: int) -> None:
     assert min(seen) > 0.5 * max(seen)
 
 
-def test_a_longer_route_leaves_more_ink() -> None:
-    assert pixels_of(render_rgb(TASK, ["RRR"]), 0) > pixels_of(render_rgb(TASK, ["RR"]), 0)
-
-
 def test_things_on_the_floor_look_different_from_each_other() -> None:
     def cell_with(symbol: str) -> np.ndarray:
         picture = render_rgb(MazeTask(rows=("S..", f".{symbol}.", "..E"), budget=4), [])

@@ -581,9 +581,6 @@ def test_own_objectives_have_no_inherited_front() -> None:
         ({"difficulty": {"request": 3}}, "difficulty request=3.*the knobs are requests, distractors"),
         ({"difficulty": {"requests": (3, 2)}}, r"requests=.*two ascending numbers from 1 to 8, got \(3, 2\)"),
         ({"difficulty": {"no_call": 2}}, "less than or equal to 1"),
-        ({"preset": "hard"}, "unknown preset 'hard'"),
-        ({"preset": "conflict", "source": "rows.jsonl"}, "needs source='builtin'"),
-        ({"source": "nowhere.jsonl"}, "nowhere.jsonl: no such file"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
