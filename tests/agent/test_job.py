@@ -98,16 +98,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     assert results["optimum"] == pytest.approx(0.5)
     before, after = (summarise(Pool.load(folder / f"pool_{label}.npz")) for label in ("before", "after"))
     assert results["measures"] == change_rows(before, after)
-    for name in (
-        "best@1",
-        "utility@1",
-        "expected utility",
-        "hypervolume",
-        "coverage",
-        "diversity",
-        "left",
-        "right",
-    ):
+    for name in ("best@1", "utility@1", "expected utility", "hypervolume", "coverage", "diversity", "left", "right"):
         assert f"| {name} ↑ |" in text or f"| {name} ↓ |" in text
     rows = [line.split(" ↑ |")[0] for line in text.splitlines() if line.startswith("| ")][2:]
     assert rows[:4] == ["| expected utility", f"| best@{config.eval_answers}", "| diversity", "| best@1"]

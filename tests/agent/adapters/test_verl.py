@@ -22,7 +22,6 @@ from vpo_agent.adapters.verl import (
     compute_score,
     dataset_rows,
     settings_of_rows,
-    write_parquet,
 )
 from vpo_agent.estimators import advantages, available_estimators
 from vpo_agent.estimators.weights import draw_weights, prompt_key
@@ -194,56 +193,3 @@ def test_verl_knows_every_setting_of_the_command() -> None:
     for word in words[3:]:
         name = word.removeprefix("+").split("=", 1)[0]
         assert OmegaConf.select(composed, name) == OmegaConf.select(given, name), name
-
-
-@with_verl
-def test_verl_reads_the_exported_file_and_scores_its_rows(tmp_path: Path) -> None:
-    import asyncio
-
-    from omegaconf import OmegaConf
-    from verl import DataProto
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
-    from verl.utils.dataset.rl_dataset import RLHFDataset
-
-    rows = dataset_rows(settings_of_rows(toys.LETTERS_ID), range(2))
-    write_parquet(rows, tmp_path / "train.parquet")
-    tokenizer = toys.bpe_tokenizer()
-    settings = OmegaConf.create({"filter_overlong_prompts": False, "cache_dir": str(tmp_path)})
-    read = RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, settings)
-    assert len(read) == len(rows)
-
-    async def score(row: dict[str, Any], ids: torch.Tensor) -> dict[str, Any]:
-        manager = NaiveRewardManager(OmegaConf.create({}), tokenizer, compute_score)
-        batch = DataProto.from_dict(
-            # Padding behind the response, which the mask leaves out.
-            tensors={
-                "responses": torch.nn.functional.pad(ids, (0, 3))[None],
-                "attention_mask": torch.nn.functional.pad(torch.ones_like(ids), (2, 3))[None],
-            },
-            non_tensors={name: np.array([row[name]], dtype=object) for name in row if name != "dummy_tensor"},
-        )
-        found: dict[str, Any] = await manager.run_single(batch)
-        return found
-
-    for index, row in enumerate(rows):
-        assert read[index]["raw_prompt"] == row["prompt"]
-        text = response("abc")
-        ids = torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"])
-        assert tokenizer.decode(ids) == text
-        found = asyncio.run(score(read[index], ids))
-        wanted = call(row, text)
-        assert found["reward_score"] == pytest.approx(wanted["score"], abs=1e-6)
-        assert found["reward_extra_info"] == pytest.approx(wanted, abs=1e-6)
-
-
-@with_verl
-def test_grpo_of_verl_takes_the_score_as_the_estimator_does() -> None:
-    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
-
-    row = dataset_rows(settings_of_rows(toys.LETTERS_ID), [4])[0]
-    scores = torch.tensor([call(row, response(x))["score"] for x in SETS])
-    rewards = torch.nn.functional.pad(scores[:, None], (3, 0))
-    pulls, _ = compute_grpo_outcome_advantage(rewards, torch.ones(len(SETS), 4), np.array(["one"] * len(SETS)))
-    # verl divides by the deviation with Bessel's correction, the paper by that of the population.
-    wanted = (scores - scores.mean()) / (scores.std(correction=1) + 1e-6)
-    torch.testing.assert_close(pulls, wanted[:, None].expand(-1, 4))

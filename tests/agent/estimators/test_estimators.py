@@ -79,14 +79,6 @@ def test_vpo_is_the_formula_of_the_paper(dtype: torch.dtype) -> None:
     assert result.advantages.dtype == result.scores.dtype == dtype
 
 
-def test_random_weights_is_grpo_under_the_first_draw() -> None:
-    rewards, weights = batch(answers=1)
-    drawn = advantages(rewards, method="random_weights", weights=weights)
-    grpo = advantages(rewards, method="grpo", scalar_weights=weights[:, 0])
-    torch.testing.assert_close(drawn.advantages, grpo.advantages, atol=1e-6, rtol=0)
-    torch.testing.assert_close(drawn.scores, grpo.scores, atol=1e-6, rtol=0)
-
-
 def test_multi_rlvr_scores_the_mean_answer() -> None:
     rewards, _ = batch()
     result = advantages(rewards, method="multi_rlvr", scalar_weights=[1, 2, 3, 4])

@@ -80,20 +80,6 @@ def test_the_fused_step_of_gpus_is_the_plain_one_and_goes_on_from_its_state(dtyp
         torch.testing.assert_close(master, masters[0], rtol=1e-6, atol=0)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_uses_the_fused_step_and_takes_the_state_of_a_cpu() -> None:
-    weight, optimizer = trained(torch.bfloat16)
-    moved = weight.detach().cuda().requires_grad_()
-    other = MasterAdamW([("weight", moved)], learning_rate=1e-3, beta2=0.999, weight_decay=0.01)
-    assert other.adamw.defaults["fused"]
-    other.load_state({name: value.clone() for name, value in optimizer.state().items()})
-    push_and_step(weight, optimizer)
-    push_and_step(moved, other)
-    found, expected = other.masters["weight"].detach().cpu(), optimizer.masters["weight"].detach()
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
-
-
 def test_tiny_updates_of_bfloat16_weights_add_up() -> None:
     weight, optimizer = make(torch.bfloat16, rate=1e-4)
     start = weight.detach().float().clone()

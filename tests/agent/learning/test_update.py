@@ -223,29 +223,6 @@ def test_diagnostics_are_means_over_the_optimizer_steps_taken(samples: Samples) 
     assert logged["grad_norm"] == pytest.approx(float(gradient_of(update).norm()), rel=1e-4)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_an_advantage_that_is_not_finite_ends_the_step(
-    samples: Samples, monkeypatch: pytest.MonkeyPatch, bad: float
-) -> None:
-    update = make_update(minibatch_prompts=1)
-    tried: list[int] = []
-    gradient = update.gradient
-
-    def watched(samples: Samples, weights: Tensor, prompts: Tensor) -> Any:
-        tried.extend(prompts.tolist())
-        return gradient(samples, weights, prompts)
-
-    monkeypatch.setattr(update, "gradient", watched)
-    before = [parameter.detach().clone() for parameter in update.policy.model.parameters()]
-    weights = torch.full((PROMPTS, ROLLOUTS), bad)
-    finite, logged = update.step(samples, weights, torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool), 0)
-    assert not finite
-    assert len(tried) == 1, "the mini-batches that would have followed are left"
-    assert logged["loss"] != logged["loss"] or abs(logged["loss"]) == float("inf")
-    assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
-    assert not update.optimizer.state()
-
-
 def test_the_rate_rises_over_the_warm_up(samples: Samples) -> None:
     update = make_update(warmup_steps=3, learning_rate=0.4)
     everything = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)

@@ -183,19 +183,3 @@ def test_merged_pools_keep_what_they_have_in_common() -> None:
         merge_pools([one, replace(two, indices=np.arange(1, N + 1))])
     with pytest.raises(ValueError, match="no pools to merge"):
         merge_pools([])
-
-
-def test_a_save_that_fails_leaves_the_file_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "pool.npz"
-    full_pool().save(path)
-    before = path.read_bytes()
-
-    def full_disk(file: Any, **arrays: Any) -> None:
-        file.write(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(np, "savez_compressed", full_disk)
-    with pytest.raises(OSError, match="no space"):
-        random_pool(1).save(path)
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["pool.npz"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,15 +99,6 @@ def test_lora_trains_adapters_alone_with_the_gradient_of_separate_sequences(bpe_
             weight.add_(0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(len(weight))))
     assert policy.packs
     assert_gradient_is_that_of_plain_sequences(policy, sample(policy))
-
-
-@pytest.mark.parametrize("left_out", [[2], [4, 5, 6, 7], list(range(11))], ids=["a row", "a group", "all but one"])
-def test_rows_that_are_left_out_add_nothing(left_out: list[int]) -> None:
-    policy = make_policy("qwen3")
-    samples = sample(policy)
-    mask = samples.mask.clone()
-    mask[left_out] = False
-    assert_gradient_is_that_of_plain_sequences(policy, replace(samples, mask=mask))
 
 
 def test_a_packed_row_holds_each_prompt_once_and_no_padding() -> None:

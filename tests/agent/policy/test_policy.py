@@ -63,8 +63,7 @@ def test_gradient_checkpointing_recomputes_the_layers_and_leaves_dropout_off(
     torch.testing.assert_close(log_probs.detach(), samples.log_probs, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
-@pytest.mark.parametrize("family", toys.FAMILIES)
+@pytest.mark.parametrize(("family", "checkpointing"), [("llama", False), ("gpt2", True)])
 def test_gradients_on_several_threads_are_deterministic(family: str, checkpointing: bool) -> None:
     policy = make_policy(family, checkpointing=checkpointing)
     samples = sample(policy, PROMPTS * 4, rollouts=12, max_new_tokens=40)

@@ -140,15 +140,6 @@ def test_a_figure_that_is_no_png_is_an_error(tmp_path: Path) -> None:
         draw_curves(methods("before"), tmp_path / "best.pdf")
 
 
-def test_files_are_replaced_whole_in_folders_made_on_the_way(tmp_path: Path) -> None:
-    path = tmp_path / "reports" / "new" / "best.png"
-    draw_curves(methods("before"), path)
-    first = path.read_bytes()
-    draw_curves(methods("after", "before"), path)
-    assert path.read_bytes() != first
-    assert [entry.name for entry in path.parent.iterdir()] == ["best.png"]
-
-
 def test_a_failed_write_leaves_the_old_picture_and_no_litter(tmp_path: Path) -> None:
     folder = tmp_path / "best.png"
     folder.mkdir()

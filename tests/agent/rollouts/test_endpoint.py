@@ -297,24 +297,6 @@ def test_requests_are_made_at_the_same_time() -> None:
     assert len(endpoint.requests) == PROMPTS
 
 
-def test_no_more_requests_are_made_at_the_same_time_than_allowed() -> None:
-    lock, running, most = threading.Lock(), 0, 0
-
-    def script(body: Body, number: int) -> Body:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        answer = letters(body, n=False)
-        with lock:
-            running -= 1
-        return answer
-
-    with scripted(script) as endpoint:
-        sampled(endpoint.url, concurrency=2)
-    assert most <= 2
-
-
 @pytest.mark.parametrize(("owner", "stops"), [("vllm", True), ("vpo-gym", True), ("someone", False), (["vllm"], False)])
 def test_a_server_that_can_keep_the_stop_string_ends_answers_there(owner: Any, stops: bool) -> None:
     with scripted(models={"data": [{"id": "m", "owned_by": owner}]}) as endpoint:

@@ -210,15 +210,7 @@ def test_a_bad_request_is_refused_and_told_why(server: Server, body: Any, messag
 
 
 def test_fields_that_ask_for_nothing_are_taken(server: Server) -> None:
-    more = {
-        "user": "me",
-        "logit_bias": None,
-        "frequency_penalty": 0,
-        "n": None,
-        "stop": None,
-        "top_k": -1,
-        "echo": False,
-    }
+    more = {"user": "me", "logit_bias": None, "frequency_penalty": 0, "n": None, "stop": None, "top_k": -1}
     assert complete(server, **more) == complete(server)
 
 
