@@ -15,7 +15,6 @@ from .core import UnknownFront as UnknownFront
 from .core import Unparsable as Unparsable
 from .core import VectorTextEnv as VectorTextEnv
 from .generation import split_of_content as split_of_content
-from .preferences import PreferenceConditioned as PreferenceConditioned
 from .registration import register_env as register_env
 from .registration import register_envs as register_envs
 from .tasks.base import TaskEnv as TaskEnv
