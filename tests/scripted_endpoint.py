@@ -100,10 +100,12 @@ def scripted(script: Script = letters, models: Reply | Body | None = None) -> It
                 self.end_headers()
                 self.wfile.write(data[: made.sent])
             with suppress(OSError):
-                while made.forever:
+                # A client that gave up may still be reading, and would fill the memory.
+                while made.forever and not ended.is_set():
                     self.wfile.write(made.forever)
                     time.sleep(made.pace)
 
+    ended = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.block_on_close = False
@@ -112,6 +114,7 @@ def scripted(script: Script = letters, models: Reply | Body | None = None) -> It
     try:
         yield Endpoint(f"http://127.0.0.1:{server.server_address[1]}/v1", requests)
     finally:
+        ended.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from vpo_envs.libraries import check_package
 
 T = TypeVar("T")
+MAX_REPLY = 1 << 26
+"""Bytes of a reply."""
 
 
 class EndpointError(ValueError):
@@ -64,7 +66,10 @@ class Client:
         headers = {"Connection": "close", "User-Agent": "vpo-gym", **({} if key else {"Authorization": openai.Omit()})}
         # Redirections are not followed: they would send the texts on to another server.
         self._options: Any = {"headers": headers, "follow_redirects": False}
-        self._openai = openai.OpenAI(base_url=self.url, api_key=key or "none", timeout=timeout, max_retries=retries)
+        http = openai.DefaultHttpxClient(timeout=timeout, event_hooks={"response": [_bound]})
+        self._openai = openai.OpenAI(
+            base_url=self.url, api_key=key or "none", timeout=timeout, max_retries=retries, http_client=http
+        )
 
     def models(self) -> list[dict[str, Any]]:
         """Return what the endpoint says about each of its models, in one try; nothing if it does not list them."""
@@ -145,6 +150,21 @@ class Client:
         text = f"the endpoint {self.url} {reason}{advice}"
         # Some servers repeat the key, or show others of the usual form.
         return kind(re.sub(r"\bsk-[\w-]+", "***", text.replace(self._key, "***") if self._key else text))
+
+
+def _bound(response: Any) -> None:
+    """Have the reading of a reply fail that does not end, before it fills the memory."""
+    read = response.iter_raw
+
+    def read_parts(*size: int) -> Iterator[bytes]:
+        total = 0
+        for part in read(*size):
+            total += len(part)
+            if total > MAX_REPLY:
+                raise ValueError(f"a reply of more than {MAX_REPLY >> 20} MiB")
+            yield part
+
+    response.iter_raw = read_parts
 
 
 def _json(reply: Any) -> dict[str, Any]:

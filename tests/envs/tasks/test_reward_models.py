@@ -292,7 +292,7 @@ def test_a_judge_scores_by_its_question(serve: Callable[[Answer], dict[str, Any]
         ((401, {}), r"failed: the endpoint .* status 401 .*: check the key, which OPENAI_API_KEY sets$"),
         ((404, {}), r": check the address and the model$"),
         (Reply(503, {}, SOON), r"status 503 .*, 3 times in a row$"),
-        (Reply(forever=b"[" * 2**16), r"did not finish its reply within 0.9 s$"),
+        (Reply(forever=b"[" * 2**20), r"sent a reply of more than 64 MiB, 3 times in a row$|did not finish its reply"),
         (Reply(forever=b"X-", pace=0.01), r"did not finish its reply within 0.9 s$"),
         (Reply(after=NEVER), r"did not finish its reply within 0.9 s$"),
     ],
