@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from vpo_agent.estimators.choices import BUILT_IN, Aggregation, KLEstimator, answers_of
+from vpo_agent.estimators.choices import BUILT_IN, Aggregation, answers_of
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.registration import saved_env
 from vpo_envs.scoring import ScorerPool
@@ -109,7 +109,6 @@ class Optimisation(_Group):
     clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this", ge=0, le=1)
     clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this", ge=0)
     kl_coef: float = _setting(1e-3, "weight of the KL penalty to the initial model; 0 loads no second model", ge=0)
-    kl_estimator: KLEstimator = _setting("k3", "k1, k2 or k3 (low variance)")
     aggregation: Aggregation = _setting("token_mean", "token_mean, sequence_mean or fixed_length")
     importance_cap: float | None = _setting(
         None, "cap on the trainer-to-sampler probability ratio that weights each token; none: off", gt=0

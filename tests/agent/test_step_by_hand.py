@@ -185,7 +185,7 @@ def test_the_scalar_score_has_its_fixed_weights_on_active_objectives(
 
 
 def test_the_settings_of_the_loss_are_those_of_the_update(tmp_path: Path) -> None:
-    settings = {"clip_low": 0.05, "clip_high": 0.01, "kl_coef": 0.5, "kl_estimator": "k2", "minibatch_prompts": 3}
+    settings = {"clip_low": 0.05, "clip_high": 0.01, "kl_coef": 0.5, "minibatch_prompts": 3}
     trainer = Trainer(config(tmp_path, **settings))
     samples = rollouts_of_next_step(trainer).samples
     advantages = torch.randn(P, G, generator=torch.Generator().manual_seed(0))
@@ -203,7 +203,6 @@ def test_the_settings_of_the_loss_are_those_of_the_update(tmp_path: Path) -> Non
         clip_high=0.01,
         reference_log_probs=reference,
         kl_coef=0.5,
-        kl_estimator="k2",
     )
     assert 0 < expected.clip_fraction < 1
     found = PolicyUpdate(trainer.config, trainer.policy, trainer.reference).gradient(

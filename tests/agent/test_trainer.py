@@ -109,9 +109,9 @@ def test_credit_reaches_the_tokens(letters_config: MakeConfig) -> None:
     plain = weights_after_two_steps(letters_config(steps=2, name="plain"))
     without, given = (
         weights_after_two_steps(
-            letters_config(steps=2, method="vpo_credit", method_options={"coefficient": c}, name=f"credit{c}")
+            letters_config(steps=2, method="vpo_credit", method_options={"credit": credit}, name=credit)
         )
-        for c in (0.0, 1.0)
+        for credit in ("0*prefix", "prefix")
     )
     assert torch.equal(plain, without)
     assert not torch.equal(plain, given)

@@ -45,8 +45,6 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
                 f"{name}={value!r} belongs to the built-in trainer: leave it out inside TRL, whose own sampling and "
                 "scoring are set in GRPOConfig, for example with use_vllm"
             )
-    if config.kl_coef and config.kl_estimator != "k3":
-        raise ValueError(f"TRL supports only the KL estimator k3; got kl_estimator={config.kl_estimator!r}")
     prompts, group = config.prompts_per_step, config.rollouts_per_prompt
     per_update = config.minibatch_prompts or prompts
     if prompts % per_update:

@@ -9,7 +9,6 @@ from typing import Literal
 from vpo_envs.wording import did_you_mean
 
 Answers = Literal["single", "set"]
-KLEstimator = Literal["k1", "k2", "k3"]
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
 
 SINGLE = ("grpo", "dr_grpo", "random_weights", "goal_conditioned", "rs_grpo", "darling", "pareto_rank")

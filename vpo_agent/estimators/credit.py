@@ -6,7 +6,6 @@ set score R(S), but compares the tokens of an answer with what could be expected
 
 from __future__ import annotations
 
-import math
 import re
 
 import torch
@@ -19,7 +18,7 @@ _TERM = re.compile(r"(?:(\d*\.?\d+)\*)?(prefix|marginal|own)")
 
 
 @register_estimator("vpo_credit", answers="set", needs_weights=True)
-def vpo_credit(groups: RewardGroups, *, credit: str = "prefix", coefficient: float = 1.0) -> Advantages:
+def vpo_credit(groups: RewardGroups, *, credit: str = "prefix") -> Advantages:
     """Set score of `vpo`, with credit for each answer on its own tokens.
 
     - "prefix": the score of the answers before s, R(S_<s), cannot depend on the tokens of answer s, so subtracting any
@@ -37,13 +36,10 @@ def vpo_credit(groups: RewardGroups, *, credit: str = "prefix", coefficient: flo
     Args:
         groups: the batch.
         credit: "prefix", "marginal", "own", or a sum of them.
-        coefficient: factor of all credit; 0 is `vpo`.
 
     Raises:
-        ValueError: an unknown kind of credit, or a coefficient that is not finite.
+        ValueError: an unknown kind of credit.
     """
-    if not math.isfinite(coefficient):
-        raise ValueError(f"coefficient of the credit must be finite; got {coefficient}")
     values = groups.utilities(groups.drawn_weights())
     scores = _set_scores(values)
     total = torch.zeros_like(groups.rewards[..., 0])
@@ -59,7 +55,7 @@ def vpo_credit(groups: RewardGroups, *, credit: str = "prefix", coefficient: flo
         else:
             added = _from_other_answers(kind == "prefix", values, scores, groups.valid)
         total += float(factor or 1) * added
-    return Advantages(standardise(scores, groups.valid), scores, coefficient * total)
+    return Advantages(standardise(scores, groups.valid), scores, total)
 
 
 def _from_other_answers(prefix: bool, values: Tensor, scores: Tensor, valid: Tensor) -> Tensor:

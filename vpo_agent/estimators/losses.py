@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators.choices import Aggregation, KLEstimator
+from vpo_agent.estimators.choices import Aggregation
 
 # exp(20) is half a billion: far outside any clip range, but finite in float32. With an infinite ratio, the gradient of
 # the branch that the clip discards would be 0 * inf.
@@ -27,7 +27,7 @@ class PolicyLoss(NamedTuple):
     loss: Tensor
     """The clipped surrogate + kl_coef * kl, differentiable."""
     kl: Tensor
-    """KL(policy || reference) by the chosen estimator; 0 without reference log-probs."""
+    """KL(policy || reference), k3 estimator; 0 without reference log-probs."""
     clip_fraction: Tensor
     """Share of tokens whose gradient the clip removes."""
     approx_kl: Tensor
@@ -46,7 +46,6 @@ def policy_loss(
     clip_high: float = 0.2,
     reference_log_probs: Tensor | None = None,
     kl_coef: float = 0.0,
-    kl_estimator: KLEstimator = "k3",
     aggregation: Aggregation = "token_mean",
     normalizer: float | None = None,
 ) -> PolicyLoss:
@@ -67,7 +66,6 @@ def policy_loss(
         clip_high: at least 0; the ratio is clipped above at 1 + clip_high.
         reference_log_probs: (B, T) the same under the reference policy.
         kl_coef: weight of the penalty, at least 0; above 0 it needs reference log-probs. At 0 the KL is only measured.
-        kl_estimator: see `kl_per_token`.
         aggregation: as above.
         normalizer: divisor of the sum: tokens for "token_mean", sequences with at least one token for "sequence_mean",
             sequences times the longest allowed response for "fixed_length". With the count of the whole optimizer
@@ -82,7 +80,7 @@ def policy_loss(
     """
     if kl_coef > 0.0 and reference_log_probs is None:
         raise ValueError(f"kl_coef={kl_coef} needs reference_log_probs; pass them or set kl_coef=0")
-    _check_settings(clip_low, clip_high, kl_coef, kl_estimator, aggregation, normalizer)
+    _check_settings(clip_low, clip_high, kl_coef, aggregation, normalizer)
     _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
     # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
@@ -103,7 +101,7 @@ def policy_loss(
     kl = torch.zeros_like(surrogate.detach())
     if reference_log_probs is not None:
         reference = _masked(reference_log_probs, mask).detach()
-        kl = _aggregate(kl_per_token(current, reference, kl_estimator), mask, aggregation, divisor)
+        kl = _aggregate(kl_per_token(current, reference), mask, aggregation, divisor)
         if kl_coef > 0:
             loss = surrogate + kl_coef * kl
 
@@ -141,22 +139,13 @@ def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Ten
     return log_ratio.detach().exp().clamp(max=cap)
 
 
-def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor, estimator: KLEstimator = "k3") -> Tensor:
-    """Estimate KL(policy || reference) at tokens that the policy sampled.
+def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
+    """Estimate KL(policy || reference) at tokens that the policy sampled: k3 of Schulman 2020, "Approximating KL".
 
-    After Schulman 2020, "Approximating KL Divergence". With x = log reference - log policy, cut off at 20:
-
-    - "k1": -x. Unbiased, of either sign. As a loss it is useless: its gradient has expectation 0.
-    - "k2": x**2 / 2. Biased, never negative; its gradient is that of KL(policy || reference) without bias.
-    - "k3": exp(x) - 1 - x. Unbiased, never negative, low variance; its gradient is that of KL(reference || policy).
-
-    Both log-probs have the same shape, which is that of the result.
+    exp(x) - 1 - x with x = log reference - log policy, cut off at 20: unbiased, never negative, of low variance. Its
+    gradient is that of KL(reference || policy). Both log-probs have the same shape, which is that of the result.
     """
     gap = _bounded(reference_log_probs - log_probs)
-    if estimator == "k1":
-        return -gap
-    if estimator == "k2":
-        return 0.5 * gap.square()
     return gap.exp() - 1.0 - gap
 
 
@@ -180,7 +169,7 @@ def _bounded(log_ratio: Tensor) -> Tensor:
 
 
 def _check_settings(
-    clip_low: float, clip_high: float, kl_coef: float, kl_estimator: str, aggregation: str, normalizer: float | None
+    clip_low: float, clip_high: float, kl_coef: float, aggregation: str, normalizer: float | None
 ) -> None:
     if not 0.0 <= clip_low <= 1.0:
         raise ValueError(f"clip_low must lie in [0, 1]; got {clip_low}")
@@ -188,8 +177,6 @@ def _check_settings(
         raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
     if not kl_coef >= 0.0:
         raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
-    if kl_estimator not in ("k1", "k2", "k3"):
-        raise ValueError(f"kl_estimator must be 'k1', 'k2' or 'k3'; got {kl_estimator!r}")
     if aggregation not in ("token_mean", "sequence_mean", "fixed_length"):
         raise ValueError(f"aggregation must be 'token_mean', 'sequence_mean' or 'fixed_length'; got {aggregation!r}")
     if normalizer is not None and not normalizer > 0:

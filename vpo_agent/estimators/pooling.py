@@ -34,7 +34,6 @@ def vpo_pool(
     groups: RewardGroups,
     *,
     k: int | None = None,
-    weighting: Literal["drawn", "fixed"] = "drawn",
     baseline: Baseline = "group",
 ) -> Advantages:
     """Expected best answer of a pool of k rollouts under drawn weights; `vpo`, `set_rl` and `max_at_k` are its corners.
@@ -58,16 +57,12 @@ def vpo_pool(
     Args:
         groups: the batch.
         k: rollouts of a pool, 1 to G - 1; for "subset" 2 to G. None takes max(2, G // 2), within that range.
-        weighting: "drawn", or "fixed" for the fixed weights of the task as the only weighting.
         baseline: "group", "subset" or "others", as above.
 
     Raises:
         ValueError: an option lies outside its range.
     """
-    if weighting not in ("drawn", "fixed"):
-        raise ValueError(f"weighting must be 'drawn' or 'fixed'; got {weighting!r}")
-    weights = groups.drawn_weights() if weighting == "drawn" else groups.scalar_weights[:, None]
-    return _pool_advantages(groups.utilities(weights).amax(dim=2), groups.valid, k, baseline)
+    return _pool_advantages(groups.utilities(groups.drawn_weights()).amax(dim=2), groups.valid, k, baseline)
 
 
 @register_estimator("set_rl", answers="single", needs_weights=True)

@@ -43,8 +43,6 @@ class Estimator:
     """Whether `advantages` requires drawn weights."""
     in_prompt: bool
     """Whether the prompt states the weight that scores its rollouts, the first of the K."""
-    summary: str
-    """First line of the function's docstring."""
 
     def options(self) -> tuple[str, ...]:
         """Return the names of the function's options."""
@@ -74,8 +72,7 @@ def register_estimator(
         raise ValueError(f"answers must be 'single' or 'set'; got {answers!r}")
 
     def enter(function: Callable[..., Advantages]) -> Callable[..., Advantages]:
-        summary = (inspect.getdoc(function) or "").partition("\n")[0]
-        _REGISTRY[name] = Estimator(name, function, answers, needs_weights, in_prompt, summary)
+        _REGISTRY[name] = Estimator(name, function, answers, needs_weights, in_prompt)
         return function
 
     return enter

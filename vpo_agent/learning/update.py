@@ -180,7 +180,6 @@ class PolicyUpdate:
             clip_high=config.clip_high,
             reference_log_probs=reference,
             kl_coef=config.kl_coef,
-            kl_estimator=config.kl_estimator,
             aggregation=config.aggregation,
             normalizer=max(normalizer, 1.0),
         )

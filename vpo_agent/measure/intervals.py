@@ -19,6 +19,7 @@ from vpo_agent.measure.pool import Floats
 
 CONFIDENCE = 0.95
 """How often an interval covers the mean."""
+RESAMPLES = 4000
 SAID = "95 % interval over prompts and training seeds"
 """What outputs call the interval where a method has several seeds."""
 
@@ -35,13 +36,7 @@ class Band(NamedTuple):
         return {name: np.asarray(value).tolist() for name, value in self._asdict().items()}
 
 
-def over_prompts(
-    values: ArrayLike,
-    tasks: Sequence[Hashable] | None = None,
-    *,
-    resamples: int = 4000,
-    seed: int = 0,
-) -> Band:
+def over_prompts(values: ArrayLike, tasks: Sequence[Hashable] | None = None) -> Band:
     """Return means over prompts, (N,) or (N, c), with percentile bootstrap intervals (Efron 1979).
 
     Every column is resampled with the same tasks. For a paired difference between two methods, pass the difference per
@@ -50,8 +45,6 @@ def over_prompts(
     Args:
         values: One row per prompt.
         tasks: What the task of each prompt is, (N,); equal ones are resampled together. All differ by default.
-        resamples: Number of bootstrap samples.
-        seed: Of the bootstrap.
 
     Raises:
         ValueError: Another shape, no prompts, or a value that is not finite.
@@ -65,7 +58,7 @@ def over_prompts(
         np.add.at(sums, group, rows)
     count = len(sums)
     # How often each task is drawn decides the mean of a resample.
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     means = ((drawn @ sums).T / (drawn @ sizes)).T
     tail = (1 - CONFIDENCE) / 2
     mean = rows.mean(axis=0)

@@ -34,7 +34,6 @@ def sample_pool(
     temperature: float,
     seed: Sequence[int],
     sample_batch: int = 1024,
-    fronts: bool = True,
     scalar_weights: Sequence[float] | None = None,
     state_weights: bool = False,
     source: Mapping[str, Any] | None = None,
@@ -43,7 +42,7 @@ def sample_pool(
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the instances ``indices`` of the environment's split.
 
-    With ``fronts`` the exact front of each instance is computed, if the environment can. The fixed ``scalar_weights``
+    The exact front of each instance is computed, if the environment can. The fixed ``scalar_weights``
     (d,) are the task's own by default. With ``state_weights`` each rollout's prompt states another weighting of the
     objectives, as a policy trained with ``goal_conditioned`` expects; weightings are uniform on the simplex and the
     same for every policy. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this process scores.
@@ -70,9 +69,8 @@ def sample_pool(
         fixed = np.asarray(scalar_weights, dtype=np.float64) * active
         fixed = fixed / fixed.sum(axis=1, keepdims=True)
     exact: tuple[Floats, ...] | None = None
-    if fronts:
-        with suppress(UnknownFront):
-            exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in tasks)
+    with suppress(UnknownFront):
+        exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in tasks)
     return Pool(
         rewards=rewards.reshape(len(tasks), rollouts, *rewards.shape[2:]),
         status=status.reshape(len(tasks), rollouts, -1),

@@ -196,11 +196,11 @@ class Decoder:
         return tokens, probs.gather(1, tokens[:, None])[:, 0].clamp_min(torch.finfo(torch.float32).tiny).log()
 
 
-def uniform_numbers(seed: np.random.SeedSequence, block: int = 64) -> Iterator[float]:
+def uniform_numbers(seed: np.random.SeedSequence) -> Iterator[float]:
     """Generate the random numbers of one row, without end."""
     rng = np.random.Generator(np.random.Philox(seed))
     while True:
-        yield from rng.random(block, dtype=np.float32)
+        yield from rng.random(64, dtype=np.float32)
 
 
 def draw(probs: Tensor, uniform: Tensor) -> Tensor:

@@ -101,9 +101,7 @@ def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
     if "minibatch_prompts" in out and out["minibatch_prompts"] == out.get("prompts_per_step"):
         out["minibatch_prompts"] = None
     if out.get("dtype") == "auto":
-        # Pools of earlier versions do not state the format, which then follows from the device, if that is named.
-        usual = {"cpu": "float32", "cuda": "bfloat16"}.get(str(out.get("device")).partition(":")[0], "auto")
-        out["dtype"] = pool.source.get("dtype", usual)
+        out["dtype"] = pool.source.get("dtype", "auto")
     if out.get("method_options") and out.get("method") in available_estimators():
         usual_options = inspect.signature(estimator(out["method"]).function).parameters
         out["method_options"] = {

@@ -14,20 +14,22 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.settings import Settings
 from vpo_envs.wording import counted
 
+MOST_ROWS = 512
+"""Responses that are sampled at the same time, or fewer once memory has run out."""
+
 
 class Continuer:
     """Samples the rest of responses to fixed prompts, which are computed once: a search uses them hundreds of times.
 
-    A response has up to ``settings.max_new_tokens`` tokens, its beginning included; ``most_rows`` are sampled at the
-    same time, and fewer once memory has run out.
+    A response has up to ``settings.max_new_tokens`` tokens, its beginning included.
 
     Raises:
         ValueError: Prompt and response do not fit into the model's context.
         OutOfMemory: The prompts do not fit into the device's memory.
     """
 
-    def __init__(self, policy: LMPolicy, prompts: Sequence[str], settings: Settings, *, most_rows: int = 512) -> None:
-        self.policy, self.most_rows = policy, most_rows
+    def __init__(self, policy: LMPolicy, prompts: Sequence[str], settings: Settings) -> None:
+        self.policy, self.most_rows = policy, MOST_ROWS
         self.max_new_tokens, self.temperature = settings.max_new_tokens, settings.temperature
         ids, mask = policy.encode_prompts(prompts)
         policy.check_length(ids.shape[1], settings.max_new_tokens)

@@ -16,6 +16,9 @@ from vpo_agent.search.settings import Goal, Settings, ranked_values
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs.text import answer_tags
 
+FRESH = 0.1
+"""Share of children that keep nothing of a parent."""
+
 
 def best_of_n(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Sample answers to each instance as whole responses, without the surplus answers of the last one.
@@ -111,7 +114,7 @@ def evolve(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Setting
         keys = [(seed, instances[i].index, 1, number) for i, number in drawn]
         children: list[Answer | None]
         if settings.variation == "prefix":
-            begun = [_begin(instances[i].archive, starts[i], settings.fresh, streams[i]) for i in rows]
+            begun = [_begin(instances[i].archive, starts[i], streams[i]) for i in rows]
             closings = [answer_tags(m)[position - 1][1] for _, position in begun]
             new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
             children = [
@@ -119,7 +122,7 @@ def evolve(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Setting
                 for (beginning, position), rest in zip(begun, new, strict=True)
             ]
         else:
-            asks = [_ask(env, instances[i], settings.fresh, streams[i]) for i in rows]
+            asks = [_ask(env, instances[i], streams[i]) for i in rows]
             closings = [answer_tags(1)[0][1]] * len(rows)
             new = Continuer(policy, asks, settings).finish(range(len(rows)), [[]] * len(rows), closings, keys)
             children = [read_answers(policy.tokenizer, response, 1)[0] for response in new]
@@ -128,9 +131,9 @@ def evolve(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Setting
     return SearchResult(settings.label, env.objective_names, records, settings.tokens)
 
 
-def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.random.Generator) -> tuple[list[int], int]:
+def _begin(archive: Archive, starts: Sequence[Answer], rng: np.random.Generator) -> tuple[list[int], int]:
     """Return the tokens that the next child keeps, and which answer of its response it is."""
-    if rng.random() < fresh or not len(archive):
+    if rng.random() < FRESH or not len(archive):
         if not starts:
             return [], 1
         place = starts[int(rng.integers(len(starts)))]
@@ -139,10 +142,10 @@ def _begin(archive: Archive, starts: Sequence[Answer], fresh: float, rng: np.ran
     return random_prefix(parent, rng), parent.position
 
 
-def _ask(env: Env, instance: Instance, fresh: float, rng: np.random.Generator) -> str:
+def _ask(env: Env, instance: Instance, rng: np.random.Generator) -> str:
     """Return the prompt that the next child answers."""
     prompt = env.prompt(instance.task, 1)
-    if rng.random() < fresh or not len(instance.archive):
+    if rng.random() < FRESH or not len(instance.archive):
         return prompt
     parent, reward = instance.archive.parent(rng)
     return rewrite_prompt(prompt, parent.text, env.objective_names, reward, instance.active)

@@ -50,8 +50,6 @@ class Settings:
     """``evolve``: answers sampled first, as best-of-n does."""
     offspring: int = 5
     """``evolve``: children of an instance per call of the policy, all from the same archive."""
-    fresh: float = 0.1
-    """``evolve``: share of children that keep nothing of a parent."""
     width: int | None = None
     """Tree search: unfinished answers that a tree keeps; 4 for ``beam`` and 1 for ``dvts`` by default."""
     branches: int = 2
@@ -68,8 +66,6 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
-        if not 0 <= self.fresh <= 1:
-            raise ValueError(f"fresh must be from 0 to 1, got {self.fresh}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 

@@ -268,7 +268,6 @@ def test_a_step_is_shared_by_the_processes() -> None:
 @pytest.mark.parametrize(
     ("settings", "processes", "named"),
     [
-        ({"kl_estimator": "k1"}, 1, "kl_estimator='k1'"),
         ({"backend": "vllm"}, 1, "backend='vllm' belongs to the built-in trainer: leave it out"),
         ({"gpu_memory_utilization": 0.8}, 1, r"gpu_memory_utilization=0\.8 belongs to the built-in trainer"),
         ({"importance_cap": 2.0}, 1, r"importance_cap=2\.0 belongs to the built-in trainer"),

@@ -212,9 +212,9 @@ def test_a_module_that_has_moved_is_named_anew_on_resume(tmp_path: Path) -> None
 
 def test_method_options_are_added_up_and_belong_to_their_method(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text("method = 'vpo_credit'\nmethod_options = {credit = 'own'}\n")
-    more = parse("--config", str(file), "--method-option", "coefficient=0.5", "--method-option", "credit=prefix")
-    assert more.config.method_options == {"credit": "prefix", "coefficient": 0.5}
+    file.write_text("method = 'vpo_pool'\nmethod_options = {baseline = 'group'}\n")
+    more = parse("--config", str(file), "--method-option", "k=2", "--method-option", "baseline=others")
+    assert more.config.method_options == {"baseline": "others", "k": 2}
     assert parse("--config", str(file), "--method", "vpo").config.method_options == {}
 
 

@@ -23,7 +23,7 @@ def batch(answers: int = 3, objectives: int = 4, prompts: int = 5, rollouts: int
 def test_without_credit_vpo_credit_is_vpo() -> None:
     rewards, weights = batch()
     plain = advantages(rewards, weights=weights)
-    result = advantages(rewards, weights=weights, method="vpo_credit", coefficient=0.0)
+    result = advantages(rewards, weights=weights, method="vpo_credit", credit="0*prefix")
     torch.testing.assert_close(result.advantages, plain.advantages)
     assert result.credit is not None
     assert not result.credit.any()
@@ -80,8 +80,7 @@ def test_own_credit_is_the_reward_of_the_answer_against_all_answers_of_the_group
         rewards,
         weights=weights,
         method="vpo_credit",
-        credit="own",
-        coefficient=0.5,
+        credit="0.5*own",
         valid=valid,
         scalar_weights=[1, 2, 0, 1],
     )
@@ -115,7 +114,7 @@ def test_kinds_of_credit_add_up() -> None:
     rewards, weights = batch()
 
     def credit(kinds: str) -> Tensor:
-        given = advantages(rewards, weights=weights, method="vpo_credit", credit=kinds, coefficient=2.0).credit
+        given = advantages(rewards, weights=weights, method="vpo_credit", credit=kinds).credit
         assert given is not None
         return given
 
@@ -126,7 +125,6 @@ def test_kinds_of_credit_add_up() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"coefficient": math.nan}, "coefficient of the credit must be finite; got nan"),
         ({"credit": "shapley"}, "credit must be 'prefix', 'marginal' or 'own', or a sum .* got 'shapley'"),
         ({"credit": "prefix+x*own"}, r"or a sum such as 'prefix\+0.5\*own'; got 'prefix\+x\*own'"),
         ({"credit": ["prefix", "own"]}, r"got \['prefix', 'own'\]"),

@@ -308,7 +308,6 @@ def test_the_table_of_the_paper_is_registered() -> None:
     for name in BUILT_IN:
         entry = estimator(name)
         assert entry.name == name
-        assert entry.summary.endswith((".", "0"))
         assert entry.answers == ("set" if name in SETS else "single")
         assert entry.needs_weights == (name in DRAWN)
 
@@ -324,7 +323,6 @@ def test_a_user_can_register_an_estimator() -> None:
     rewards, _ = batch()
     result = advantages(rewards, method="best_answer", power=2.0)
     torch.testing.assert_close(result.scores, rewards.mean(dim=-1).amax(dim=-1) ** 2)
-    assert estimator("best_answer").summary == "Best answer under the fixed weights."
     assert estimator("best_answer").options() == ("power",)
 
 

@@ -1,4 +1,4 @@
-"""The policy loss: against a plain loop, in micro-batches, with dirty padding, and the theory of its KL estimators."""
+"""The policy loss: against a plain loop, in micro-batches, with dirty padding, and the theory of its KL estimator."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators.choices import Aggregation, KLEstimator
+from vpo_agent.estimators.choices import Aggregation
 from vpo_agent.estimators.losses import kl_per_token, policy_loss, truncated_importance
 
 AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean", "fixed_length"]
-KL_ESTIMATORS: list[KLEstimator] = ["k1", "k2", "k3"]
 
 
 class Batch:
@@ -35,9 +34,7 @@ class Batch:
         self.mask = torch.arange(length) < lengths[:, None]
 
 
-def loss_by_hand(
-    batch: Batch, aggregation: str, kl_coef: float, kl_estimator: str, clip_low: float, clip_high: float
-) -> float:
+def loss_by_hand(batch: Batch, aggregation: str, kl_coef: float, clip_low: float, clip_high: float) -> float:
     rows = []
     for i in range(len(batch.advantages)):
         row = []
@@ -48,7 +45,7 @@ def loss_by_hand(
             ratio = math.exp(batch.current[i, t].item() - batch.sampled[i, t].item())
             clipped = min(max(ratio, 1 - clip_low), 1 + clip_high)
             gap = batch.reference[i, t].item() - batch.current[i, t].item()
-            kl = {"k1": -gap, "k2": gap * gap / 2, "k3": math.exp(gap) - 1 - gap}[kl_estimator]
+            kl = math.exp(gap) - 1 - gap
             row.append(-min(ratio * advantage, clipped * advantage) + kl_coef * kl)
         rows.append(row)
     tokens = [token for row in rows for token in row]
@@ -61,8 +58,7 @@ def loss_by_hand(
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@pytest.mark.parametrize("kl_estimator", KL_ESTIMATORS)
-def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation, kl_estimator: KLEstimator) -> None:
+def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation) -> None:
     batch = Batch()
     result = policy_loss(
         batch.current,
@@ -73,10 +69,9 @@ def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation, kl_est
         clip_high=0.3,
         reference_log_probs=batch.reference,
         kl_coef=0.2,
-        kl_estimator=kl_estimator,
         aggregation=aggregation,
     )
-    assert result.loss.item() == pytest.approx(loss_by_hand(batch, aggregation, 0.2, kl_estimator, 0.1, 0.3), abs=1e-12)
+    assert result.loss.item() == pytest.approx(loss_by_hand(batch, aggregation, 0.2, 0.1, 0.3), abs=1e-12)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
@@ -182,48 +177,26 @@ def test_without_a_coefficient_the_kl_is_measured_and_not_followed() -> None:
     torch.testing.assert_close(measured.loss, plain.loss, atol=0, rtol=0)
 
 
-# --- KL estimators, exactly: expectations are sums over a vocabulary of five ------------------------------------------
+# --- the KL estimator, exactly: expectations are sums over a vocabulary of five ---------------------------------------
 
 
-def policies() -> tuple[Tensor, Tensor]:
-    """Return logits of a policy and log-probs of a reference, five tokens each."""
+def test_the_kl_estimator_is_unbiased_and_its_gradient_that_of_the_forward_kl() -> None:
     generator = torch.Generator().manual_seed(2)
     logits = torch.randn(5, generator=generator, dtype=torch.float64).requires_grad_()
-    return logits, torch.randn(5, generator=generator, dtype=torch.float64).log_softmax(0)
-
-
-@pytest.mark.parametrize("kl_estimator", ["k1", "k3"])
-def test_k1_and_k3_are_unbiased(kl_estimator: KLEstimator) -> None:
-    logits, reference = policies()
-    log_probs = logits.detach().log_softmax(0)
-    exact = (log_probs.exp() * (log_probs - reference)).sum()
-    expectation = (log_probs.exp() * kl_per_token(log_probs, reference, kl_estimator)).sum()
-    torch.testing.assert_close(expectation, exact, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("kl_estimator", ["k2", "k3"])
-def test_k2_and_k3_are_never_negative(kl_estimator: KLEstimator) -> None:
-    gaps = torch.linspace(-30, 30, 1_001, dtype=torch.float64)
-    assert (kl_per_token(gaps, torch.zeros_like(gaps), kl_estimator) >= 0).all()
-    assert kl_per_token(torch.zeros(1), torch.zeros(1), kl_estimator).item() == 0
-
-
-def test_gradients_of_the_kl_estimators_are_those_stated() -> None:
-    logits, reference = policies()
+    reference = torch.randn(5, generator=generator, dtype=torch.float64).log_softmax(0)
     log_probs = logits.log_softmax(0)
-    probabilities = log_probs.detach().exp()
-    backward = (log_probs.exp() * (log_probs - reference)).sum()
+    # Tokens are sampled, so their probabilities carry no gradient.
+    expectation = (log_probs.detach().exp() * kl_per_token(log_probs, reference)).sum()
+    torch.testing.assert_close(expectation, (log_probs.exp() * (log_probs - reference)).sum(), atol=1e-12, rtol=0)
+    (gradient,) = torch.autograd.grad(expectation, logits, retain_graph=True)
     forward = (reference.exp() * (reference - log_probs)).sum()
-    targets = {
-        "k1": torch.zeros(5, dtype=torch.float64),
-        "k2": torch.autograd.grad(backward, logits, retain_graph=True)[0],
-        "k3": torch.autograd.grad(forward, logits, retain_graph=True)[0],
-    }
-    for name in KL_ESTIMATORS:
-        # Tokens are sampled, so their probabilities carry no gradient.
-        expectation = (probabilities * kl_per_token(log_probs, reference, name)).sum()
-        (gradient,) = torch.autograd.grad(expectation, logits, retain_graph=True)
-        torch.testing.assert_close(gradient, targets[name], atol=1e-12, rtol=0)
+    torch.testing.assert_close(gradient, torch.autograd.grad(forward, logits)[0], atol=1e-12, rtol=0)
+
+
+def test_the_kl_estimator_is_never_negative() -> None:
+    gaps = torch.linspace(-30, 30, 1_001, dtype=torch.float64)
+    assert (kl_per_token(gaps, torch.zeros_like(gaps)) >= 0).all()
+    assert kl_per_token(torch.zeros(1), torch.zeros(1)).item() == 0
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -237,7 +210,6 @@ def test_gradients_of_the_kl_estimators_are_those_stated() -> None:
         ({"clip_high": -0.1}, "clip_high must be at least 0; got -0.1"),
         ({"kl_coef": -1.0}, "kl_coef must be at least 0; got -1.0"),
         ({"kl_coef": 0.1}, "kl_coef=0.1 needs reference_log_probs"),
-        ({"kl_estimator": "k4"}, "kl_estimator must be 'k1', 'k2' or 'k3'; got 'k4'"),
         ({"aggregation": "sum"}, "aggregation must be .*got 'sum'"),
         ({"normalizer": 0.0}, "normalizer must be above 0; got 0.0"),
         ({"log_probs": torch.zeros(6)}, r"log_probs need shape \(B, T\); got \(6,\)"),

@@ -130,23 +130,9 @@ def test_a_pool_of_one_rollout_is_vpo() -> None:
     assert torch.equal(pool.scores, vpo.scores)
 
 
-@pytest.mark.parametrize("baseline", ["subset", "others", "group"])
-@pytest.mark.parametrize("k", [2, 4])
-def test_one_answer_under_the_fixed_weights_is_max_at_k(baseline: str, k: int) -> None:
-    rewards, weights = batch(answers=1)
-    options: dict[str, Any] = {"k": k, "baseline": baseline, "scalar_weights": [1, 2, 4]}
-    pool = advantages(rewards, method="vpo_pool", weights=weights, weighting="fixed", **options)
-    single = advantages(rewards, method="max_at_k", **options)
-    torch.testing.assert_close(pool.advantages, single.advantages, atol=1e-12, rtol=0)
-    torch.testing.assert_close(pool.scores, single.scores, atol=1e-12, rtol=0)
-
-
-def test_one_answer_and_a_pool_of_one_under_one_weighting_is_grpo() -> None:
+def test_one_answer_and_a_pool_of_one_under_one_weighting_is_random_weights() -> None:
     rewards, weights = batch(answers=1)
     one: dict[str, Any] = {"weights": weights[:, :1], "k": 1}
-    fixed = advantages(rewards, method="vpo_pool", weighting="fixed", scalar_weights=[1, 2, 4], **one)
-    grpo = advantages(rewards, method="grpo", scalar_weights=[1, 2, 4])
-    torch.testing.assert_close(fixed.advantages, grpo.advantages, atol=1e-12, rtol=0)
     drawn = advantages(rewards, method="vpo_pool", **one)
     random = advantages(rewards, method="random_weights", weights=weights)
     torch.testing.assert_close(drawn.advantages, random.advantages, atol=1e-12, rtol=0)
@@ -158,11 +144,13 @@ def test_one_answer_under_drawn_weights_is_set_rl() -> None:
     assert torch.equal(pool.advantages, advantages(rewards, method="set_rl", weights=weights).advantages)
 
 
-def test_set_rl_without_a_vector_is_max_at_k() -> None:
+@pytest.mark.parametrize("baseline", ["subset", "others", "group"])
+@pytest.mark.parametrize("k", [2, 4])
+def test_set_rl_without_a_vector_is_max_at_k(baseline: str, k: int) -> None:
     rewards, weights = batch(answers=1)
-    one = weights[:, :1]
-    without = advantages(rewards, method="set_rl", weights=one.expand(-1, 5, -1))
-    single = advantages(rewards, method="max_at_k", scalar_weights=one[:, 0])
+    one, options = weights[:, :1], {"k": k, "baseline": baseline}
+    without = advantages(rewards, method="set_rl", weights=one.expand(-1, 5, -1), **options)
+    single = advantages(rewards, method="max_at_k", scalar_weights=one[:, 0], **options)
     torch.testing.assert_close(without.advantages, single.advantages, atol=1e-6, rtol=0)
 
 
@@ -172,7 +160,6 @@ def test_set_rl_without_a_vector_is_max_at_k() -> None:
         ({"k": 6}, "k must lie between 1 and 5 with 6 rollouts per prompt and baseline='group'; got 6"),
         ({"k": 1, "baseline": "subset"}, "k must lie between 2 and 6 .* got 1"),
         ({"baseline": "mean"}, "baseline must be one of group, subset, others; got 'mean'"),
-        ({"weighting": "even"}, "weighting must be 'drawn' or 'fixed'; got 'even'"),
         ({"k": 2.5}, "k=2.5 is invalid for vpo_pool: give a whole number"),
     ],
 )

@@ -20,9 +20,7 @@ def test_a_sampled_pool_knows_how_to_make_its_environment_again(letters_model: P
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     env = make_text_env(toys.LETTERS_ID, split="validation", num_answers=2, data_seed=5)
     more = {"method": "vpo", "step": 7}
-    pool = sample_pool(
-        env, policy, [4], rollouts=1, max_new_tokens=9, temperature=0.5, seed=[1], fronts=False, source=more
-    )
+    pool = sample_pool(env, policy, [4], rollouts=1, max_new_tokens=9, temperature=0.5, seed=[1], source=more)
     assert pool.source["env"] == toys.LETTERS_ID
     assert pool.source["env_kwargs"] == {"data_seed": 5}
     assert {name: pool.source[name] for name in ("split", "num_answers", "temperature", "method", "step")} == {

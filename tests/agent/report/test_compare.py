@@ -202,8 +202,6 @@ def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Pat
     [
         ({"num_answers": None}, {"num_answers": 3}, {"num_answers": 4}),
         ({"minibatch_prompts": None}, {"minibatch_prompts": 16}, {"minibatch_prompts": 8}),
-        ({"dtype": "auto", "device": "cpu"}, {"dtype": "float32"}, {"dtype": "bfloat16"}),
-        ({"dtype": "auto", "device": "cuda:0"}, {"dtype": "bfloat16"}, {"dtype": "float32"}),
         ({"scalar_weights": None}, {"scalar_weights": [1, 1, 1, 1]}, {"learning_rate": 1}),
         (
             {"method": "max_at_k"},

@@ -291,9 +291,7 @@ def test_the_rewrite_variation_runs_on_whole_prompts(strings: LMPolicy) -> None:
             return "pick 1 for 3"
 
     env = Asking(split="test")
-    result = evolve(
-        env, strings, [0], Settings(iterations=5, start=2, fresh=1.0, variation="rewrite", max_new_tokens=12)
-    )
+    result = evolve(env, strings, [0], Settings(iterations=5, start=2, variation="rewrite", max_new_tokens=12))
     assert result.method == "evolve (rewrite)"
     assert int((result.instances[0].status != NOT_SAMPLED).sum()) == 5
 
