@@ -54,7 +54,7 @@ def toctrees() -> Iterator[str]:
     tasks = sorted({name for env_id in env_ids() if (name := guide(env_id)) != "environments"})
     parts = {
         "See it": ["notebooks/quickstart", "environments/index"],
-        "Use an environment": ["environments", *tasks, "blind", "reinforcement_learning"],
+        "Use an environment": ["environments", *tasks, "compact", "blind", "reinforcement_learning"],
         "Your rewards": ["own_environment", "notebooks/own_rewards", "check"],
         "Train": ["when_a_vector_pays", "training", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "endpoints"],

@@ -15,6 +15,7 @@ from vpo_envs.wording import cut
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
 import environments
+import stage
 
 FENCED = re.compile(r"^(`{3,})\w*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 
@@ -40,6 +41,11 @@ def test_the_page_of_an_environment_has_its_title_and_every_preset_s_prompts(env
 def test_the_list_links_every_environment() -> None:
     listed = re.findall(r"^\| \[(vpo/\S+)\]\((\S+)\.md\)", environments.index(), flags=re.MULTILINE)
     assert listed == [(env_id, environments.short(env_id)) for env_id in env_ids()]
+
+
+def test_every_page_of_docs_has_a_place_in_the_navigation() -> None:
+    placed = "".join(stage.toctrees()).replace(stage.SEARCH, "search").split("\n")
+    assert {page.stem for page in environments.DOCS.glob("*.md")} - set(placed) == set()
 
 
 def test_a_fence_is_longer_than_those_inside() -> None:

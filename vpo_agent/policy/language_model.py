@@ -80,7 +80,7 @@ class LMPolicy(Sampler):
         self._decoder, self._finish = self._decoder_apart()
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
-        # What packs takes masks of four axes as they are.
+        # A model that supports packing also accepts 4-D masks.
         self.cached_model.takes_masks = self.packs
         # On a GPU the additional small operations may cost more than they save.
         self.shares_prompts = self.packs and self.device.type == "cpu" and self._decodes_alike(SharingRows, Rows)
