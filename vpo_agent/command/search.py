@@ -72,7 +72,13 @@ def search_and_report(chosen: argparse.Namespace) -> None:
 
     job, targets = _plan(chosen)
     out = chosen.out or Path("searches") / f"{chosen.method}-seed{chosen.seed}"
-    results = run_search(job, targets, out, say=partial(print, flush=True))
+    try:
+        results = run_search(job, targets, out, say=partial(print, flush=True))
+    except OSError as error:
+        raise ValueError(
+            f"cannot write into {str(out)!r}, {error.strerror or error}: make room; finished instances are kept, and "
+            "the same command continues"
+        ) from error
     for name, result in results.items():
         print(f"\n{name}, {result.method}, {VALUE_NAMES[job.goal]} of\n\n{per_instance(result)}")
     print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 from dataclasses import replace
 from itertools import combinations
@@ -497,6 +498,23 @@ def test_what_cannot_be_searched_is_said_in_one_line(
     assert message in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_said_in_one_line_and_the_same_command_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    budget = ["--method", "best-of-n", "--prompts", "1", "--iterations", "3", "--max-new-tokens", "8"]
+    command = ["search", "tiny-maze", *budget, "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as patched:
+        patched.setattr("matplotlib.figure.Figure.savefig", full)
+        assert main(command) == 2
+    assert "No space left on device: make room; finished instances are kept" in capsys.readouterr().err
+    kept = (tmp_path / "out" / "tiny-maze.jsonl").read_bytes()
+    assert main(command) == 0
+    assert (tmp_path / "out" / "tiny-maze.jsonl").read_bytes() == kept
 
 
 def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path) -> None:
