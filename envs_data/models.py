@@ -11,6 +11,7 @@ BUNDLED_MODELS = {
     "tiny-musique": "tiny_musique",
     "tiny-tools": "tiny_tools",
     "tiny-countdown": "tiny_countdown",
+    "tiny-programs": "tiny_programs",
 }
 """Folder of each bundled model, by its name in settings."""
 

@@ -80,6 +80,10 @@ COUNTDOWN: Presets = {
     "conflict": _of("Countdown", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
     "paper": _of("Countdown", "paper", "Qwen/Qwen3-0.6B", 512, _SMALLER),
 }
+PROGRAMS: Presets = {
+    "compact": _of("Programs", "compact", "tiny-programs", 24, _COMPACT),
+    "paper": _of("Programs", "paper", _CODER, 512, _PAPER),
+}
 GSM8K: Presets = {"paper": _of("GSM8K", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)}
 REWARD_MODELS: Presets = {"paper": _of("RewardModels", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)}
 
@@ -91,6 +95,7 @@ _TASKS = {
     "tools": TOOLS,
     "personas": PERSONAS,
     "countdown": COUNTDOWN,
+    "programs": PROGRAMS,
     "gsm8k": GSM8K,
     "reward-models": REWARD_MODELS,
 }

@@ -1,0 +1,92 @@
+"""Tables of ``edge.toml``, after ``vpo study studies/edge.toml``: best@k and pass@k of every arm beside its own base.
+
+    python studies/edge.py --runs-dir runs
+
+The base of an arm is the pool of its own runs before training, with as many answers in a response. Intervals are those
+of ``vpo compare``: over tasks and seeds, paired by task.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from vpo_agent.measure.intervals import Band, interval
+from vpo_agent.measure.measures import passes
+from vpo_agent.measure.metrics import best_at_k, diversity
+from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.runs.study import read_study, runs_of, to_compare
+
+BASELINE = "grpo"
+KS = (1, 3, 10, 30, 128)
+MANY = 30
+
+
+def scores(pool: Pool, what: str) -> Floats:
+    """Return the scalar rewards of a pool's answers, or whether they pass, (N, A)."""
+    found = passes(pool, None) if what == "pass" else pool.scalar().reshape(len(pool.indices), -1)
+    assert found is not None
+    return found
+
+
+def at_k(pools: list[Pool], what: str, k: int) -> Floats:
+    """Return best@k or pass@k of each seed and prompt, (S, N)."""
+    return np.stack([best_at_k(scores(pool, what), k) for pool in pools])
+
+
+def shown(band: Band, signed: bool = False) -> str:
+    """Return a mean with its interval."""
+    form = "+.3f" if signed else ".3f"
+    return f"{band.mean:{form}} [{band.low:{form}}, {band.high:{form}}]"
+
+
+def main() -> None:
+    """Print a table for each task that has finished runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", default=Path(__file__).with_suffix(".toml"))
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    study = read_study(options.file)
+    runs = runs_of(study, options.runs_dir)
+    for task in study.tasks:
+        folders, labels = to_compare([run for run in runs if run.task == task.label])
+        pools: dict[str, dict[str, list[Pool]]] = {"before": {}, "after": {}}
+        for (folder, *_), label in zip(folders, labels, strict=True):
+            for moment, of_arm in pools.items():
+                of_arm.setdefault(label, []).append(Pool.load(folder / f"pool_{moment}.npz"))
+        if pools["after"]:
+            print_task(task.label, pools)
+
+
+def print_task(label: str, pools: dict[str, dict[str, list[Pool]]]) -> None:
+    """Print the arms of one task."""
+    before, after = pools["before"], pools["after"]
+    tasks = next(iter(after.values()))[0].tasks
+    rows: dict[str, list[Pool]] = {}
+    for of_arm in before.values():
+        m = of_arm[0].rewards.shape[2]
+        rows.setdefault(f"base, {m} a response", of_arm)
+    rows |= after
+    heads = ["best@3", "best@30", *(f"pass@{k}" for k in KS), "diversity"]
+    print(f"\n## {label}\n\n| | seeds | {' | '.join(heads)} |\n|---|{'---|' * (len(heads) + 1)}")
+    for arm, of_arm in rows.items():
+        cells = [at_k(of_arm, "best", k).mean() for k in (3, MANY)] + [at_k(of_arm, "pass", k).mean() for k in KS]
+        cells.append(
+            np.mean(
+                [diversity(pool.rewards.reshape(*pool.rewards.shape[:1], -1, pool.rewards.shape[3])) for pool in of_arm]
+            )
+        )
+        print(f"| {arm} | {len(of_arm)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
+    print(f"\n| pass@{MANY} | less its own base | less {BASELINE} | over {BASELINE} |\n|---|---|---|---|")
+    for arm, of_arm in after.items():
+        ours = at_k(of_arm, "pass", MANY)
+        gain = interval(ours, tasks, baseline=at_k(before[arm], "pass", MANY))
+        theirs = at_k(after[BASELINE], "pass", MANY)
+        lead = interval(ours, tasks, baseline=theirs)
+        print(f"| {arm} | {shown(gain, True)} | {shown(lead, True)} | {ours.mean() / theirs.mean():.2f} |")
+
+
+if __name__ == "__main__":
+    main()
