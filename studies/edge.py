@@ -3,7 +3,7 @@
     python studies/edge.py --runs-dir runs
 
 The base of an arm is the pool of its own runs before training, with as many answers in a response. Intervals are those
-of ``vpo compare``: over tasks and seeds, paired by task.
+over tasks and seeds, paired by both, since arms of a seed share its base.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ def at_k(pools: list[Pool], what: str, k: int) -> Floats:
     return np.stack([best_at_k(scores(pool, what), k) for pool in pools])
 
 
-def shown(band: Band, signed: bool = False) -> str:
-    """Return a mean with its interval."""
-    form = "+.3f" if signed else ".3f"
-    return f"{band.mean:{form}} [{band.low:{form}}, {band.high:{form}}]"
+def shown(band: Band) -> str:
+    """Return a mean difference with its interval."""
+    return f"{band.mean:+.3f} [{band.low:+.3f}, {band.high:+.3f}]"
 
 
 def main() -> None:
@@ -74,18 +73,16 @@ def print_task(label: str, pools: dict[str, dict[str, list[Pool]]]) -> None:
     for arm, of_arm in rows.items():
         cells = [at_k(of_arm, "best", k).mean() for k in (3, MANY)] + [at_k(of_arm, "pass", k).mean() for k in KS]
         cells.append(
-            np.mean(
-                [diversity(pool.rewards.reshape(*pool.rewards.shape[:1], -1, pool.rewards.shape[3])) for pool in of_arm]
-            )
+            np.mean([diversity(pool.rewards.reshape(len(pool.indices), -1, pool.rewards.shape[-1])) for pool in of_arm])
         )
         print(f"| {arm} | {len(of_arm)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
     print(f"\n| pass@{MANY} | less its own base | less {BASELINE} | over {BASELINE} |\n|---|---|---|---|")
     for arm, of_arm in after.items():
-        ours = at_k(of_arm, "pass", MANY)
-        gain = interval(ours, tasks, baseline=at_k(before[arm], "pass", MANY))
-        theirs = at_k(after[BASELINE], "pass", MANY)
-        lead = interval(ours, tasks, baseline=theirs)
-        print(f"| {arm} | {shown(gain, True)} | {shown(lead, True)} | {ours.mean() / theirs.mean():.2f} |")
+        ours, start = (at_k(pools, "pass", MANY) for pools in (of_arm, before[arm]))
+        theirs = at_k(after[BASELINE], "pass", MANY)[: len(ours)]
+        gain, lead = (interval(ours[: len(other)] - other, tasks) for other in (start, theirs))
+        ratio = ours[: len(theirs)].mean() / theirs.mean()
+        print(f"| {arm} | {shown(gain)} | {shown(lead)} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":
