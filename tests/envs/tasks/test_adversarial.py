@@ -21,7 +21,7 @@ CASES = [
     (env_id, preset)
     for env_id in text_env_ids()
     for preset in env_type(env_id).presets
-    if (env_id, preset) not in {("vpo/Code-v0", "paper"), ("vpo/Code-v0", "conflict")}
+    if (env_id, preset) not in {("vpo/Code-v0", "paper"), ("vpo/Code-v0", "conflict"), ("vpo/Programs-v0", "paper")}
 ]
 TAGS = (
     *("answer", "answer_1", "answer_2", "think", "tool_call", "response", "support", "final"),
