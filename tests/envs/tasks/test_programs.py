@@ -97,7 +97,8 @@ def test_no_function_is_in_two_splits_under_two_names() -> None:
     for split in SPLITS:
         env = made(split=split, difficulty={"steps": [1, 3]})
         for index in range(150):
-            functions[split].add(repr([run(LISTS, env.task(index).program, one) for one in lists]))
+            program = env.task(index).program
+            functions[split].add(repr([run(LISTS, program, one) for one in lists]))
     for one, other in itertools.combinations(SPLITS, 2):
         assert not functions[one] & functions[other]
 
