@@ -71,6 +71,8 @@ def text_env_ids() -> list[str]:
 def env_type(env_id: str) -> type[Any]:
     """Return the class behind an id or ``MODULE:ID``, as for :func:`make_text_env`; ``object`` if it is a function."""
     module, _, bare_id = env_id.rpartition(":")
+    if bare_id.endswith(".py"):
+        raise ValueError(f"{env_id} is a file: name the environment or the function in it as well, as {env_id}:NAME")
     try:
         import_modules([module] if module else [])
     except ValueError as error:

@@ -32,6 +32,9 @@ class Parser(argparse.ArgumentParser):
     declare: Callable[[Parser], None] | None = None
     place_of: Callable[[str], str] | None = None
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse unknown arguments here, where their command is known; ``argparse`` calls it for each."""
         found, unknown = self.parse_own(args, namespace)
@@ -49,6 +52,8 @@ class Parser(argparse.ArgumentParser):
 
         place = self.place_of(option) if self.place_of is not None else ""
         known = [text for action in self._actions for text in action.option_strings]
+        if not place and option == "--preset" and "--env-kwargs" in known:
+            place = """a preset is an argument of the environment: --env-kwargs '{"preset": "compact"}'"""
         return place or did_you_mean(option, known).strip() or "see --help for all of them"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

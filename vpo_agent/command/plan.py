@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def own_options() -> Parser:
     """Return the options that a training run does not have."""
-    own = Parser(prog="vpo plan", add_help=False, allow_abbrev=False)
+    own = Parser(prog="vpo plan", add_help=False)
     own.add_argument("--memory", type=memory)
     own.add_argument("--prompt-tokens", type=at_least(1))
     return own

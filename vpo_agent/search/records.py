@@ -118,7 +118,7 @@ class SearchResult:
     def spent_within(self, budgets: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many answers of each instance end within each of K budgets, and their tokens, (N, K) both.
 
-        The tokens are the budget where that is what it counts.
+        With a token budget, the tokens are the budget itself.
         """
         answers = self.answers_within(budgets)
         if self.token_budget is not None:

@@ -186,4 +186,5 @@ if __name__ == "__main__":
     print("\n| id | preset | of 200 | of 1,000 |\n|---|---|---|---|")
     for env_id in text_env_ids():
         for preset in env_type(env_id).presets:
-            print(f"| `{env_id}` | `{preset}` |", " | ".join(map(str, distinct(env_id, preset))), "|", flush=True)
+            if (counts := distinct(env_id, preset)) != (200, 1000):
+                print(f"| `{env_id}` | `{preset}` |", " | ".join(map(str, counts)), "|", flush=True)
