@@ -202,5 +202,7 @@ def hard_instances(pools: Sequence[Pool], k: int = 30, goal: Goal = "scalar") ->
         ranked, optimum = ranked_values(pool, goal)
         if optimum is None:
             raise ValueError("the pools have no exact fronts, so no optimum is known: sample them with fronts")
+        if ranked.shape[1] < k:
+            raise ValueError(f"a pool holds {ranked.shape[1]} answers, fewer than {k}: sample it with vpo eval --k {k}")
         solved |= best_at_k(ranked, k) >= optimum - TOLERANCE
     return [int(index) for index in first.indices[~solved]]

@@ -385,6 +385,8 @@ def test_hard_instances_are_those_that_no_pool_solves() -> None:
         hard_instances([pool_of(rewards[0])])
     with pytest.raises(ValueError, match="different instances"):
         hard_instances([pools[0], pool_of(rewards[0][:2], fronts[:2])])
+    with pytest.raises(ValueError, match=r"a pool holds 4 answers, fewer than 30: .* --k 30"):
+        hard_instances(pools)
 
 
 def test_hard_instances_for_a_set_are_those_where_the_front_is_not_covered() -> None:
