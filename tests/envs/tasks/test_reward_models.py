@@ -300,7 +300,8 @@ def test_a_judge_scores_by_its_question(serve: Callable[[Answer], dict[str, Any]
 def test_a_judge_that_fails_or_answers_prose_is_invalid(
     reply: tuple[int, Any] | Reply, reason: str, serve: Callable[[Answer], dict[str, Any]]
 ) -> None:
-    env = made(judges={"kind": {**serve(lambda _: reply), "timeout": 0.3}})
+    seconds = 0.3 if "did not finish" in reason else 60  # A busy machine is slow to answer at all.
+    env = made(judges={"kind": {**serve(lambda _: reply), "timeout": seconds}})
     batch = env.score_batch([TASK], ["<answer>Hi</answer>"])
     assert (batch.rewards.tolist(), batch.status.tolist()) == ([[[0.0]]], [[Status.INVALID]])
     assert re.search(reason, batch.failure)
