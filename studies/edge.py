@@ -12,8 +12,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from suite import cell
 
-from vpo_agent.measure.intervals import Band, interval
+from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.measures import passes
 from vpo_agent.measure.metrics import best_at_k, diversity
 from vpo_agent.measure.pool import Floats, Pool
@@ -34,11 +35,6 @@ def scores(pool: Pool, what: str) -> Floats:
 def at_k(pools: list[Pool], what: str, k: int) -> Floats:
     """Return best@k or pass@k of each seed and prompt, (S, N)."""
     return np.stack([best_at_k(scores(pool, what), k) for pool in pools])
-
-
-def shown(band: Band) -> str:
-    """Return a mean difference with its interval."""
-    return f"{band.mean:+.3f} [{band.low:+.3f}, {band.high:+.3f}]"
 
 
 def main() -> None:
@@ -82,7 +78,7 @@ def print_task(label: str, pools: dict[str, dict[str, list[Pool]]]) -> None:
         theirs = at_k(after[BASELINE], "pass", MANY)[: len(ours)]
         gain, lead = (interval(ours[: len(other)] - other, tasks) for other in (start, theirs))
         ratio = ours[: len(theirs)].mean() / theirs.mean()
-        print(f"| {arm} | {shown(gain)} | {shown(lead)} | {ratio:.2f} |")
+        print(f"| {arm} | {cell(gain, signed=True)} | {cell(lead, signed=True)} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from vpo_envs.tasks.code.compact import STEPS
 from vpo_envs.tasks.eureqa.task import write_names
 from vpo_envs.tasks.gsm8k.task import write_answer as write_equations
+from vpo_envs.tasks.language import LISTS
 from vpo_envs.tasks.musique.generate import RELATIONS
 from vpo_envs.tasks.musique.task import write_answer
 from vpo_envs.tasks.tools.task import write_attempt
@@ -42,12 +42,12 @@ def expressions(training: Sequence[Any], env: Any) -> Rules:
 
 def programs(training: Sequence[Any], env: Any) -> Rules:
     """The customers' common steps, alone and with one more."""
-    return lambda task: [" ".join((*task.common, *more)) for more in [(), *((step,) for step in STEPS)]]
+    return lambda task: [" ".join((*task.common, *more)) for more in [(), *((step,) for step in LISTS)]]
 
 
 def fixed_programs(training: Sequence[Any], env: Any) -> Rules:
     """Programs of one and two steps, and those of training tasks."""
-    short = [" ".join(steps) for count in (1, 2) for steps in itertools.product(STEPS, repeat=count)]
+    short = [" ".join(steps) for count in (1, 2) for steps in itertools.product(LISTS, repeat=count)]
     known = list(dict.fromkeys([*short, *(" ".join(task.program) for task in training)]))
     return lambda task: known
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from vpo_envs.core import Unparsable
+
 Value = tuple[int, ...] | str
 
 
@@ -70,6 +72,20 @@ def run(steps: Mapping[str, Step], program: Sequence[str], value: Any) -> Any:
     for name in program:
         value = steps[name].run(value)
     return value
+
+
+def read_program(words: tuple[str, ...], longest: int) -> tuple[str, ...]:
+    """Return the words of an answer if they are a program of at most ``longest`` steps on lists.
+
+    Raises:
+        Unparsable: A word is not a step, or there are too many.
+    """
+    unknown = [word for word in words if word not in LISTS]
+    if unknown:
+        raise Unparsable(f"{unknown[0][:20]!r} is not a step: the steps are {', '.join(LISTS)}")
+    if len(words) > longest:
+        raise Unparsable(f"a program has at most {longest} steps, got {len(words)}")
+    return words
 
 
 def python(steps: Mapping[str, Step], program: Sequence[str]) -> str:

@@ -13,8 +13,9 @@ import pytest
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Status, VectorTextEnv
-from vpo_envs.tasks.code.compact import STEPS, CodeCompactEnv, SuiteTask
+from vpo_envs.tasks.code.compact import CodeCompactEnv, SuiteTask
 from vpo_envs.tasks.eureqa.compact import ChainTask, EUREQACompactEnv
+from vpo_envs.tasks.language import LISTS
 from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv, ReadingsTask
 from vpo_envs.tasks.tools.compact import RequestTask, ToolsCompactEnv
 from vpo_envs.text import format_answers
@@ -67,7 +68,7 @@ def every_answer(env: Env, task: Any) -> Iterator[str]:
     else:
         assert isinstance(task, SuiteTask)
         for count in range(1, env.config.longest + 1):
-            yield from map(" ".join, itertools.product(STEPS, repeat=count))
+            yield from map(" ".join, itertools.product(LISTS, repeat=count))
 
 
 @ALL
@@ -217,7 +218,7 @@ def test_answers_that_do_not_read_the_task_earn_little(name: str) -> None:
                 "another task's answer": env.demonstrations(others[index % 50], np.random.default_rng(index), 1)[0],
                 "the prompt": env.prompt(task, 1),
                 "all its words": " ".join(dict.fromkeys(words)),
-                "random words": " ".join(source.choices(list(STEPS) if name == "Code" else words, k=3)),
+                "random words": " ".join(source.choices(list(LISTS) if name == "Code" else words, k=3)),
             }[cheat]
             earned.append(max(vectors(env, task, [answer])[0]))
         assert np.mean(earned) < 0.1, cheat

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Objective, Task, Unparsable
+from vpo_envs.core import Frozen, Objective, Task
 from vpo_envs.generation import ascending
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
-from vpo_envs.tasks.language import LISTS
+from vpo_envs.tasks.language import LISTS, read_program, run
 
 List = tuple[int, ...]
 
 CUSTOMERS = "abc"
-STEPS: dict[str, Callable[[List], List]] = {name: step.run for name, step in LISTS.items()}
-"""The words of the language: a program is a sequence of them."""
 WISHES = {
     "reverse": "backwards",
     "double": "twice",
@@ -39,7 +37,7 @@ WISHES = {
 """How the prompt asks for each step."""
 ALWAYS = ("reverse", "double", "negate", "increment", "rotate")
 """Steps that change nearly every list: what all customers want."""
-SOMETIMES = tuple(step for step in STEPS if step not in ALWAYS)
+SOMETIMES = tuple(step for step in LISTS if step not in ALWAYS)
 """Steps that leave some lists as they are: what a single customer wants."""
 MAX_COMMON = 3
 MAX_INPUT = 6
@@ -94,7 +92,7 @@ class SuiteTask(Task):
     def tests(self) -> tuple[tuple[int, List, List], ...]:
         """Customer, input and expected output of each test, customer by customer."""
         return tuple(
-            (customer, one, run((*self.common, self.own[customer]), one))
+            (customer, one, run(LISTS, (*self.common, self.own[customer]), one))
             for customer, inputs in enumerate(self.inputs)
             for one in inputs
         )
@@ -107,17 +105,10 @@ class SuiteOutcome(NamedTuple):
     """Share of each customer's tests that it passes."""
 
 
-def run(program: Sequence[str], values: List) -> List:
-    """Return what a program makes of a list."""
-    for step in program:
-        values = STEPS[step](values)
-    return values
-
-
 def behaviour(common: Sequence[str], own: Sequence[str]) -> str:
     """Return what the common steps, and then each customer's program in any order, make of the probes."""
-    shared = [run(common, probe) for probe in PROBES]
-    return f"{shared} {sorted([STEPS[step](one) for one in shared] for step in own)}"
+    shared = [run(LISTS, common, probe) for probe in PROBES]
+    return f"{shared} {sorted([LISTS[step].run(one) for one in shared] for step in own)}"
 
 
 class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
@@ -133,7 +124,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     Text: ``num_answers`` programs, each in its tag: one to three steps from the left to the right, such as
     ``reverse double sort``; with other knobs at most one step more than customers have in common. The steps are the
-    keys of ``vpo_envs.tasks.code.compact.STEPS``; anything else is unparsable.
+    keys of ``vpo_envs.tasks.language.LISTS``; anything else is unparsable.
 
     ## Rewards
 
@@ -174,17 +165,11 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     def parse(self, text: str) -> Words:
         """Read a program."""
-        words = super().parse(text)
-        unknown = [word for word in words if word not in STEPS]
-        if unknown:
-            raise Unparsable(f"{unknown[0][:20]!r} is not a step: the steps are {', '.join(STEPS)}")
-        if len(words) > self.config.longest:
-            raise Unparsable(f"a program has at most {self.config.longest} steps, got {len(words)}")
-        return words
+        return read_program(super().parse(text), self.config.longest)
 
     def evaluate(self, task: SuiteTask, answer: Words) -> SuiteOutcome:
         """Run the program on the tests of every customer."""
-        return _outcome(task, [run(answer, one) for _, one, _ in task.tests])
+        return _outcome(task, [run(LISTS, answer, one) for _, one, _ in task.tests])
 
     def outcome_front(self, task: SuiteTask) -> Sequence[tuple[SuiteOutcome, str]]:
         """Return the outcomes of all programs of at most ``longest`` steps."""
@@ -193,9 +178,9 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         programs: dict[tuple[List, ...], Words] = {}
         for _ in range(self.config.longest):
             longer = {
-                tuple(STEPS[step](one) for one in reached): (*program, step)
+                tuple(LISTS[step].run(one) for one in reached): (*program, step)
                 for reached, program in newest.items()
-                for step in STEPS
+                for step in LISTS
             }
             newest = {reached: program for reached, program in longer.items() if reached not in programs}
             programs |= newest
@@ -226,14 +211,14 @@ def _draw_inputs(
 
     Nothing is returned where too few are found.
     """
-    step, *others = (STEPS[name] for name in (own[customer], *own[:customer], *own[customer + 1 :]))
+    step, *others = (LISTS[name].run for name in (own[customer], *own[:customer], *own[customer + 1 :]))
     need = {True: config.shared, False: config.tests - config.shared}
     found: dict[bool, list[List]] = {True: [], False: []}
     for _ in range(TRIES):
         values = tuple(source.choices(NUMBERS, k=source.randint(1, MAX_INPUT)))
         if source.random() < 0.5:
             values = tuple(source.choices(values, k=len(values)))
-        start = run(common, values)
+        start = run(LISTS, common, values)
         result = step(start)
         plain = start == result
         if len(found[plain]) == need[plain]:

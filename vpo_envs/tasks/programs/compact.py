@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.core import Objective, Task
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
-from vpo_envs.tasks.language import LISTS, behaviour, run
-from vpo_envs.tasks.programs.generate import MAX_STEPS, Example, ProgramsConfig, draw, near_programs
+from vpo_envs.tasks.language import LISTS, behaviour, read_program, run
+from vpo_envs.tasks.programs.generate import MAX_STEPS, Example, ProgramsConfig, draw, near_programs, objectives_of
 
 RIGHT = 0.5
 """Share of the demonstrations that are right; the others fit an example, so that a base is partly right in many
@@ -49,13 +50,6 @@ class ProgramOutcome(NamedTuple):
     """1 for each hidden example that it gets right, else 0."""
 
 
-def objectives_of(count: int) -> tuple[Objective, ...]:
-    """Return the objectives of ``count`` hidden examples."""
-    return tuple(
-        Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", entry("right", i)) for i in range(count)
-    )
-
-
 class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     """Find the program of a few steps that turns each list into its output.
 
@@ -84,10 +78,10 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     namespace = 24
     presets = MappingProxyType({"compact": ProgramsConfig()})
     config: ProgramsConfig
-    objectives = objectives_of(4)
+    objectives = objectives_of(4, partial(entry, "right"))
 
     def _objectives(self) -> tuple[Objective, ...]:
-        return objectives_of(self.config.examples)
+        return objectives_of(self.config.examples, partial(entry, "right"))
 
     def draw(self, source: random.Random) -> ProgramTask | None:
         """Draw a program of this split, by what it does, and its examples."""
@@ -101,13 +95,7 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
 
     def parse(self, text: str) -> Words:
         """Read a program."""
-        words = super().parse(text)
-        unknown = [word for word in words if word not in LISTS]
-        if unknown:
-            raise Unparsable(f"{unknown[0][:20]!r} is not a step: the steps are {', '.join(LISTS)}")
-        if len(words) > MAX_STEPS:
-            raise Unparsable(f"a program has at most {MAX_STEPS} steps, got {len(words)}")
-        return words
+        return read_program(super().parse(text), MAX_STEPS)
 
     def evaluate(self, task: ProgramTask, answer: Words) -> ProgramOutcome:
         """Run the program on the hidden examples."""

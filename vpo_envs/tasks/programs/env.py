@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.code.env import CodeEnv, passed
 from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
 from vpo_envs.tasks.language import LISTS, TEXTS, python
-from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw
+from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw, objectives_of
 
 ENTRY = "f"
 STATEMENT = {
@@ -29,11 +29,8 @@ STATEMENT = {
 """The question, by whether the function works on texts."""
 
 
-def objectives_of(count: int) -> tuple[Objective, ...]:
-    """Return the objectives of ``count`` hidden examples."""
-    return tuple(
-        Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", partial(passed, i)) for i in range(count)
-    )
+def _right(position: int) -> Callable[[CodeOutcome], float]:
+    return partial(passed, position)
 
 
 class ProgramsEnv(CodeEnv):
@@ -66,7 +63,7 @@ class ProgramsEnv(CodeEnv):
     presets = MappingProxyType(
         {"paper": ProgramsConfig(), "compact": "vpo_envs.tasks.programs.compact:ProgramsCompactEnv"}
     )
-    objectives = monotone_objectives = objectives_of(4)
+    objectives = monotone_objectives = objectives_of(4, _right)
     read_row = TaskEnv.read_row
 
     def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
@@ -75,7 +72,7 @@ class ProgramsEnv(CodeEnv):
         self.config = self.knobs
 
     def _objectives(self) -> tuple[Objective, ...]:
-        return objectives_of(self.knobs.examples)
+        return objectives_of(self.knobs.examples, _right)
 
     def generate(self, rng: np.random.Generator) -> CodeTask:
         """Draw a function of this split, by what it does, and its examples."""

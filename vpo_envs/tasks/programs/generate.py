@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Split
+from vpo_envs.core import Frozen, Objective, Split
 from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.tasks.language import LISTS, TEXTS, Step, behaviour, run, shorter_behaviours
 
@@ -42,6 +42,11 @@ class ProgramsConfig(Frozen):
         if self.parts and self.steps[0] < 2:
             raise ValueError(f"parts=true needs programs of two steps or more, got steps={self.steps}")
         return self
+
+
+def objectives_of(count: int, score_of: Callable[[int], Callable[[Any], float]]) -> tuple[Objective, ...]:
+    """Return the objectives of ``count`` hidden examples, each with the score of its position."""
+    return tuple(Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", score_of(i)) for i in range(count))
 
 
 class Drawn(NamedTuple):
@@ -81,7 +86,7 @@ def draw(source: random.Random, config: ProgramsConfig, split: Split, *, texts: 
 
 
 def draw_value(source: random.Random, texts: bool) -> Any:
-    """Draw an input: a list of one to six numbers, often with repetitions, or a word."""
+    """Draw an input: a list of two to six numbers, often with repetitions, or a word."""
     if texts:
         word = "".join(source.choices(LETTERS, k=source.randint(3, 8)))
         return source.choice([word, word.title(), word[:1] + word[1:].upper()])
