@@ -12,7 +12,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar, get_args
@@ -54,7 +54,7 @@ class LoadedRows(NamedTuple, Generic[RowT]):
 
 
 def load_rows(
-    source: str,
+    source: str | Sequence[Mapping[str, Any]],
     read_row: Callable[[Mapping[str, Any]], RowT],
     *,
     split: str = "train",
@@ -63,7 +63,7 @@ def load_rows(
     """Read every row of a source.
 
     Args:
-        source: A path, or ``hf:org/name[:config]``; see the module.
+        source: A path, or ``hf:org/name[:config]``, see the module; or the rows themselves.
         read_row: Turns a raw row into a validated one, or raises :class:`BadRow` or pydantic's error.
         split: Split of a Hugging Face data set; files have no splits.
         on_bad_row: ``"error"`` stops at the first bad row; ``"skip"`` leaves bad rows out and counts them.
@@ -73,7 +73,10 @@ def load_rows(
     """
     if on_bad_row not in get_args(OnBadRow):
         raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
-    if source.startswith(HUB):
+    raw_rows: Iterable[tuple[str, object]]
+    if not isinstance(source, str):
+        origin, raw_rows = "the given rows", ((f"row {number}", row) for number, row in enumerate(source, start=1))
+    elif source.startswith(HUB):
         origin, raw_rows = f"{source} ({split})", _hub_rows(source, split)
     else:
         origin, raw_rows = source, _file_rows(source)

@@ -35,8 +35,8 @@ from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whol
 from vpo_agent.runs.loop import Training, progress_bar, show_step
 from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import VectorTextEnv
+from vpo_envs.imports import import_modules
 from vpo_envs.libraries import check_libraries
-from vpo_envs.registration import import_modules
 from vpo_envs.scoring import Scorer
 from vpo_envs.wording import counted
 

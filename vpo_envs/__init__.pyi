@@ -30,6 +30,8 @@ from .tasks.eureqa.env import EUREQAEnv as EUREQAEnv
 from .tasks.eureqa.generate import EUREQAConfig as EUREQAConfig
 from .tasks.eureqa.task import EUREQAOutcome as EUREQAOutcome
 from .tasks.eureqa.task import EUREQATask as EUREQATask
+from .tasks.functions import FunctionsEnv as FunctionsEnv
+from .tasks.functions import from_functions as from_functions
 from .tasks.gsm8k.env import GSM8KEnv as GSM8KEnv
 from .tasks.gsm8k.generate import GSM8KConfig as GSM8KConfig
 from .tasks.gsm8k.task import GSM8KOutcome as GSM8KOutcome

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
+from vpo_envs.functions import FUNCTIONS_ID
+from vpo_envs.imports import import_modules
 from vpo_envs.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def register_envs() -> None:
     register_env("vpo/Programs-v0", "vpo_envs.tasks.programs.env:ProgramsEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
     register_env("vpo/GSM8K-v0", "vpo_envs.tasks.gsm8k.env:GSM8KEnv")
+    register_env(FUNCTIONS_ID, "vpo_envs.tasks.functions:FunctionsEnv")
 
 
 def env_ids() -> list[str]:
@@ -138,23 +139,6 @@ def saved_env(env_id: str, imports: Iterable[str] = ()) -> str:
     return bare_id
 
 
-def import_modules(modules: Iterable[str]) -> None:
-    """Import modules by name or as the path of a ``.py`` file, to register environments; ValueError if one fails."""
-    for module in modules:
-        path = Path(module).expanduser().resolve()
-        if module.endswith(".py") and not path.is_file():
-            raise ValueError(f"cannot import {module!r}: there is no such file")
-        try:
-            if module.endswith(".py"):
-                _import_file(path)
-            else:
-                _find_modules_in(Path.cwd())
-                importlib.import_module(module)
-        # Code of a user's own may raise anything, or end the process where it is a script.
-        except (Exception, SystemExit) as error:
-            raise ValueError(f"cannot import {module!r}: {type(error).__name__}: {error}") from error
-
-
 def registering_module(env_id: str) -> str | None:
     """Return the name or file of the module that registers an environment; ``None`` for those of the suite."""
     name = _made_in(env_id.rpartition(":")[2])
@@ -183,32 +167,3 @@ def _ids_made_in(module: str) -> list[str]:
         file = str(Path(module).expanduser().resolve())
         names = {name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file}
     return [env_id for env_id in gym.registry if any(f"{_made_in(env_id)}.".startswith(f"{name}.") for name in names)]
-
-
-def is_imported(module: str) -> bool:
-    """Return whether a module, by name or as the path of a ``.py`` file, is imported."""
-    path = str(Path(module).expanduser().resolve())
-    return module in sys.modules or any(getattr(one, "__file__", None) == path for one in list(sys.modules.values()))
-
-
-def _import_file(path: Path) -> None:
-    if is_imported(str(path)):
-        return
-    # Under its own name where that is free, so that worker processes can import it as well.
-    _find_modules_in(path.parent)
-    taken = path.stem in sys.modules or getattr(importlib.util.find_spec(path.stem), "origin", None) != str(path)
-    name = f"imported_{abs(hash(path))}_{path.stem}" if taken else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-
-
-def _find_modules_in(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))

@@ -1,10 +1,13 @@
-"""Parts of messages: a number with its noun, the name that was probably meant, a long text cut."""
+"""Parts of messages: a number with its noun, the probable name, a long text cut, an error with its place."""
 
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 PROMPT_CHARS = 1600
 """Longer texts are printed without their middle."""
@@ -44,3 +47,12 @@ def cut(text: str, limit: int = PROMPT_CHARS, *, keep_tags: bool = True) -> str:
     tail = tail[tail.find("\n") + 1 :] if "\n" in tail.rstrip("\n") else tail
     middle = text[len(head) : len(text) - len(tail)]
     return text if keep_tags and TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
+
+
+def told(error: BaseException) -> str:
+    """Return an error with the file and line where the code under test, and not a library, raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "purelib")))
+    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
+    where = (own or list(frames))[-1:]
+    return f"{type(error).__name__}: {error}" + "".join(f" ({one.filename}, line {one.lineno})" for one in where)

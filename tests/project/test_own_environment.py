@@ -16,7 +16,7 @@ from processes import run_python
 from vpo_agent.command import main
 from vpo_agent.policy.word_models import small_policy
 from vpo_envs import check_vector_env
-from vpo_envs.registration import import_modules
+from vpo_envs.imports import import_modules
 
 EXAMPLE = ROOT / "examples" / "own_environment.py"
 MENU = "own/Menu-v0"

@@ -6,10 +6,10 @@ import argparse
 import inspect
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, Failed, add_env_options, at_least, json_list
+from vpo_agent.command.rewards import columns
 
 if TYPE_CHECKING:
     from vpo_agent.command.show import Example
@@ -42,7 +42,8 @@ def add_parser(commands: Commands) -> None:
         "check", help="check an environment, or reward functions: signs, duplicates, attacks, determinism"
     )
     checker.add_argument("id", help=f"{env_help}; with --prompts reward functions, as MODULE:NAME or FILE.py:A,B")
-    checker.add_argument("--prompts", type=Path, metavar="FILE", help="JSON Lines with a prompt and an answer each")
+    checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with a prompt and an answer each")
+    checker.add_argument("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names")
     checker.add_argument("--range", type=json_list, metavar="LOW,HIGH", help="scores of the functions (default: 0,1)")
     checker.add_argument("--instances", type=at_least(1), metavar="N", help="prompts (default: 8; of a file 64)")
 
@@ -163,7 +164,8 @@ def check(chosen: argparse.Namespace) -> None:
         Failed: A check failed.
     """
     from vpo_envs.checking.checker import check_each
-    from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
+    from vpo_envs.checking.functions import FunctionRewards, read_rows
+    from vpo_envs.functions import load_functions
     from vpo_envs.registration import make_text_env
     from vpo_envs.wording import counted
 
@@ -179,7 +181,7 @@ def check(chosen: argparse.Namespace) -> None:
     bounds = chosen.range or [0, 1]
     if len(bounds) != 2 or not all(type(end) in (int, float) for end in bounds) or not bounds[0] < bounds[1]:
         raise ValueError(f"--range must be two numbers, the lower one first, such as 0,1; got {bounds}")
-    rows = read_rows(chosen.prompts)[: chosen.instances or 64]
+    rows = read_rows(chosen.prompts, columns(chosen.columns))[: chosen.instances or 64]
     rewards = FunctionRewards(load_functions(chosen.id), rows, (float(bounds[0]), float(bounds[1])))
     _report(f"{chosen.id}, {len(rows)} prompts of {chosen.prompts}", *check_each(rewards))
 

@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vpo_agent.command.parser import Parser, add_import_option, add_method_option, json_list, json_object
+from vpo_agent.command.rewards import add_rewards_options, own_rewards
 from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
-from vpo_envs.registration import import_modules, is_imported
+from vpo_envs.imports import import_modules, is_imported
 from vpo_envs.wording import did_you_mean
 
 
@@ -43,7 +44,8 @@ def parse_job(
     if preset is not None and preset not in presets:
         hint = did_you_mean(preset, presets)
         raise ValueError(f"unknown preset {preset!r}: {hint}choose one of {', '.join(presets)}")
-    given = {name: typed(TrainConfig, name, value) for name, value in given.items()}
+    own = own_rewards(given)
+    given = {name: typed(TrainConfig, name, value) for name, value in {**given, **own}.items()}
     saved_run = resume and preset is None and config_file is None and given.get("name") is not None
     if saved_run:
         config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE
@@ -74,6 +76,11 @@ def parse_job(
                 f"the run needs {' and '.join(unasked)}, which runs only if you ask for it: add {options}, "
                 "or the place that it has moved to"
             )
+    if own and "model" not in values:
+        raise ValueError(
+            "--rewards needs --model: one such as models/SmolLM2-135M-Instruct.Q4_1.gguf (make smollm2), "
+            "or one that vpo warm-start taught these prompts"
+        )
     source = "the settings" if config_file is None else f"the settings, with those of {str(config_file)!r}"
     return Job(make_config(values, source), resume, overwrite)
 
@@ -97,6 +104,7 @@ def settings_parser(
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over the preset's")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")
+    add_rewards_options(parser)
     for group, fields in GROUPS.items():
         section = parser.add_argument_group(f"{group}: {fields.__doc__}")
         for name, field in fields.model_fields.items():

@@ -159,7 +159,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
             chosen = parser.parse_args(argv)
             chosen.argv = sys.argv[1:] if argv is None else [*argv]
             if modules := getattr(chosen, "imports", []):
-                from vpo_envs.registration import import_modules
+                from vpo_envs.imports import import_modules
 
                 import_modules(modules)
         chosen.run(chosen)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpo_agent import presets
 from vpo_agent.command.parser import Commands, Parser, add_env_options, run_script
+from vpo_agent.command.rewards import add_rewards_options, own_rewards
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
     with when_stopped("no step was taken yet: give the same command again"):
         from vpo_agent.command.options import parse_job
+        from vpo_envs.imports import import_modules
         from vpo_envs.libraries import check_libraries
-        from vpo_envs.registration import env_type, import_modules
+        from vpo_envs.registration import env_type
 
         # Before torch is loaded, which takes seconds.
         job = parse_job(argv, description=description, presets=choices, program=program)
@@ -70,6 +72,7 @@ def _declare_recipe(parser: Parser) -> None:
     add = parser.add_argument
     add("--recipe", type=Path, metavar="FILE", help="settings as TOML or JSON, such as a model's recipe.json")
     add_env_options(parser)
+    add_rewards_options(parser)
     for name, field in Recipe.model_fields.items():
         if name not in ("env_kwargs", "imports"):
             default = str(field.default).strip("[]").replace(",", "")
@@ -120,10 +123,13 @@ def read_recipe(arguments: argparse.Namespace) -> Recipe:
     from vpo_agent.command.options import typed
     from vpo_agent.config import Recipe, check_settings, read_values
 
+    vars(arguments).update(own_rewards(vars(arguments)))
     file = arguments.recipe or (arguments.out / "recipe.json" if arguments.resume else None)
     given = {name: typed(Recipe, name, getattr(arguments, name)) for name in Recipe.model_fields}
     settings = read_values(file) if file else {}
     settings |= {name: value for name, value in given.items() if value not in (None, [])}
     if "env" not in settings:
-        raise ValueError("a warm start needs an environment: give --env ID or --recipe FILE")
+        raise ValueError(
+            "a warm start needs an environment: give --env ID, --prompts FILE --rewards FILE.py:A,B, or --recipe FILE"
+        )
     return check_settings(Recipe, settings, f"the settings, with those of {str(file)!r}" if file else "the settings")

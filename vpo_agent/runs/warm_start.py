@@ -21,7 +21,8 @@ from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_check
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import rows_until
 from vpo_envs import VectorTextEnv
-from vpo_envs.registration import import_modules, make_text_env
+from vpo_envs.imports import import_modules
+from vpo_envs.registration import make_text_env
 
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"

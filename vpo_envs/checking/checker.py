@@ -10,9 +10,10 @@ import numpy as np
 
 from vpo_envs.checking.checks import CHECKS, CannotCheck, Check, Doubtful
 from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
-from vpo_envs.checking.subject import Broken, CheckFailed, EnvSubject, Row, Subject, told
+from vpo_envs.checking.subject import Broken, CheckFailed, EnvSubject, Row, Subject
 from vpo_envs.core import UnknownFront
 from vpo_envs.errors import NothingToScoreWith
+from vpo_envs.wording import told
 
 __all__ = ["CheckFailed", "CheckReport", "check_each", "check_vector_env"]
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
-import sysconfig
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +17,7 @@ from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutat
 from vpo_envs.core import FAILURES, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.text import format_answers, split_answers
+from vpo_envs.wording import told
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 Floats = NDArray[np.float64]
@@ -360,15 +358,6 @@ def answers_from(method: Callable[..., Any], *arguments: Any) -> list[str]:
     with suppress(Exception):
         return [answer if isinstance(answer, str) else answer[1] for answer in method(*arguments)]
     return []
-
-
-def told(error: BaseException) -> str:
-    """Return an error with the file and line where the code under test, and not a library, raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    libraries = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib")))
-    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
-    where = (own or list(frames))[-1:]
-    return f"{type(error).__name__}: {error}" + "".join(f" ({one.filename}, line {one.lineno})" for one in where)
 
 
 class Broken(Exception):

@@ -34,9 +34,9 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             all be satisfied at once, ``"compact"`` for a version in a few words, for small models. Each task has some
             of them. The default is the class's first one; with rows of a data set it is ``"paper"``.
         difficulty: Knobs of the generator that replace the preset's, by name.
-        source: ``"builtin"`` for generated tasks, the path of a file, or ``"hf:org/name[:config]"``; see
-            :mod:`envs_data.readers`. A path with ``{split}`` names one file for each split, and ``"whole:path"`` takes
-            all rows of a file whatever the split is.
+        source: ``"builtin"`` for generated tasks, the path of a file, or ``"hf:org/name[:config]"``, see
+            :mod:`envs_data.readers`; or the rows themselves. A path with ``{split}`` names one file for each split, and
+            ``"whole:path"`` takes all rows of a file whatever the split is.
         on_bad_row: ``"error"`` stops at the first bad row; ``"skip"`` leaves bad rows out and warns.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
     """
@@ -61,7 +61,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         *,
         preset: str | None = None,
         difficulty: Mapping[str, Any] | None = None,
-        source: str = BUILTIN,
+        source: str | Sequence[Mapping[str, Any]] = BUILTIN,
         on_bad_row: OnBadRow = "error",
         **options: Any,
     ) -> None:
@@ -72,8 +72,8 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             raise ValueError(f"unknown preset {preset!r} of {type(self).__name__}: {choices}")
         if on_bad_row not in get_args(OnBadRow):
             raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
-        if not isinstance(source, str) or not source:
-            raise ValueError(f"source must be {BUILTIN!r}, a path or hf:org/name, got {source!r}")
+        if not isinstance(source, str | list | tuple) or not source:
+            raise ValueError(f"source must be {BUILTIN!r}, a path, hf:org/name or rows, got {source!r}")
         if source != BUILTIN and type(self).read_row is TaskEnv.read_row:
             raise ValueError(f"{type(self).__name__} reads no data set: source must be {BUILTIN!r}, got {source!r}")
         if source != BUILTIN and preset != "paper":
@@ -107,23 +107,30 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         return type(self).objectives
 
     def _read_source(self, on_bad_row: OnBadRow) -> None:
-        path = self.source.removeprefix(WHOLE).replace("{split}", self.split)
+        path = self.source
+        if isinstance(path, str):
+            path = path.removeprefix(WHOLE).replace("{split}", self.split)
         loaded = load_rows(path, self.read_row, split=self.split, on_bad_row=on_bad_row)
         self.rows, self.skipped_rows = loaded.rows, loaded.skipped
-        divided = path == self.source and not path.startswith(HUB)
+        divided = path == self.source and not (isinstance(path, str) and path.startswith(HUB))
         if divided:
-            self.rows = tuple(row for row in loaded.rows if split_of_content(row.content_hash()) == self.split)
+            self.rows = tuple(row for row in loaded.rows if split_of_content(self.content_of(row)) == self.split)
         if loaded.skipped:
             rows = counted(loaded.skipped, "bad row")
             share = f", {len(self.rows)} of them for split {self.split!r}" if divided else ""
             message = f"skipped {rows} and kept {len(loaded.rows)}{share}; the first: {loaded.first_skipped}"
             warnings.warn(message, stacklevel=3)
         if not self.rows:
+            path = path if isinstance(path, str) else "FILE"
             raise ValueError(
                 f"{path} has no row for split {self.split!r}: its rows, {len(loaded.rows)} in all, are divided between "
                 "the splits by their content; write {split} in the path to name one file for each split, or "
                 f"{WHOLE}{path} to use all rows"
             )
+
+    def content_of(self, row: TaskT) -> str:
+        """Return the content by which the rows of a file are divided between the splits."""
+        return row.content_hash()
 
     def _check_preset(self, fits: bool, what: str) -> None:
         """Raise ``ValueError`` unless a task, described by ``what``, fits the preset."""

@@ -16,7 +16,7 @@ from vpo_agent.command.train import train_script
 from vpo_agent.presets import MAZE
 from vpo_agent.runs import study, targets
 from vpo_agent.runs.loop import vpo_command
-from vpo_envs import registration
+from vpo_envs import imports
 
 
 def stop(*_: Any, **__: Any) -> NoReturn:
@@ -67,7 +67,7 @@ NOTHING, NO_STEP = "nothing was done yet", "no step was taken yet"
             ["search", "tiny-maze"],
             GOES_ON.format("instances"),
         ),
-        (registration, "import_modules", ["compare", "runs/one", "--import", "mine.py"], NOTHING),
+        (imports, "import_modules", ["compare", "runs/one", "--import", "mine.py"], NOTHING),
         (job, "Trainer", ["train", "--steps", "1"], NO_STEP),
     ],
 )

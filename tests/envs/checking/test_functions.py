@@ -13,7 +13,8 @@ import pytest
 from vpo_agent.command import main
 from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.checks import CHECKS
-from vpo_envs.checking.functions import FunctionRewards, load_functions, read_rows
+from vpo_envs.checking.functions import FunctionRewards, read_rows
+from vpo_envs.functions import load_functions
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": f"What is {a} + {b}? Show your work.", "answer": f"the sum of {a} and {b} is {a + b}", "sum": str(a + b)}
@@ -229,7 +230,7 @@ def test_functions_are_named_in_several_ways(module: Path) -> None:
         ("{}:fails", [], "line 10), for the good answer of row 1"),
         ("{}:good", ["--range", "1,0"], "--range must be two numbers, the lower one first, such as 0,1; got [1, 0]"),
         ("{}:good", ["--env-kwargs", '{"a": 1}'], "--env-kwargs needs an environment"),
-        ("{}:good", ["--prompts", "none.jsonl"], "cannot read 'none.jsonl': No such file or directory"),
+        ("{}:good", ["--prompts", "none.jsonl"], "none.jsonl: no such file"),
     ],
 )
 def test_what_cannot_be_checked_is_said_in_a_sentence(
@@ -245,10 +246,10 @@ def test_what_cannot_be_checked_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 1 of .* is not JSON"),
-        ('{"prompt": "a"}', "line 1 of .* must be like"),
-        ('["a"]', "line 1 of .* must be like"),
-        ('{"prompt": 5, "answer": "a"}', "the prompt in line 1 of .* is neither a text nor a chat"),
+        ("{", "line 1, not JSON"),
+        ('{"prompt": "a"}', "row 1 of .* has no good answer: a row is like"),
+        ('["a"]', "row 1, a row is a JSON object, got str"),
+        ('{"prompt": 5, "answer": "a"}', "line 1, field 'prompt': it is neither a text nor a chat"),
         ('{"prompt": "a", "answer": "b"}', "needs two rows or more"),
     ],
 )
@@ -256,13 +257,13 @@ def test_rows_are_checked(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(line)
     with pytest.raises(ValueError, match=message):
-        read_rows(path)
+        read_rows(str(path))
 
 
 def test_a_chat_is_a_prompt_and_a_whole_response_may_stand_for_the_answer(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     row = {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "response": "r"}
     path.write_text(f"{json.dumps(row)}\n{json.dumps(row)}\n")
-    rows = read_rows(path)
+    rows = read_rows(str(path))
     assert rows[0]["prompt"] == "u"
     assert FunctionRewards({"f": lambda response: 1.0}, rows, (0.0, 1.0)).cases[0].good == ("r",)

@@ -1,0 +1,102 @@
+"""`vpo train --prompts --rewards`: from a file and functions to a run that every other command reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vpo_agent.command import main
+from vpo_agent.command.options import parse_job
+from vpo_agent.presets import ALL
+from vpo_envs import imports
+from vpo_envs.functions import FUNCTIONS_ID
+
+REWARDS = """
+def letter(response, wanted): return response.count(wanted) / 6
+def brief(completions, **kwargs): return [1 - len(text) / 3 for text in completions]
+"""
+OPTIONS = [
+    "--prompts",
+    "rows.jsonl",
+    "--rewards",
+    "own_rewards.py:letter,brief",
+    "--columns",
+    "prompt=text,answer=good",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    rows = [{"text": f"write {i}", "wanted": "ab"[i % 2], "good": "ab"[i % 2] * 3} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "own_rewards.py").write_text(REWARDS)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    sys.modules.pop("own_rewards", None)
+    imports._asked.clear()
+
+
+def train(model: Path, *options: str) -> list[str]:
+    short = "--steps 2 --prompts-per-step 2 --rollouts-per-prompt 4 --num-answers 1 --max-new-tokens 8 --kl-coef 0"
+    held_out = "--name own --eval-prompts 2 --eval-answers 6"
+    return ["train", *OPTIONS, "--model", str(model), *short.split(), *held_out.split(), *options]
+
+
+def test_a_file_and_functions_train_and_the_run_is_evaluated_again(
+    folder: Path, letters_model: Path, no_figures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train(letters_model, "--range", "brief=-1,1")) == 0
+    saved = json.loads((folder / "runs" / "own" / "config.json").read_text())["run"]
+    assert saved["env"] == FUNCTIONS_ID
+    assert saved["imports"] == ["own_rewards.py"]
+    assert saved["env_kwargs"] == {
+        "source": "rows.jsonl",
+        "rewards": "own_rewards.py:letter,brief",
+        "columns": {"prompt": "text", "answer": "good"},
+        "ranges": {"brief": [-1.0, 1.0]},
+    }
+    forget()
+    capsys.readouterr()
+    again = ["eval", "runs/own", "--k", "6", "--prompts", "2", "--out", "found"]
+    assert main(again) == 2
+    assert (
+        "functions of own_rewards.py, which runs only if you ask for it: add --import own_rewards.py, or the place"
+        in (capsys.readouterr().err)
+    )
+    assert "own_rewards" not in sys.modules
+    (folder / "moved").mkdir()
+    (folder / "own_rewards.py").rename(folder / "moved" / "own_rewards.py")
+    assert main([*again, "--import", "moved/own_rewards.py"]) == 0
+    assert json.loads((folder / "found" / "eval.json").read_text())["objectives"] == ["letter", "brief"]
+
+
+def test_ranges_are_measured_once_and_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = parse_job([*OPTIONS, "--model", "tiny-maze", "--range", "measured"], description="", presets=ALL)
+    low, high = job.config.env_kwargs["ranges"]["letter"]
+    assert low == 0
+    assert high >= 0.5, "the good answers have three letters of six"
+    assert "measured ranges: letter 0 to " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda words: words[2:], "--rewards needs --prompts as well"),
+        (lambda words: words[:2], "--prompts needs --rewards as well"),
+        (lambda words: [*words, "--env", "vpo/Maze-v0"], "--env and --rewards are mutually exclusive"),
+        (lambda words: words, "--rewards needs --model: one such as models/SmolLM2"),
+        (lambda words: [*words[:-1], "prompt"], "--columns must be like prompt=question,answer=solution; got 'prompt'"),
+        (lambda words: [*words, "--range", "low"], "--range must be like 0,1 or NAME=0,1 or measured, got 'low'"),
+    ],
+)
+def test_what_is_missing_is_said(change: Callable[[list[str]], list[str]], message: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        parse_job(change(list(OPTIONS)), description="", presets=ALL)

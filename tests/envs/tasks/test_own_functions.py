@@ -1,0 +1,152 @@
+"""Prompts and reward functions of one's own as an environment: what the functions are given, and what they earn."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vpo_envs import FunctionsEnv, Status, check_vector_env, from_functions
+from vpo_envs.core import SPLITS
+from vpo_envs.registration import make_text_env
+from vpo_envs.text import format_answers
+
+ROWS = [
+    {"question": f"What is {a} + {b}?", "solution": str(a + b), "hard": a > 20}
+    for a in range(10, 40)
+    for b in (3, 5, 8)
+]
+COLUMNS = {"prompt": "question", "answer": "solution"}
+
+
+def correct(response: str, answer: str) -> float:
+    """The sum is right."""
+    return float(answer in response.split())
+
+
+def brief(prompts: list[str], completions: list[str], hard: list[bool], **others: Any) -> list[float]:
+    assert len(prompts) == len(completions) == len(hard) == len(others["answer"])
+    return [max(0.0, 1 - len(text) / 40) for text in completions]
+
+
+def parts(response: str) -> dict[str, float]:
+    return {"long": len(response) / 10, "short": 1 / (1 + len(response))}
+
+
+def only_hard(response: str, hard: bool) -> float | None:
+    return 0.5 if hard else None
+
+
+def fails(response: str, answer: str) -> float:
+    return 1.0 if response == answer else {}["missing"]
+
+
+def made(*functions: Any, **options: Any) -> FunctionsEnv:
+    return from_functions(ROWS, list(functions), columns=COLUMNS, **options)
+
+
+def test_functions_of_both_kinds_score_each_answer() -> None:
+    env = made(correct, brief, num_answers=2)
+    prompt, info = env.reset(options={"index": 0})
+    sum_of = env.task(0).fields["answer"]
+    assert info["objectives"] == ("correct", "brief")
+    assert prompt.startswith(env.task(0).prompt)
+    assert "correct: The sum is right; brief: Reward function brief" in prompt
+    *_, info = env.step(format_answers([f"it is {sum_of}", "no"]))
+    np.testing.assert_allclose(info["reward_matrix"], [[1, 1 - 8 / 40], [0, 1 - 2 / 40]], rtol=1e-6)
+
+
+def test_the_contract_is_kept() -> None:
+    report = check_vector_env(made(correct, brief, num_answers=3))
+    assert "demonstrations can be read and score" in report.passed
+
+
+def test_a_prompt_given_twice_is_in_one_split() -> None:
+    twice = [*ROWS, *({**row, "solution": "another"} for row in ROWS)]
+    prompts = [
+        {task.prompt for task in from_functions(twice, correct, columns=COLUMNS, split=split).rows} for split in SPLITS
+    ]
+    assert all(not one & other for one in prompts for other in prompts if one is not other)
+    assert len(set.union(*prompts)) == len(ROWS)
+    again = [{task.prompt for task in made(correct, split=split).rows} for split in SPLITS]
+    assert prompts == again, "and other rows do not change where it is"
+
+
+def test_ranges_are_scaled_and_what_is_beyond_is_said_once() -> None:
+    env = made(parts, ranges={"parts.long": [0, 2]})
+    assert env.objective_names == ("parts.long", "parts.short")
+    with pytest.warns(UserWarning, match=r"parts\.long gives 3 for the answer 'aaa.*outside its range 0 to 2") as told:
+        rewards = env.score_batch(
+            [env.task(0)] * 3, [format_answers([text]) for text in ("a" * 10, "a" * 30, "a" * 40)]
+        )
+    np.testing.assert_allclose(rewards.rewards[:, 0, 0], [0.5, 1, 1])
+    assert len(told) == 1
+
+
+def test_an_objective_without_a_number_for_the_good_answer_is_inactive() -> None:
+    env = made(correct, only_hard)
+    found = {bool(task.fields["hard"]): env.active(task).tolist() for task in env.rows}
+    assert found == {True: [True, True], False: [True, False]}
+
+
+def test_a_function_that_fails_names_itself_the_prompt_and_the_answer() -> None:
+    env = made(correct, fails)
+    task = env.task(0)
+    batch = env.score_batch([task] * 2, [format_answers([str(task.fields["answer"])]), format_answers(["nine"])])
+    assert batch.status[:, 0].tolist() == [Status.OK, Status.INVALID]
+    assert "the reward function fails gives KeyError: 'missing' (" in batch.failure
+    assert f"test_own_functions.py, line {fails.__code__.co_firstlineno + 1})" in batch.failure
+    assert f"for the answer 'nine' to the prompt {task.prompt!r}" in batch.failure
+
+
+def test_answers_in_tags_reach_the_functions_in_tags() -> None:
+    def tagged(completions: list[str], answer: list[str]) -> list[float]:
+        return [float(text == f"<answer>{right}</answer>") for text, right in zip(completions, answer, strict=True)]
+
+    rows = [{"prompt": f"{a}, in <answer></answer>", "answer": str(a)} for a in range(40)]
+    env = from_functions([{**row, "response": f"<answer>{row['answer']}</answer>"} for row in rows], tagged)
+    task = env.task(0)
+    assert env.prompt(task, 1) == task.prompt
+    shown = env.demonstrations(task, np.random.default_rng(0), 2)
+    assert shown == [task.fields["answer"]] * 2
+    assert env.score_batch([task], [format_answers(shown)], 2).rewards[0, 0] == 1
+
+
+def test_a_file_and_functions_by_name_are_an_id_with_arguments(tmp_path: Path) -> None:
+    prompts, rewards = tmp_path / "prompts.jsonl", tmp_path / "named_rewards.py"
+    prompts.write_text("\n".join(map(json.dumps, ROWS)))
+    rewards.write_text("def right(response, solution): return float(solution in response)\n")
+    env = from_functions(prompts, f"{rewards}:right", columns={"prompt": "question"}, split="test")
+    assert env.spec is not None
+    again = make_text_env(env.spec.id, **env.spec.kwargs)
+    assert again.rows == env.rows  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(env)).task(0) == env.task(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rewards": []}, "needs prompts and rewards: give --prompts"),
+        (
+            {"rewards": "os:system"},
+            "the rewards are functions of os, which runs only if you ask for it: add --import os",
+        ),
+        ({"columns": {"prompt": "quest"}}, "row 1, field 'quest': there is no such field: did you mean question\\? it"),
+        ({"columns": {}}, "row 1, a row has a prompt, and this one has question, solution, hard: name it with columns"),
+        ({"ranges": {"right": [0, 1]}}, "ranges name 'right', which is no objective: they are correct"),
+        ({"ranges": [1, 0]}, "the range of correct must be two numbers, the lower one first"),
+        ({"rewards": [correct, correct]}, "two reward functions have the name 'correct'"),
+        ({"source": ROWS[:1]}, "FILE has no row for split 'test'"),
+        (
+            {"rewards": [lambda colour: 0.0]},
+            "needs 'colour', which is neither prompt, response nor a field of the rows",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FunctionsEnv(**{"source": ROWS, "rewards": [correct], "columns": COLUMNS, "split": "test", **options})

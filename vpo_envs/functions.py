@@ -1,0 +1,251 @@
+"""Plain reward functions: how they are found and called, and the rows of prompts that they score answers to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs_data.readers import BadRow
+from vpo_envs.imports import asked_module, import_modules
+from vpo_envs.wording import did_you_mean, told
+
+Function = Callable[..., Any]
+Row = dict[str, Any]
+
+FUNCTIONS_ID = "own/Functions-v0"
+"""The environment whose objectives are reward functions."""
+BATCHED = "completions"
+"""A function with this parameter takes lists and returns a list, as in TRL."""
+
+
+class RewardFunctions:
+    """Functions that score responses to rows, each by a number or by a mapping of names to numbers.
+
+    A function with a parameter ``completions`` is called as TRL calls it: with lists of prompts, completions and the
+    other fields of the rows, for a list of results. Any other is called for each response, with those of its parameters
+    that are ``prompt``, ``response`` (or ``completion``) or a field of the row.
+
+    Args:
+        functions: Functions by name.
+        row: A row as the functions are given it, whose good response tells which of them return mappings.
+
+    Raises:
+        ValueError: A function needs something that the row does not have, or it fails for the good response.
+    """
+
+    def __init__(self, functions: Mapping[str, Function], row: Row) -> None:
+        for name, function in functions.items():
+            _check_parameters(name, function, row)
+        self.functions = functions
+        self._parts = {name: _parts(name, function, row) for name, function in functions.items()}
+        """The objectives of each function that returns a mapping; none for one that returns a number."""
+        self.described = {
+            part: (inspect.getdoc(functions[name]) or f"Reward function {name}").partition("\n")[0].rstrip(".")
+            for name, parts in self._parts.items()
+            for part in parts or (name,)
+        }
+        """Objectives by name: the first line of the function's docstring."""
+        self.names = tuple(self.described)
+
+    def __call__(
+        self, rows: Sequence[Row], responses: Sequence[str]
+    ) -> tuple[NDArray[np.float64], list[tuple[int, str, str]]]:
+        """Score responses.
+
+        Returns:
+            Numbers (n, d), NaN for what is not scored, and for each failure the number of the response, the name of the
+            function, and what it gave or raised.
+        """
+        columns, failures = [], []
+        for name, function in self.functions.items():
+            parts = self._parts[name]
+            try:
+                results = call(function, rows, responses)
+            except Exception:
+                # One by one, to find those that fail.
+                results = []
+                for place, (row, text) in enumerate(zip(rows, responses, strict=True)):
+                    try:
+                        results += call(function, [row], [text])
+                    except Exception as error:
+                        results.append(None)
+                        failures.append((place, name, told(error)))
+            for part in parts or (name,):
+                key = part.removeprefix(f"{name}.")
+                found = [one.get(key) if parts and isinstance(one, Mapping) else one for one in results]
+                columns.append([_number(one) for one in found])
+                failures += [
+                    (place, name, f"a result that is not a finite number: {one!r:.80}")
+                    for place, (one, number) in enumerate(zip(found, columns[-1], strict=True))
+                    if one is not None and not np.isfinite(number)
+                ]
+        return np.array(columns, dtype=np.float64).T.reshape(len(responses), len(self.names)), failures
+
+
+def load_functions(target: str) -> dict[str, Function]:
+    """Import ``MODULE:NAME``, a function or a list or mapping of functions, and return them by name.
+
+    Several names may follow the colon, separated by commas.
+
+    Raises:
+        ValueError: The module cannot be imported, or has no such functions.
+    """
+    import_modules([module_of(target)])
+    return find_functions(target)
+
+
+def find_functions(target: str) -> dict[str, Function]:
+    """Return the functions that a target names, like :func:`load_functions`, but import nothing.
+
+    Raises:
+        ValueError: Nobody asked for the module, or it has no such functions.
+    """
+    module = module_of(target)
+    source = asked_module(module)
+    if source is None:
+        raise ValueError(
+            f"the rewards are functions of {module}, which runs only if you ask for it: add --import {module}, or the "
+            "place that it has moved to"
+        )
+    functions: dict[str, Function] = {}
+    for name in target.rpartition(":")[2].split(","):
+        found = getattr(source, name, None)
+        for given, function in by_name(found if isinstance(found, Mapping) else _listed(found)).items():
+            if not callable(function):
+                own = [one for one, value in vars(source).items() if callable(value)]
+                hint = did_you_mean(name, own)
+                raise ValueError(
+                    f"{name!r} of {module!r} is neither a function nor a list or mapping of functions"
+                    + (f": {hint.strip()}" if hint else "")
+                )
+            if given in functions:
+                raise ValueError(f"two reward functions have the name {given!r}: give a mapping of names to functions")
+            functions[given] = function
+    return functions
+
+
+def by_name(functions: Mapping[str, Function] | Sequence[Function]) -> dict[str, Function]:
+    """Return functions by their names.
+
+    Raises:
+        ValueError: Two functions have the same name.
+    """
+    if isinstance(functions, Mapping):
+        return {str(name): function for name, function in functions.items()}
+    named: dict[str, Function] = {}
+    for function in functions:
+        name = getattr(function, "__name__", type(function).__name__)
+        if name in named:
+            raise ValueError(f"two reward functions have the name {name!r}: give a mapping of names to functions")
+        named[name] = function
+    return named
+
+
+def module_of(target: str) -> str:
+    """Return the module of ``MODULE:NAME``; ValueError if it has another form."""
+    module, colon, names = target.rpartition(":")
+    if not colon or not module or not names:
+        raise ValueError(f"reward functions are named as MODULE:NAME or FILE.py:NAME, got {target!r}")
+    return module
+
+
+def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> Row:
+    """Return a row of a file under the names that reward functions know; a chat becomes the text of its last message.
+
+    Args:
+        raw: The row.
+        columns: The names of fields that are called differently in the file, such as ``{"prompt": "question"}``.
+
+    Raises:
+        BadRow: The row lacks a prompt or one of the columns.
+    """
+    renamed = dict(columns or {})
+    row = {name: value for name, value in raw.items() if name not in renamed.values()}
+    for name, column in renamed.items():
+        if column not in raw:
+            raise BadRow(column, f"there is no such field: {did_you_mean(column, raw)}it has {', '.join(raw)}")
+        row[name] = raw[column]
+    if "prompt" not in row:
+        raise BadRow(
+            "", f"a row has a prompt, and this one has {', '.join(raw) or 'nothing'}: name it with columns prompt=NAME"
+        )
+    prompt = row["prompt"]
+    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], Mapping):
+        row["prompt"] = prompt[-1].get("content")
+    if not isinstance(row["prompt"], str) or not row["prompt"].strip():
+        raise BadRow("prompt", "it is neither a text nor a chat, or empty")
+    return row
+
+
+def good_responses(row: Row) -> tuple[str, ...]:
+    """Return the responses of a row that should score well: those of ``responses``, ``response`` or ``answer``."""
+    several = row.get("responses")
+    if isinstance(several, list) and several:
+        return tuple(map(str, several))
+    found = row.get("response", row.get("answer"))
+    return () if found is None else (str(found),)
+
+
+def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> list[Any]:
+    """Return the results of a function for responses to rows."""
+    parameters, open_ended = _parameters(function)
+    names = {one.name for one in parameters}
+    if BATCHED in names:
+        fields = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"} if rows else {}
+        values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
+        results = list(function(**{name: value for name, value in values.items() if open_ended or name in names}))
+        if len(results) != len(responses):
+            raise ValueError(f"{len(results)} results for {len(responses)} completions")
+        return results
+    calls = [_available(row, text) for row, text in zip(rows, responses, strict=True)]
+    return [function(**{name: value for name, value in one.items() if open_ended or name in names}) for one in calls]
+
+
+def _listed(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, list | tuple) and found else [found]
+
+
+def _parameters(function: Function) -> tuple[list[inspect.Parameter], bool]:
+    """Return the named parameters of a function, and whether it takes any others by name."""
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return [], True
+    open_ended = any(one.kind is one.VAR_KEYWORD for one in found)
+    return [one for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)], open_ended
+
+
+def _available(row: Row, response: str) -> Row:
+    return {**row, "response": response, "completion": response}
+
+
+def _check_parameters(name: str, function: Function, row: Row) -> None:
+    parameters, _ = _parameters(function)
+    batched = any(one.name == BATCHED for one in parameters)
+    known = {*row, "prompts", BATCHED} if batched else set(_available(row, ""))
+    for one in parameters:
+        if one.name not in known and one.default is one.empty:
+            usual = f"prompts, {BATCHED}" if batched else "prompt, response"
+            raise ValueError(
+                f"{name} needs {one.name!r}, which is neither {usual} nor a field of the rows ({', '.join(row)})"
+            )
+
+
+def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
+    response = (*good_responses(row), row["prompt"])[0]
+    try:
+        (found,) = call(function, [row], [response])
+    except Exception as error:
+        raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
+    return tuple(f"{name}.{part}" for part in found) if isinstance(found, Mapping) else ()
+
+
+def _number(value: Any) -> float:
+    try:
+        return np.nan if value is None else float(value)
+    except (TypeError, ValueError):
+        return np.nan

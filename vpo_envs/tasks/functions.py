@@ -1,0 +1,243 @@
+"""Prompts of one's own with reward functions of one's own, as an environment."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue
+
+from vpo_envs.core import Failure, Objective, ScorerFailure, Task, Unparsable
+from vpo_envs.functions import (
+    FUNCTIONS_ID,
+    Function,
+    RewardFunctions,
+    Row,
+    by_name,
+    find_functions,
+    good_responses,
+    load_functions,
+    read_prompt_row,
+)
+from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
+from vpo_envs.text import answer_tags, several_answers
+
+TAGS = ("<answer>", "</answer>")
+Range = tuple[float, float]
+
+
+class PromptTask(Task):
+    """A row of prompts."""
+
+    prompt: str = Field(min_length=1)
+    fields: dict[str, JsonValue]
+    """The other fields of the row, for the reward functions."""
+
+    @property
+    def canonical(self) -> str:
+        """The prompt."""
+        return self.prompt
+
+    @property
+    def row(self) -> Row:
+        """The row as the reward functions are given it."""
+        return {**self.fields, "prompt": self.prompt}
+
+
+class RewardsOutcome(NamedTuple):
+    """What the reward functions gave for an answer; 0 where they give ``None`` for the row."""
+
+    rewards: tuple[float, ...]
+
+
+class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
+    """Answer the prompts of a file; each objective is a reward function.
+
+    ## Description
+
+    The prompts are rows of a file, with any other fields that the functions need. Rows with the same prompt are in the
+    same split. A response holds its answers in tags, and the functions are given what stands inside a tag. Where the
+    good response of a row is itself inside ``<answer>`` tags, they are given the answer in these tags.
+
+    ## Rewards
+
+    One objective for each function, or for each name of the mapping that it returns; see
+    :class:`vpo_envs.functions.RewardFunctions` for how they are called. ``ranges`` are scaled to [0, 1], and a reward
+    beyond its range counts as its end, with a warning. An objective is inactive for a row whose good answer it gives
+    ``None``. An answer for which a function raises an error, or gives no finite number, is invalid, which is no score;
+    the reason names the function, the prompt and the answer. No front is known.
+
+    Args:
+        source: The file, or the rows themselves; see :class:`vpo_envs.TaskEnv`.
+        rewards: ``MODULE:NAME`` or ``FILE.py:NAME,NAME`` of a module that was imported by ``--import`` or
+            :func:`vpo_envs.from_functions`; or functions, as a list or by name.
+        columns: The fields of the file that have other names there, such as ``{"prompt": "question"}``.
+        ranges: Lowest and highest reward, of all functions or by the name of the objective; (0, 1) by default.
+        **options: Those of :class:`vpo_envs.TaskEnv`.
+    """
+
+    task_type = PromptTask
+    namespace = 27
+    objectives = (Objective("reward", "The reward function that is named", float),)
+
+    def __init__(
+        self,
+        *,
+        source: str | Sequence[Mapping[str, Any]] = BUILTIN,
+        rewards: str | Mapping[str, Function] | Sequence[Function] = (),
+        columns: Mapping[str, str] | None = None,
+        ranges: Sequence[float] | Mapping[str, Sequence[float]] = (0.0, 1.0),
+        **options: Any,
+    ) -> None:
+        if source == BUILTIN or not rewards:
+            raise ValueError(
+                f"{FUNCTIONS_ID} needs prompts and rewards: give --prompts FILE.jsonl --rewards FILE.py:NAME, or in "
+                "Python use vpo_envs.from_functions"
+            )
+        functions = find_functions(rewards) if isinstance(rewards, str) else by_name(rewards)
+        self._columns = columns
+        super().__init__(source=source, **options)
+        self.functions = RewardFunctions(functions, self.rows[0].row)
+        names = self.functions.names
+        self.ranges = _ranges_of(names, ranges)
+        """Lowest and highest reward of each objective."""
+        self.objectives = tuple(
+            Objective(name, text, partial(_scaled, place, *self.ranges[place]))
+            for place, (name, text) in enumerate(self.functions.described.items())
+        )
+        self._check_statements()
+        self.reward_space = gym.spaces.Box(0.0, float(self.reward_space.high.max()), (len(names),), np.float32)
+        good = good_responses(self.rows[0].row)
+        self._in_tags = bool(good) and good[0].startswith(TAGS[0]) and good[0].endswith(TAGS[1])
+        self._active: dict[str, NDArray[np.bool_]] = {}
+        self._warned: set[str] = set()
+
+    def read_row(self, raw: Mapping[str, Any]) -> PromptTask:
+        """Return the task of a row."""
+        row = read_prompt_row(raw, self._columns)
+        return PromptTask(prompt=row.pop("prompt"), fields=row)
+
+    def content_of(self, row: PromptTask) -> str:
+        """Return the prompt, so that answers to the same prompt are in the same split."""
+        return row.prompt
+
+    def generate(self, rng: np.random.Generator) -> PromptTask:
+        """Fail: tasks are rows."""
+        raise NotImplementedError(f"{FUNCTIONS_ID} generates no tasks: they are rows of its file")
+
+    def prompt(self, task: PromptTask, num_answers: int) -> str:
+        """Return the prompt of the row and the tags to fill in, unless it names them itself."""
+        if num_answers == 1 and all(tag in task.prompt for tag in TAGS):
+            return task.prompt
+        tags = "\n".join(f"{opening} your answer {closing}" for opening, closing in answer_tags(num_answers))
+        if num_answers == 1:
+            return f"{task.prompt}\n\nAnswer between these tags:\n{tags}"
+        goals = "; ".join(f"{one.name}: {one.description}" for one in self.objectives)
+        return f"{task.prompt}\n\n{several_answers(num_answers)} The goals are {goals}. Use these tags:\n{tags}"
+
+    def parse(self, text: str) -> str:
+        """Return the answer without blanks at its ends."""
+        if not (text := text.strip()):
+            raise Unparsable("the answer is empty")
+        return text
+
+    def evaluate(self, task: PromptTask, answer: str) -> RewardsOutcome:
+        """Score one answer."""
+        (outcome,) = self._score_pairs([(task, answer)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def evaluate_many(self, pairs: Sequence[tuple[PromptTask, str]]) -> list[RewardsOutcome | Failure]:
+        """Score answers, each function with one call where it takes lists."""
+        return self._score_pairs(pairs)
+
+    def _score_pairs(self, pairs: Sequence[tuple[PromptTask, str]]) -> list[RewardsOutcome | Failure]:
+        texts = [answer.join(TAGS) if self._in_tags else answer for _, answer in pairs]
+        scores, failures = self.functions([task.row for task, _ in pairs], texts)
+        failed = {
+            place: ScorerFailure(
+                f"the reward function {name} gives {what}, for the answer {pairs[place][1]!r:.80} to the prompt "
+                f"{pairs[place][0].prompt!r:.80}"
+            )
+            for place, name, what in reversed(failures)
+        }
+        return [failed.get(place) or self._outcome(vector, *pairs[place]) for place, vector in enumerate(scores)]
+
+    def active(self, task: PromptTask) -> NDArray[np.bool_]:
+        """Return which functions give the row's good answer a number, shape (d,)."""
+        if task.prompt not in self._active:
+            found = np.ones(self.reward_dim, dtype=bool)
+            if good := good_responses(task.row):
+                scores, failures = self.functions([task.row], [good[0]])
+                found = ~np.isnan(scores[0]) if not failures else found
+            self._active[task.prompt] = found if found.any() else ~found
+        return self._active[task.prompt].copy()
+
+    def demonstrations(self, task: PromptTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return the good answers of the row in random order."""
+        good = [text.removeprefix(TAGS[0]).removesuffix(TAGS[1]) for text in good_responses(task.row)]
+        if not good:
+            raise NotImplementedError(f"the prompt {task.prompt!r:.60} has no answer, response or responses")
+        return in_random_order(rng, good, num_answers)
+
+    def _outcome(self, vector: NDArray[np.float64], task: PromptTask, answer: str) -> RewardsOutcome:
+        for objective, reward, (low, high) in zip(self.objectives, vector, self.ranges, strict=True):
+            if not low - 1e-9 <= reward <= high + 1e-9 and reward == reward and objective.name not in self._warned:
+                self._warned.add(objective.name)
+                warnings.warn(
+                    f"{objective.name} gives {reward:.4g} for the answer {answer!r:.60}, outside its range "
+                    f"{low:g} to {high:g}, and counts as the nearer end: declare or measure its range with --range",
+                    stacklevel=2,
+                )
+        return RewardsOutcome(tuple(float(reward) for reward in np.nan_to_num(vector)))
+
+
+def from_functions(
+    prompts: str | Path | Sequence[Mapping[str, Any]],
+    rewards: str | Function | Mapping[str, Function] | Sequence[Function],
+    **options: Any,
+) -> FunctionsEnv:
+    """Return the environment of prompts and reward functions.
+
+    Args:
+        prompts: A file, such as JSON Lines with a ``prompt`` and an ``answer`` each, or the rows themselves.
+        rewards: Functions, or ``FILE.py:NAME,NAME`` to import them.
+        **options: The other arguments of :class:`FunctionsEnv`.
+
+    Raises:
+        ValueError: The rows cannot be read, or a function does not fit them.
+    """
+    source = str(prompts) if isinstance(prompts, str | Path) else prompts
+    if callable(rewards):
+        rewards = [rewards]
+    if isinstance(rewards, str):
+        load_functions(rewards)
+        if isinstance(source, str):
+            # By its id, so that what is sampled from it states where it comes from.
+            made: Any = gym.make(FUNCTIONS_ID, source=source, rewards=rewards, **options).unwrapped
+            assert isinstance(made, FunctionsEnv)
+            return made
+    return FunctionsEnv(source=source, rewards=rewards, **options)
+
+
+def _ranges_of(names: Sequence[str], given: Any) -> tuple[Range, ...]:
+    by_objective = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    if unknown := [name for name in by_objective if name not in names]:
+        raise ValueError(f"ranges name {unknown[0]!r}, which is no objective: they are {', '.join(names)}")
+    found = [by_objective.get(name, (0.0, 1.0)) for name in names]
+    for name, one in zip(names, found, strict=True):
+        fits = isinstance(one, list | tuple) and len(one) == 2 and all(type(end) in (int, float) for end in one)
+        if not fits or not one[0] < one[1]:
+            raise ValueError(f"the range of {name} must be two numbers, the lower one first, such as 0,1; got {one!r}")
+    return tuple((float(low), float(high)) for low, high in found)
+
+
+def _scaled(place: int, low: float, high: float, outcome: RewardsOutcome) -> float:
+    return min(1.0, max(0.0, (outcome.rewards[place] - low) / (high - low)))
