@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vpo_agent.estimators.choices import BUILT_IN, Aggregation, answers_of
@@ -19,6 +20,8 @@ from vpo_envs.wording import counted, did_you_mean
 Backend = Literal["native", "vllm"]
 
 DEFAULT_SET_SIZE = 3
+ANSWERS_STREAM = 3
+"""Second number of the seed that places the numbers of answers in a step; sampling has 0 and 1, shuffling 2."""
 DEFAULT_RUNS_DIR = Path("runs")
 FRESH = "small"
 """A model of fresh weights for a warm start."""
@@ -76,8 +79,10 @@ class Method(_Group):
 
     method: str = _setting("vpo", f"estimator: {', '.join(BUILT_IN)}")
     method_options: dict[str, Any] = _setting({}, "options of the estimator, by name")
-    num_answers: int | None = _setting(
-        None, f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1", ge=1
+    num_answers: int | list[int] | None = _setting(
+        None,
+        f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1; several, such as 1,3 or "
+        "1,1,3: the prompts of a step ask for different numbers, in these shares",
     )
     num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two except for iid", ge=1)
     alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
@@ -85,6 +90,14 @@ class Method(_Group):
     scalar_weights: list[float] | None = _setting(
         None, "fixed weights of the scalar reward, one per objective; the task's own by default", strict=False
     )
+
+    @field_validator("num_answers", mode="before")
+    @classmethod
+    def _is_one_or_several_numbers(cls, value: object) -> object:
+        several = value if isinstance(value, list) else [value]
+        if value is not None and (not several or any(type(m) is not int or m < 1 for m in several)):
+            raise ValueError("it must be at least 1, or several numbers such as 1,3")
+        return several[0] if len(set(several)) == 1 else value
 
 
 class Sampling(_Group):
@@ -185,7 +198,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:
-        if answers_of(self.method) == "single" and self.answers_per_rollout > 1:
+        if answers_of(self.method) == "single" and max(self.answers) > 1:
             raise ValueError(
                 f"method {self.method} scores one answer per rollout, but num_answers is {self.num_answers}: "
                 "set num_answers to 1, or choose vpo or multi_rlvr"
@@ -195,7 +208,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
                 f"num_weights must be a power of two for the sobol sampler, got {self.num_weights}: "
                 "choose 64, 128 or 256, or weight_sampler iid"
             )
-        check_room(self.answers_per_rollout, self.max_new_tokens)
+        check_room(max(self.answers), self.max_new_tokens)
         for name in ("split", "num_answers", "answers_as_steps", "render_mode"):
             if name in self.env_kwargs:
                 hint = "set num_answers" if name == "num_answers" else "leave it out"
@@ -218,14 +231,36 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         return {**self.env_kwargs, **({"data_seed": self.data_seed} if self.data_seed else {})}
 
     @property
-    def answers_per_rollout(self) -> int:
-        """m: the setting, or the method's usual number."""
-        return self.num_answers or usual_answers(self.method)
+    def answers(self) -> list[int]:
+        """The numbers of answers that rollouts are asked for, each as often as its share: mostly one, m."""
+        chosen = self.num_answers or usual_answers(self.method)
+        return chosen if isinstance(chosen, list) else [chosen]
 
     @property
-    def eval_rollouts(self) -> int:
-        """Rollouts per prompt that give at least ``eval_answers`` answers."""
-        return -(-self.eval_answers // self.answers_per_rollout)
+    def answers_per_rollout(self) -> int:
+        """m, the largest if there are several."""
+        return max(self.answers)
+
+    @property
+    def numbers_of_answers(self) -> list[int]:
+        """The different numbers of answers, the largest first."""
+        return sorted(set(self.answers), reverse=True)
+
+    def answers_asked(self, step: int) -> list[int]:
+        """Return the number of answers that each prompt of a step asks for, (P,).
+
+        The shares are exact over the run, and the order within a step is random, so that no number stays with a task.
+        """
+        first, count = step * self.prompts_per_step, self.prompts_per_step
+        asked = [self.answers[place % len(self.answers)] for place in range(first, first + count)]
+        if len(self.answers) > 1:
+            order = np.random.default_rng([self.seed, ANSWERS_STREAM, step]).permutation(count)
+            asked = [asked[place] for place in order]
+        return asked
+
+    def eval_rollouts(self, num_answers: int) -> int:
+        """Return the rollouts per prompt that give at least ``eval_answers`` answers."""
+        return -(-self.eval_answers // num_answers)
 
     def grouped(self) -> dict[str, dict[str, Any]]:
         """Return the settings as JSON values, by group and name."""

@@ -170,6 +170,9 @@ def model_card(
     top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
     answers = config.answers_per_rollout
     several = f"sets of {answers} answers" if answers > 1 else "single answers"
+    numbers = " or ".join(map(str, config.numbers_of_answers))
+    if len(config.numbers_of_answers) > 1:
+        several = f"{numbers} answers, as the prompt asks,"
     what = (
         f"A language model that gives {several} to tasks of `{settings['env']}`, an environment whose reward is a "
         f"vector. `{settings['model']}` was trained for {counted(step, 'step')} with the method `{settings['method']}` "
@@ -178,7 +181,7 @@ def model_card(
     if objectives := _objectives(config):
         what += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
     rows = [(name, str(settings[name])) for name in SHOWN]
-    rows.append(("answers per rollout", str(answers)))
+    rows.append(("answers per rollout", numbers))
     rows.append(("arguments of the environment", f"`{json.dumps(settings['env_kwargs'])}`"))
     if settings["method_options"]:
         rows.append(("options of the method", f"`{json.dumps(settings['method_options'])}`"))

@@ -44,8 +44,8 @@ def train_and_report(job: Job | TrainConfig) -> str:
 
 def _run(trainer: Trainer, started: float) -> str:
     config, folder = trainer.config, trainer.folder
-    m = config.answers_per_rollout
-    answers = counted(m, "answer")
+    several = config.numbers_of_answers
+    answers = " or ".join(counted(m, "answer") for m in several)
     print(
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, "
         f"{counted(config.steps, 'step')} of {counted(config.prompts_per_step, 'prompt')} x "
@@ -56,38 +56,40 @@ def _run(trainer: Trainer, started: float) -> str:
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {folder.path}")
+    # The pools of the longest responses have the plain names.
+    endings = {m: "" if m == several[0] else f"_of_{m}" for m in several}
     with trainer.scorer:
         if trainer.step == 0:
             print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
-            before = trainer.evaluate("before")
+            before = {m: trainer.evaluate(f"before{end}", m) for m, end in endings.items()}
         else:
-            before = _pool_from_before(trainer)
+            before = {m: _pool_from_before(trainer, f"before{end}", m) for m, end in endings.items()}
         trainer.train()
-        after = trainer.evaluate("after")
+        after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
 
-    summaries = {"before": summarise(before), "after": summarise(after)}
-    rows = change_rows(summaries["before"], summaries["after"])
-    text = change_table(rows)
-    highest = summaries["after"].ceilings()
-    best = best_on_fronts(highest)
-    ceiling = f"\n{best}\n" if best else ""
-    for notice in notices(after):
-        ceiling += f"\nAfter training, {notice}\n"
-    sampled = f"{counted(config.eval_rollouts, 'rollout')} x {answers} each"
-    heading = f"{after.prompts_in_words(config.eval_split)}, {sampled}"
-    results = {**highest, "measures": rows}
+    summaries = {m: (summarise(before[m]), summarise(after[m])) for m in several}
+    texts, results = [], {}
+    for m, end in endings.items():
+        rows, highest = change_rows(*summaries[m]), summaries[m][1].ceilings()
+        best = best_on_fronts(highest)
+        text = f"{change_table(rows)}\n" + (f"\n{best}\n" if best else "")
+        for notice in notices(after[m]):
+            text += f"\nAfter training, {notice}\n"
+        sampled = f"{counted(config.eval_rollouts(m), 'rollout')} x {counted(m, 'answer')} each"
+        texts.append(f"{after[m].prompts_in_words(config.eval_split)}, {sampled}\n\n{text}")
+        results |= {name + end: value for name, value in {**highest, "measures": rows}.items()}
     trained = f"after {counted(trainer.step, 'step')}"
-    curves = [Method("before", (summaries["before"],)), Method(trained, (summaries["after"],))]
+    curves = [Method(name, (one,)) for name, one in zip(("before", trained), summaries[several[0]], strict=True)]
     with folder.room():
-        write_text_atomically(folder.path / "results.md", f"{heading}\n\n{text}\n{ceiling}")
+        write_text_atomically(folder.path / "results.md", "\n".join(texts))
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
         rows_of_steps = read_metrics(folder.metrics)
         plot_learning_curves(rows_of_steps, folder.path / "learning_curves.png", title(curves[1:]), config.method)
         draw_curves(curves, folder.path / "best_at_k.png")
-    print(f"\n{heading}\n\n{text}\n{ceiling}")
+    print("", *texts, sep="\n")
     print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
     print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")
-    return text
+    return change_table(change_rows(*summaries[several[0]]))
 
 
 def _warnings(trainer: Trainer) -> list[str]:
@@ -115,10 +117,10 @@ def _warnings(trainer: Trainer) -> list[str]:
     return lines
 
 
-def _pool_from_before(trainer: Trainer) -> Pool:
+def _pool_from_before(trainer: Trainer, label: str, num_answers: int) -> Pool:
     """Return the pool of the initial model: the saved one or, if that is missing or damaged, a new sample."""
     try:
-        return Pool.load(trainer.folder.path / "pool_before.npz")
+        return Pool.load(trainer.folder.path / f"pool_{label}.npz")
     except ValueError as error:
         print(f"{error}: sampling it again from the initial model")
-        return trainer.evaluate("before", initial=True)
+        return trainer.evaluate(label, num_answers, initial=True)

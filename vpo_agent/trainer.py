@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.backends import check_backend, open_sampler
-from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env
+from vpo_agent.rollouts.collect import Batch, Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
@@ -44,6 +45,8 @@ MAX_BAD_STEPS = 3
 """Consecutive steps with a loss or gradient that is not finite, after which a run ends."""
 
 TRAIN_STREAM = 0
+COUNTS = ("groups_without_signal", "invalid_rollouts")
+"""Columns of a step that count."""
 
 
 class Trainer(Training):
@@ -82,12 +85,13 @@ class Trainer(Training):
         )
         self.estimator = BoundEstimator.from_config(self.env, config)
         self._eval_env, self._validation_env = evaluated
-        tried = self.estimator.try_out(config.rollouts_per_prompt)
-        if config.rollouts_per_prompt == 1 and not tried.advantages.any():
-            raise ValueError(
-                f"rollouts_per_prompt is 1, but method {config.method} compares the rollouts of a prompt, so none "
-                "would have an advantage: set it to 2 or more"
-            )
+        for m in config.numbers_of_answers:
+            tried = self.estimator.try_out(config.rollouts_per_prompt, m)
+            if config.rollouts_per_prompt == 1 and not tried.advantages.any():
+                raise ValueError(
+                    f"rollouts_per_prompt is 1, but method {config.method} compares the rollouts of a prompt, so none "
+                    "would have an advantage: set it to 2 or more"
+                )
         others = (self._eval_env, self._validation_env)
         self.scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
         """Scores rollouts. Its workers live while it is entered, as in training and in each evaluation."""
@@ -105,13 +109,14 @@ class Trainer(Training):
         # A prompt that is too long would otherwise end the run after hours.
         room, stated = config.max_new_tokens, partial(self.estimator.stated_weights, step=0)
         asked, batch = config.steps * config.prompts_per_step, config.prompts_per_step
+        answers = config.numbers_of_answers
         longest = max(
-            check_all_prompts(self.policy, self.env, asked, room, stated, sample=batch),
-            check_prompts(self.policy, self._eval_env, range(config.eval_prompts), room, stated),
+            check_all_prompts(self.policy, self.env, asked, room, stated, answers, sample=batch),
+            check_prompts(self.policy, self._eval_env, range(config.eval_prompts), room, stated, answers),
         )
         if config.eval_every:
             checked = range(config.eval_every_prompts)
-            longest = max(longest, check_prompts(self.policy, self._validation_env, checked, room, stated))
+            longest = max(longest, check_prompts(self.policy, self._validation_env, checked, room, stated, answers))
         memory = device_memory(self.policy.device)
         self.plan: Plan | None = None
         """How the run fits into the memory of its GPU; ``None`` on a CPU."""
@@ -177,12 +182,12 @@ class Trainer(Training):
         first = self.step * config.prompts_per_step
         indices = range(first, first + config.prompts_per_step)
         tasks = [self.env.task(index) for index in indices]
-        weights = self.estimator.weights(tasks, self.step)
         try:
-            rollouts = collect(
+            batch = collect(
                 self.env,
                 self.sampler,
                 tasks,
+                num_answers=config.answers_asked(self.step),
                 stated_weights=self.estimator.stated_weights(tasks, self.step),
                 rollouts=config.rollouts_per_prompt,
                 max_new_tokens=config.max_new_tokens,
@@ -194,33 +199,41 @@ class Trainer(Training):
         except ValueError:
             # Names the task if its prompt is too long.
             stated = partial(self.estimator.stated_weights, step=self.step)
-            check_prompts(self.policy, self.env, indices, config.max_new_tokens, stated)
+            check_prompts(self.policy, self.env, indices, config.max_new_tokens, stated, config.numbers_of_answers)
             raise
         collected = time.perf_counter()
-        lengths = rollouts.samples.mask.sum(dim=1).cpu().numpy()
-        self._notice = unread_notice(rollouts.status, lengths, config.max_new_tokens, rollouts.samples.texts[0])
-        self._failure = rollouts.failure
-        self._outside = rollouts.outside(self.env.objective_names)
-        result = self.estimator.estimate(rollouts.rewards, rollouts.valid, tasks, weights)
+        seen = [
+            unread_notice(
+                part.status, part.samples.mask.sum(1).cpu().numpy(), config.max_new_tokens, part.samples.texts[0]
+            )
+            for part in batch.parts
+        ]
+        self._notice = next((one for one in seen if one), None)
+        self._failure = next((part.failure for part in batch.parts if part.failure), "")
+        self._outside = next(filter(None, (part.outside(self.env.objective_names) for part in batch.parts)), "")
+        results = [
+            self.estimator.estimate(part.rewards, part.valid, part.tasks, self.estimator.weights(part.tasks, self.step))
+            for part in batch.parts
+        ]
         estimated = time.perf_counter()
         self.hold()
-        finite, update = self._update.step(
-            rollouts.samples, self._of_tokens(result, rollouts), torch.from_numpy(rollouts.valid), self.step
-        )
+        advantages = batch.in_order([self._of_tokens(*one) for one in zip(results, batch.parts, strict=True)])
+        valid = batch.in_order([torch.from_numpy(part.valid) for part in batch.parts])
+        finite, update = self._update.step(batch.samples, advantages, valid, self.step)
         self.step += 1
         self.skipped_steps += not finite
         self._bad_in_a_row = 0 if finite else self._bad_in_a_row + 1
         updated = time.perf_counter()
-        tokens = int(rollouts.samples.mask.sum())
+        tokens = int(batch.samples.mask.sum())
         row = {
             "kind": "train",
             "step": self.step,
-            **self._measures(rollouts, result),
+            **self._measures(batch, results),
             **update,
             "skipped_steps": self.skipped_steps,
             "tokens_per_second": tokens / (updated - started),
-            "seconds_generate": rollouts.generate_seconds,
-            "seconds_score": rollouts.score_seconds,
+            "seconds_generate": batch.generate_seconds,
+            "seconds_score": batch.score_seconds,
             "seconds_estimate": estimated - collected,
             "seconds_update": updated - estimated,
         }
@@ -257,13 +270,15 @@ class Trainer(Training):
         keep = self.config.keep_checkpoints
         save_checkpoint(self.folder.checkpoints, self.step, self.policy, self.optimizer, state, keep)
 
-    def evaluate(self, label: str, *, initial: bool = False) -> Pool:
+    def evaluate(self, label: str, num_answers: int | None = None, *, initial: bool = False) -> Pool:
         """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
 
-        ``initial`` samples from the initial model, with the backend ``native``, whatever the step.
+        Its responses hold ``num_answers`` answers, the most that the run asks for by default. ``initial`` samples from
+        the initial model, with the backend ``native``, whatever the step.
         """
+        m, prompts = num_answers or self.config.answers_per_rollout, self.config.eval_prompts
         with self.scorer:
-            pool = self._sample_pool(self._eval_env, self.config.eval_prompts, f"evaluation {label}", initial=initial)
+            pool = self._sample_pool(self._eval_env, prompts, m, f"evaluation {label}", initial=initial)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -278,8 +293,28 @@ class Trainer(Training):
         credit = token_credit(self.policy.tokenizer, samples.ids, samples.mask, result.credit.flatten(0, 1))
         return result.advantages[..., None] + credit.view(*result.advantages.shape, -1)
 
-    def _measures(self, rollouts: Rollouts, result: Advantages) -> dict[str, float]:
+    def _measures(self, batch: Batch, results: Sequence[Advantages]) -> dict[str, float]:
         """Return the columns of the log that describe the rollouts of a step.
+
+        Where prompts ask for different numbers of answers, columns that end in ``_of_M`` describe those that ask for M,
+        and the others are means over all prompts, or sums where they count.
+        """
+        apart = [self._measures_of(*one) for one in zip(batch.parts, results, strict=True)]
+        if len(apart) == 1:
+            return apart[0]
+        shares = [len(part.tasks) / len(batch.samples.prompt_ids) for part in batch.parts]
+        joined = {
+            name: sum(one[name] for one in apart)
+            if name in COUNTS
+            else float(np.dot(shares, [one[name] for one in apart]))
+            for name in apart[0]
+        }
+        for part, one in zip(batch.parts, apart, strict=True):
+            joined |= {f"{name}_of_{part.rewards.shape[2]}": value for name, value in one.items()}
+        return joined
+
+    def _measures_of(self, rollouts: Rollouts, result: Advantages) -> dict[str, float]:
+        """Return the columns that describe rollouts of equal numbers of answers.
 
         The mean of an objective is over the tasks where it is active; NaN if there are none.
         """
@@ -307,14 +342,15 @@ class Trainer(Training):
         return initial
 
     def _sample_pool(
-        self, env: VectorTextEnv[Any, Any, Any], prompts: int, label: str, *, initial: bool = False
+        self, env: VectorTextEnv[Any, Any, Any], prompts: int, num_answers: int, label: str, *, initial: bool = False
     ) -> Pool:
         config = self.config
         return sample_pool(
             env,
             (self.reference or self._load_initial()) if initial else self.sampler,
             range(prompts),
-            rollouts=config.eval_rollouts,
+            num_answers=num_answers,
+            rollouts=config.eval_rollouts(num_answers),
             max_new_tokens=config.max_new_tokens,
             temperature=config.eval_temperature,
             seed=[config.seed, EVAL_STREAM],
@@ -332,13 +368,22 @@ class Trainer(Training):
         )
 
     def _validate(self) -> dict[str, Any]:
-        """Return the row of an evaluation on validation prompts."""
+        """Return the row of an evaluation on validation prompts.
+
+        Where a run asks for different numbers of answers, columns that end in ``_of_M`` have those of responses with M,
+        and the others those of the longest responses.
+        """
         prompts = min(self.config.eval_every_prompts, self.config.eval_prompts)
-        pool = self._sample_pool(self._validation_env, prompts, f"validation at step {self.step}")
-        row: dict[str, Any] = {"kind": "eval", "step": self.step}
-        for one in measures(pool):
-            if one.headline:
-                row[free_name(one.name.replace(" ", "_"), row)] = float(one.values.mean())
+        place: dict[str, Any] = {"kind": "eval", "step": self.step}
+        row = place
+        for m in self.config.numbers_of_answers:
+            pool = self._sample_pool(self._validation_env, prompts, m, f"validation at step {self.step}")
+            found: dict[str, float] = {}
+            for one in measures(pool):
+                if one.headline:
+                    found[free_name(one.name.replace(" ", "_"), {*place, *found})] = float(one.values.mean())
+            end = "" if m == self.config.answers_per_rollout else f"_of_{m}"
+            row = row | {name + end: value for name, value in found.items()}
         return row
 
     def _weights_are_finite(self) -> bool:

@@ -79,7 +79,13 @@ class Scorer:
         self._executor: Executor | None = None
         self._entered = 0
 
-    def score_batch(self, tasks: Sequence[Any], responses: Sequence[str], env: AnyEnv | None = None) -> RewardBatch:
+    def score_batch(
+        self,
+        tasks: Sequence[Any],
+        responses: Sequence[str],
+        env: AnyEnv | None = None,
+        num_answers: int | None = None,
+    ) -> RewardBatch:
         """Score responses as ``env.score_batch`` does, in parts that run in parallel.
 
         If a worker dies, the response that it was scoring is ``Status.INVALID``, which is not a score, and the others
@@ -89,17 +95,18 @@ class Scorer:
             tasks: n instances, one per response.
             responses: n whole responses.
             env: Which of the environments; the first if ``None``.
+            num_answers: m; the environment's own if ``None``.
 
         Raises:
             ValueError: The numbers of tasks and responses differ, or workers do not start.
         """
         env = self._envs[0] if env is None else env
         if self.pool == "none" or len(tasks) != len(responses) or not tasks:
-            return env.score_batch(tasks, responses)
+            return env.score_batch(tasks, responses, num_answers)
         workers = self._ready()._max_workers  # type: ignore[attr-defined]  # all of them have it
         size = -(-len(tasks) // (CHUNKS_PER_WORKER * workers))
         chunks = [(tasks[at : at + size], responses[at : at + size]) for at in range(0, len(tasks), size)]
-        futures = [self._submit(env, methodcaller("score_batch", *chunk)) for chunk in chunks]
+        futures = [self._submit(env, methodcaller("score_batch", *chunk, num_answers)) for chunk in chunks]
         found = [_unless_died(future) for future in futures]
         if None in found:
             self._renew()
@@ -107,7 +114,7 @@ class Scorer:
         for batch, chunk in zip(found, chunks, strict=True):
             # One at a time, so that only the response at fault stays without a score.
             lost = zip(*chunk, strict=True) if batch is None else ()
-            parts += [self._score_alone(env, *one) for one in lost] if batch is None else [batch]
+            parts += [self._score_alone(env, *one, num_answers) for one in lost] if batch is None else [batch]
         rewards, status = (np.concatenate(part) for part in list(zip(*parts, strict=True))[:2])
         return RewardBatch(rewards, status, next((part.failure for part in parts if part.failure), ""))
 
@@ -189,12 +196,13 @@ class Scorer:
         """Drop a pool with dead workers: one dead process breaks the whole pool."""
         self.close()
 
-    def _score_alone(self, env: AnyEnv, task: Any, response: str) -> RewardBatch:
-        batch: RewardBatch | None = _unless_died(self._submit(env, methodcaller("score_batch", [task], [response])))
+    def _score_alone(self, env: AnyEnv, task: Any, response: str, num_answers: int | None) -> RewardBatch:
+        scoring = methodcaller("score_batch", [task], [response], num_answers)
+        batch: RewardBatch | None = _unless_died(self._submit(env, scoring))
         if batch is not None:
             return batch
         self._renew()
-        m = env.num_answers
+        m = num_answers or env.num_answers
         status = np.full((1, m), Status.INVALID, dtype=np.int8)
         return RewardBatch(np.zeros((1, m, env.reward_dim), dtype=np.float32), status, str(DIED))
 

@@ -68,6 +68,16 @@ def test_bad_settings_are_named_with_a_way_out(settings: Any, message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_numbers_of_answers_have_exact_shares_over_a_run() -> None:
+    config = make_config({"num_answers": [1, 3, 1], "prompts_per_step": 4})
+    assert (config.answers_per_rollout, config.numbers_of_answers) == (3, [3, 1])
+    asked = [m for step in range(6) for m in config.answers_asked(step)]
+    assert asked.count(1) == 16
+    # A data set of eight tasks is asked for another number in another pass.
+    assert asked[:8] != asked[8:16]
+    assert make_config({"num_answers": [3]}).num_answers == make_config({"num_answers": [3, 3]}).num_answers == 3
+
+
 @pytest.mark.parametrize(
     ("method", "given", "expected"), [("vpo", None, 3), ("vpo", 5, 5), ("multi_rlvr", None, 3), ("grpo", None, 1)]
 )
@@ -77,7 +87,7 @@ def test_answers_per_rollout_follow_the_method(method: str, given: int | None, e
 
 @pytest.mark.parametrize(("answers", "m", "rollouts"), [(30, 3, 10), (30, 1, 30), (31, 3, 11), (1, 3, 1)])
 def test_evaluation_takes_whole_rollouts(answers: int, m: int, rollouts: int) -> None:
-    assert make_config({"num_answers": m, "eval_answers": answers}).eval_rollouts == rollouts
+    assert make_config({"num_answers": m, "eval_answers": answers}).eval_rollouts(m) == rollouts
 
 
 def test_every_setting_has_a_default_and_a_meaning() -> None:

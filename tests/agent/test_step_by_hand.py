@@ -68,16 +68,18 @@ def config(folder: Path, **changes: Any) -> TrainConfig:
     return make_config({**settings, **changes})
 
 
-def rollouts_of_next_step(trainer: Trainer) -> Rollouts:
+def rollouts_of_next_step(trainer: Trainer) -> list[Rollouts]:
+    """The rollouts by their number of answers; usually one."""
     return collect(
         trainer.env,
         trainer.policy,
         [trainer.env.task(trainer.step * P + i) for i in range(P)],
+        num_answers=trainer.config.answers_asked(trainer.step),
         rollouts=G,
         max_new_tokens=60,
         temperature=trainer.config.temperature,
         seed=[trainer.config.seed, 0, trainer.step],
-    )
+    ).parts
 
 
 def gradient_of_first_step(trainer: Trainer) -> dict[str, Tensor]:
@@ -104,8 +106,8 @@ def set_scores(rollouts: Rollouts, seed: int, **draw: Any) -> Scores:
     weights = draw_weights(keys, num_objectives=rollouts.rewards.shape[-1], num_weights=8, seed=seed, **draw).astype(
         float
     )
-    scores = np.zeros((P, G))
-    for p in range(P):
+    scores = np.zeros(rollouts.rewards.shape[:2])
+    for p in range(len(scores)):
         for g, matrix in enumerate(rollouts.rewards[p].astype(float)):
             scores[p, g] = np.mean([max(float(w @ answer) for answer in matrix) for w in weights[p]])
     return scores
@@ -115,13 +117,20 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
     return np.asarray(rollouts.rewards[:, :, 0].astype(float).mean(-1))
 
 
-def gradient_by_hand(rollouts: Rollouts, scores: Scores) -> dict[str, Tensor]:
+def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Scores], seed: int) -> dict[str, Tensor]:
     """Of minus the sum over tokens of advantage times log-probability, over the number of tokens."""
     model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"), dtype=torch.float32)
-    samples = rollouts.samples
-    kept = (rollouts.status != Status.INVALID).all(-1)
-    tokens = int(samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
-    for p in range(P):
+    valid = [(part.status != Status.INVALID).all(-1) for part in parts]
+    tokens = sum(
+        int(part.samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
+        for part, kept in zip(parts, valid, strict=True)
+    )
+    each = [
+        (part.samples, score(part, seed), kept, p)
+        for part, kept in zip(parts, valid, strict=True)
+        for p in range(len(kept))
+    ]
+    for samples, scores, kept, p in each:
         group = scores[p][kept[p]]
         for g in np.flatnonzero(kept[p]):
             advantage = (scores[p, g] - group.mean()) / (group.std() + 1e-6) if group.std() > 1e-6 else 0.0
@@ -138,6 +147,7 @@ def gradient_by_hand(rollouts: Rollouts, scores: Scores) -> dict[str, Tensor]:
     [
         pytest.param({"method": "vpo"}, set_scores, id="vpo"),
         pytest.param({"method": "vpo", "seed": 3, "microbatch_prompts": 3}, set_scores, id="vpo-in-parts"),
+        pytest.param({"method": "vpo", "num_answers": [1, 3]}, set_scores, id="vpo-for-one-and-three"),
         pytest.param({"method": "grpo"}, scalar_scores, id="grpo"),
         pytest.param({"method": "grpo", "env": "custom/BrittleMaze-v0"}, scalar_scores, id="grpo-with-failures"),
     ],
@@ -148,7 +158,8 @@ def test_a_step_takes_the_policy_gradient_of_standardised_scores(
     trainer = Trainer(config(tmp_path, **changes))
     rollouts = rollouts_of_next_step(trainer)
     row = trainer.train_step()
-    expected = gradient_by_hand(rollouts, score(rollouts, trainer.config.seed))
+    assert sorted(part.rewards.shape[2] for part in rollouts) == sorted(set(trainer.config.answers))
+    expected = gradient_by_hand(rollouts, score, trainer.config.seed)
     assert_close(gradient_of_first_step(trainer), expected, 1e-4)
     norm = torch.cat([value.flatten() for value in expected.values()]).norm()
     assert row["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
@@ -160,7 +171,7 @@ def test_a_step_takes_the_policy_gradient_of_standardised_scores(
 def test_each_step_scores_its_rollouts_under_weights_of_its_own(draw: dict[str, Any], tmp_path: Path) -> None:
     trainer = Trainer(config(tmp_path, alpha=draw["alpha"], weight_sampler=draw["sampler"], seed=2, temperature=1.2))
     for step in range(2):
-        rollouts = rollouts_of_next_step(trainer)
+        [rollouts] = rollouts_of_next_step(trainer)
         expected = set_scores(rollouts, 2, step=step, **draw).mean()
         assert set_scores(rollouts, 2, step=9, **draw).mean() != pytest.approx(expected, abs=1e-4)
         assert trainer.train_step()["set_score"] == pytest.approx(expected, abs=1e-6)
@@ -180,14 +191,14 @@ def test_the_scalar_score_has_its_fixed_weights_on_active_objectives(
     changes: dict[str, Any], weights: list[float], tmp_path: Path
 ) -> None:
     trainer = Trainer(config(tmp_path, method="grpo", **changes))
-    expected = (rollouts_of_next_step(trainer).rewards[:, :, 0] @ np.array(weights)).mean()
+    expected = (rollouts_of_next_step(trainer)[0].rewards[:, :, 0] @ np.array(weights)).mean()
     assert trainer.train_step()["set_score"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_settings_of_the_loss_are_those_of_the_update(tmp_path: Path) -> None:
     settings = {"clip_low": 0.05, "clip_high": 0.01, "kl_coef": 0.5, "minibatch_prompts": 3}
     trainer = Trainer(config(tmp_path, **settings))
-    samples = rollouts_of_next_step(trainer).samples
+    samples = rollouts_of_next_step(trainer)[0].samples
     advantages = torch.randn(P, G, generator=torch.Generator().manual_seed(0))
     assert trainer.reference is not None
     reference = trainer.reference.log_probs(samples)[0]
@@ -232,7 +243,7 @@ def test_the_table_is_made_from_held_out_mazes_at_its_own_temperature(split: str
     )
     env = MazeEnv(preset="compact", num_answers=3, split=split)  # type: ignore[arg-type]
     tasks = [env.task(index) for index in range(3)]
-    expected = collect(env, trainer.policy, tasks, rollouts=2, max_new_tokens=60, temperature=0.3, seed=[0, 1])
+    expected = collect(env, trainer.policy, tasks, rollouts=2, max_new_tokens=60, temperature=0.3, seed=[0, 1]).parts[0]
     pool = trainer.evaluate("before")
     np.testing.assert_array_equal(pool.rewards, expected.rewards)
     assert not {task.content_hash() for task in tasks} & {trainer.env.task(i).content_hash() for i in range(100)}
@@ -245,7 +256,7 @@ def test_the_logged_kl_is_the_one_to_the_initial_model(changes: dict[str, Any], 
     trainer = Trainer(config(tmp_path, kl_coef=1e-3, **{"learning_rate": 5e-3, **changes}))
     assert trainer.train_step()["kl"] == pytest.approx(0, abs=1e-6)
     trainer.train_step()
-    samples = rollouts_of_next_step(trainer).samples
+    samples = rollouts_of_next_step(trainer)[0].samples
     initial = LMPolicy.from_pretrained(bundled_model_path("tiny-maze"), device="cpu")
     with torch.no_grad():
         gap = (initial.log_probs(samples)[0] - samples.log_probs)[samples.mask].double()

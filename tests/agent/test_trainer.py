@@ -299,6 +299,29 @@ def test_a_finished_run_has_nothing_left_to_train(letters_config: MakeConfig) ->
     assert_same_run(first, second)
 
 
+def test_a_run_for_one_answer_and_three_logs_both_and_resumes(letters_config: MakeConfig) -> None:
+    settings: dict[str, Any] = {"num_answers": [1, 3, 3], "prompts_per_step": 6, "eval_every": 1, "kl_coef": 0.0}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    stopped = Trainer(letters_config(**settings, steps=1))
+    stopped.train()
+    resumed = Trainer(letters_config(**settings), resume=True)
+    resumed.train()
+    assert_same_run(whole, resumed)
+    asked = [resumed.config.answers_asked(step) for step in range(3)]
+    assert all(sorted(one) == [1, 1, 3, 3, 3, 3] for one in asked)
+    assert asked[0] != asked[1] or asked[1] != asked[2]
+    for row in rows_of(resumed):
+        if row["kind"] == "train":
+            assert row["set_score"] == pytest.approx((row["set_score_of_1"] + 2 * row["set_score_of_3"]) / 3, abs=1e-6)
+            assert row["groups_without_signal"] == row["groups_without_signal_of_1"] + row["groups_without_signal_of_3"]
+        else:
+            # The distance between the answers of a response, of which a single answer has none.
+            assert "expected_utility_of_1" in row
+            assert "set_diversity_of_1" not in row
+            assert row["set_diversity"] > 0
+
+
 def test_a_run_cannot_be_resumed_to_fewer_steps_than_it_has_done(letters_config: MakeConfig) -> None:
     Trainer(letters_config()).train()
     kept = (letters_config().runs_dir / "run" / "config.json").read_bytes()
@@ -421,7 +444,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
     trainer = Trainer(letters_config(model=str(broken_model), steps=1, rollouts_per_prompt=12, num_answers=1))
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
-    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
+    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).parts[0]
     assert 0 < rollouts.valid.sum() < rollouts.valid.size
     advantages, scores, _ = estimate(trainer, rollouts)
     assert (advantages.numpy()[~rollouts.valid] == 0).all()
@@ -443,7 +466,7 @@ def test_the_mean_of_an_objective_is_over_the_tasks_where_it_is_active(
     monkeypatch.setattr(trainer.env, "active", lambda task: np.array([True, task.number in np.array(numbers)[right]]))
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 6, "max_new_tokens": 14, "temperature": 1.0}
-    rewards = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).rewards
+    rewards = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).parts[0].rewards
     row = trainer.train_step()
     assert row["left"] == pytest.approx(rewards[..., 0].mean(), rel=1e-5)
     assert row["right"] == pytest.approx(rewards[right][..., 1].mean(), rel=1e-5)

@@ -12,7 +12,7 @@ Credit for single answers (``vpo_credit``) is not one number per rollout, so it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby
 from typing import Any, cast
 
@@ -64,12 +64,13 @@ class TRLAdapter:
     """Arguments of ``GRPOTrainer`` for an environment and a method.
 
     Args:
-        env: The environment; its ``num_answers`` is the number of answers in a response.
+        env: The environment.
         tokenizer: The model's tokenizer.
         method: A registered estimator whose advantages have mean 0 in a group. ``max_at_k`` and ``set_rl``
             have that with ``baseline="others"``, which is set here.
         method_options: Options of the estimator.
         rollouts_per_prompt: G.
+        num_answers: The different numbers of answers that prompts ask for; that of the environment by default.
         **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
 
     Raises:
@@ -85,6 +86,7 @@ class TRLAdapter:
         method: str = "vpo",
         method_options: dict[str, Any] | None = None,
         rollouts_per_prompt: int = 8,
+        num_answers: Sequence[int] = (),
         **settings: Any,
     ) -> None:
         if rollouts_per_prompt < 2:
@@ -94,15 +96,19 @@ class TRLAdapter:
         self.tokenizer = tokenizer
         self.estimator = BoundEstimator(env, method, options, **settings)
         self.rollouts_per_prompt = rollouts_per_prompt
+        self.num_answers = tuple(num_answers) or (env.num_answers,)
         own = ("advantage", "score", "diversity")
         self.columns = (*own[:2], *(free_name(name, own) for name in env.objective_names), own[2])
         """Names of the reward functions."""
         self.scored: NDArray[np.float64] | None = None
         """Their values for the responses of this process, (B, 3 + d); NaN where they return ``None``."""
         self._credit: Tensor | None = None
-        tried = self.estimator.try_out(rollouts_per_prompt)
-        self._check_mean(tried.advantages)
-        self._gives_credit = tried.credit is not None
+        tried = [self.estimator.try_out(rollouts_per_prompt, m) for m in self.num_answers]
+        for one in tried:
+            self._check_mean(one.advantages)
+        self._gives_credit = tried[0].credit is not None
+        if self._gives_credit and len(self.num_answers) > 1:
+            raise ValueError(f"{method} takes one number of answers inside TRL, got {[*self.num_answers]}: choose one")
 
     # Arguments of the trainer --------------------------------------------------------------------------------------
 
@@ -111,19 +117,23 @@ class TRLAdapter:
         """``GRPOTrainer``, or :class:`CreditTrainer` for a method that gives credit to single answers."""
         return CreditTrainer if self._gives_credit else cast("type[Any]", GRPOTrainer)
 
-    def dataset(self, indices: Iterable[int]) -> Dataset:
-        """Return the tasks with these indices: columns ``prompt``, ``task`` (JSON) and ``row`` (index in the data set).
+    def dataset(self, indices: Iterable[int], num_answers: Sequence[int] | None = None) -> Dataset:
+        """Return the tasks with these indices.
 
-        With a chat template prompts are messages, otherwise plain text. They state the weights if the method does so.
+        The columns are ``prompt``, ``task`` (JSON), ``row`` (index in the data set) and ``asked`` (answers that the
+        prompt asks for: those of ``num_answers``, or of the environment). With a chat template prompts are messages,
+        otherwise plain text. They state the weights if the method does so.
         """
         tasks = [self.env.task(index) for index in indices]
-        prompts = make_prompts(self.env, tasks, self.estimator.stated_weights(tasks, 0))
+        asked = list(num_answers or [self.num_answers[0]] * len(tasks))
+        prompts = make_prompts(self.env, tasks, self.estimator.stated_weights(tasks, 0), asked)
         chat = self.tokenizer.chat_template is not None
         return Dataset.from_dict(
             {
                 "prompt": [[{"role": "user", "content": prompt}] for prompt in prompts] if chat else prompts,
                 "task": [task.model_dump_json() for task in tasks],
                 "row": list(range(len(tasks))),
+                "asked": asked,
             }
         )
 
@@ -148,19 +158,28 @@ class TRLAdapter:
     def end_at_last_answer(self, model: Any) -> Any:
         """Make responses end at the last closing tag, if that is one token of the vocabulary, and return the model.
 
+        Where prompts ask for different numbers of answers, tags that longer responses hold do not end a shorter one.
         TRL ends responses at single tokens only. If the tag is several, a response continues to the end of sequence, or
         with vLLM to a stop string: ``generation_kwargs={"stop": [...], "include_stop_str_in_output": True}``.
         """
-        closing = closing_token(self.tokenizer, self.env.num_answers)
-        if closing is not None:
+        most = max(self.num_answers)
+        closing = {closing_token(self.tokenizer, m) for m in self.num_answers if m in (1, most)} - {None}
+        if closing:
             own = model.generation_config.eos_token_id
             before = own if isinstance(own, list) else [self.tokenizer.eos_token_id if own is None else own]
-            model.generation_config.eos_token_id = sorted({*(one for one in before if one is not None), closing})
+            model.generation_config.eos_token_id = sorted({*(one for one in before if one is not None), *closing})
         return model
 
     # Scores --------------------------------------------------------------------------------------------------------
 
-    def score(self, completion_ids: list[list[int]], tasks: list[str], rows: list[int], step: int) -> None:
+    def score(
+        self,
+        completion_ids: list[list[int]],
+        tasks: list[str],
+        rows: list[int],
+        step: int,
+        asked: list[int] | None = None,
+    ) -> None:
         """Score the responses of this process together with those of all others, into :attr:`scored`.
 
         Args:
@@ -168,6 +187,7 @@ class TRLAdapter:
             tasks: The task of each, as JSON.
             rows: The row of the data set that each belongs to; those of a group are adjacent.
             step: Training step, which keys the weights.
+            asked: The number of answers that each was asked for; that of the environment by default.
 
         Raises:
             ValueError: Groups of different sizes, or an estimator whose advantages have a group mean other than 0.
@@ -176,43 +196,61 @@ class TRLAdapter:
             raise ValueError(
                 f"{self.estimator.name} gives credit to answers, which GRPOTrainer drops: use adapter.trainer_class"
             )
-        env = self.env
-        parsed = {text: env.task_type.model_validate_json(text) for text in set(tasks)}
+        parsed = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
         texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-        batch = env.score_batch([parsed[text] for text in tasks], texts)
-        here = (rows, tasks, batch.rewards, (batch.status != Status.INVALID).all(axis=1))
-        all_rows, all_tasks, all_rewards, all_valid = zip(*gather_object([here]), strict=True)
-        sizes = {len(list(run)) for _, run in groupby(chain(*all_rows))}
+        asked = asked or [self.num_answers[0]] * len(tasks)
+        matrices: dict[int, tuple[NDArray[np.float32], bool]] = {}
+        for m in set(asked):
+            own = [place for place, number in enumerate(asked) if number == m]
+            batch = self.env.score_batch([parsed[tasks[one]] for one in own], [texts[one] for one in own], m)
+            valid = (batch.status != Status.INVALID).all(axis=1).tolist()
+            matrices |= zip(own, zip(batch.rewards, valid, strict=True), strict=True)
+        here = (rows, tasks, [matrices[place] for place in range(len(tasks))])
+        all_rows, all_tasks, all_scored = (list(chain(*each)) for each in zip(*gather_object([here]), strict=True))
+        sizes = {len(list(run)) for _, run in groupby(all_rows)}
         if len(sizes) > 1:
             raise ValueError(f"a batch must hold whole groups of rollouts; got groups of {sorted(sizes)}")
         group = sizes.pop()
-        groups = [env.task_type.model_validate_json(text) for text in list(chain(*all_tasks))[::group]]
-        rewards, valid = np.concatenate(all_rewards), np.concatenate(all_valid)
-        in_groups = rewards.reshape(len(groups), group, *rewards.shape[1:])
-        valid_in_groups = valid.reshape(len(groups), group)
-        # Prompts that state weights are those of the data set, whatever the step.
-        weights = self.estimator.weights(groups, 0 if self.estimator.in_prompt else step)
-        result = self.estimator.estimate(in_groups, valid_in_groups, groups, weights)
-        self._check_mean(result.advantages)
-        pools = [
-            diversity(matrices[kept].reshape(-1, env.reward_dim))
-            for matrices, kept in zip(in_groups, valid_in_groups, strict=True)
-        ]
-        active = np.repeat([env.active(task) for task in groups], group, axis=0)
-        columns = [
-            result.advantages.flatten().double().numpy(),
-            result.scores.flatten().numpy(),
-            *np.where(active, rewards.mean(axis=1), np.nan).T,
-            np.repeat(pools, group),
-        ]
-        scored = np.stack(columns, axis=1).astype(np.float64)
-        # TRL leaves a rollout without a score out of its group, as the estimator does.
-        scored[~valid] = np.nan
         first = PartialState().process_index * len(rows)
         mine = slice(first, first + len(rows))
-        if result.credit is not None:
-            self._credit = result.credit.flatten(0, 1)[mine]
+        scored = np.empty((len(all_rows), len(self.columns)))
+        for m in {len(rewards) for rewards, _ in all_scored}:
+            starts = [start for start in range(0, len(all_rows), group) if len(all_scored[start][0]) == m]
+            groups = [self.env.task_type.model_validate_json(all_tasks[start]) for start in starts]
+            places = np.add.outer(starts, range(group)).ravel()
+            rewards, valid = (
+                np.array([all_scored[place][part] for place in places]).reshape(len(groups), group, *shape)
+                for part, shape in enumerate(((m, self.env.reward_dim), ()))
+            )
+            columns, credit = self._columns(groups, rewards, valid, step)
+            scored[places] = columns
+            if credit is not None:
+                self._credit = credit[mine]
         self.scored = scored[mine]
+
+    def _columns(
+        self, groups: list[Any], rewards: NDArray[np.float32], valid: NDArray[np.bool_], step: int
+    ) -> tuple[NDArray[np.float64], Tensor | None]:
+        """Return what :attr:`columns` names for groups of one number of answers, (P·G, 3 + d), and their credit."""
+        # Prompts that state weights are those of the data set, whatever the step.
+        weights = self.estimator.weights(groups, 0 if self.estimator.in_prompt else step)
+        result = self.estimator.estimate(rewards, valid, groups, weights)
+        self._check_mean(result.advantages)
+        flat = [rollouts[kept].reshape(-1, self.env.reward_dim) for rollouts, kept in zip(rewards, valid, strict=True)]
+        active = np.stack([self.env.active(task) for task in groups])[:, None]
+        columns = np.stack(
+            [
+                result.advantages.double().numpy(),
+                result.scores.numpy(),
+                *np.moveaxis(np.where(active, rewards.mean(axis=2), np.nan), -1, 0),
+                np.repeat([[diversity(vectors)] for vectors in flat], valid.shape[1], axis=1),
+            ],
+            axis=-1,
+        )
+        # TRL leaves a rollout without a score out of its group, as the estimator does.
+        columns[~valid] = np.nan
+        credit = None if result.credit is None else result.credit.flatten(0, 1)
+        return columns.reshape(-1, len(self.columns)), credit
 
     def credit_of_tokens(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return and clear the credit of the tokens of the responses scored last, (B, T).
@@ -245,10 +283,17 @@ class AdapterReward:
         self._column = column
 
     def __call__(
-        self, *, completion_ids: list[list[int]], task: list[str], row: list[int], trainer_state: Any, **_: Any
+        self,
+        *,
+        completion_ids: list[list[int]],
+        task: list[str],
+        row: list[int],
+        trainer_state: Any,
+        asked: list[int] | None = None,
+        **_: Any,
     ) -> list[float | None]:
         """Return the number of each response of this process; ``None`` if its scorer failed."""
         if self._column == 0:
-            self.adapter.score(completion_ids, task, row, trainer_state.global_step)
+            self.adapter.score(completion_ids, task, row, trainer_state.global_step, asked)
         assert self.adapter.scored is not None
         return [None if np.isnan(value) else float(value) for value in self.adapter.scored[:, self._column]]

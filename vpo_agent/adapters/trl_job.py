@@ -109,7 +109,8 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
 
     env = make_text_env(config.env, **config.train_kwargs, num_answers=config.answers_per_rollout, split="train")
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
-    return TRLAdapter(env, tokenizer, **{name: getattr(config, name) for name in names})
+    settings = {name: getattr(config, name) for name in names}
+    return TRLAdapter(env, tokenizer, num_answers=config.numbers_of_answers, **settings)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -200,7 +201,10 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             model=adapter.end_at_last_answer(model),
             processing_class=tokenizer,
             reward_funcs=adapter.reward_functions(),
-            train_dataset=adapter.dataset(range(config.steps * config.prompts_per_step)),
+            train_dataset=adapter.dataset(
+                range(config.steps * config.prompts_per_step),
+                [m for step in range(config.steps) for m in config.answers_asked(step)],
+            ),
             args=GRPOConfig(**{**settings, **adapter.required_settings(), "output_dir": str(path / "trl"), **changes}),
             callbacks=[Log()],
             peft_config=peft,

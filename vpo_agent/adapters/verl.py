@@ -40,7 +40,7 @@ def settings_of_rows(
     env_id: str,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
-    num_answers: int = 3,
+    num_answers: int | list[int] = 3,
     method: str = "vpo",
     method_options: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -50,7 +50,7 @@ def settings_of_rows(
     Args:
         env_id: Id of a registered environment.
         env_kwargs: Its arguments, without ``split`` and ``num_answers``.
-        num_answers: Answers in a response, m.
+        num_answers: Answers in a response, m; several: tasks ask for different numbers, in these shares.
         method: An estimator that scores each rollout by itself.
         method_options: Options of the estimator.
         **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
@@ -75,7 +75,8 @@ def settings_of_rows(
         **{field.name: field.default for field in fields(BoundEstimator) if field.name in SETTINGS},
         **settings,
     }
-    _bound(_as_text(row)).try_out(rollouts=1)
+    for m in {*_numbers(row)}:
+        _bound(_as_text({**row, "num_answers": m})).try_out(1, m)
     return row
 
 
@@ -91,22 +92,24 @@ def dataset_rows(settings: Mapping[str, Any], indices: Iterable[int], split: str
         ``data_source``, ``prompt`` (chat messages), ``ability``, ``reward_model`` (with the task as JSON in
         ``ground_truth``) and ``extra_info`` (with the settings as JSON in ``vpo``).
     """
-    text = _as_text(settings)
-    bound = _bound(text)
-    env = make_text_env(settings["env"], **settings["env_kwargs"], num_answers=settings["num_answers"], split=split)
+    numbers = _numbers(settings)
+    texts = {m: _as_text({**settings, "num_answers": m}) for m in numbers}
+    bound = _bound(texts[max(numbers)])
+    env = make_text_env(settings["env"], **settings["env_kwargs"], num_answers=max(numbers), split=split)
     tasks = {index: env.task(index) for index in indices}
     # verl does not tell a reward function the step, so the weights are always those of step 0.
     stated = bound.stated_weights(list(tasks.values()), 0)
-    prompts = make_prompts(env, list(tasks.values()), stated)
+    asked = [numbers[place % len(numbers)] for place in range(len(tasks))]
+    prompts = make_prompts(env, list(tasks.values()), stated, asked)
     return [
         {
             "data_source": settings["env"],
             "prompt": [{"role": "user", "content": prompt}],
             "ability": "vector_reward",
             "reward_model": {"style": "rule", "ground_truth": task.model_dump_json()},
-            "extra_info": {"split": split, "index": index, "vpo": text},
+            "extra_info": {"split": split, "index": index, "vpo": texts[m]},
         }
-        for (index, task), prompt in zip(tasks.items(), prompts, strict=True)
+        for (index, task), prompt, m in zip(tasks.items(), prompts, asked, strict=True)
     ]
 
 
@@ -203,6 +206,11 @@ def compute_score(
         "answered": float((batch.status[0] == Status.OK).mean()),
     }
     return short_names(row)
+
+
+def _numbers(settings: Mapping[str, Any]) -> list[int]:
+    m = settings["num_answers"]
+    return m if isinstance(m, list) else [m]
 
 
 def _as_text(settings: Mapping[str, Any]) -> str:

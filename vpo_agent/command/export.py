@@ -37,7 +37,12 @@ def add_parser(commands: Commands) -> None:
     add("--model", default="Qwen/Qwen3-4B", help="model in the printed command, default Qwen/Qwen3-4B")
     add("--method", default="vpo", help="a method that scores each rollout by itself, default vpo")
     add_method_option(verl, "an option of the method; may be repeated")
-    add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout; default: the method's usual number")
+    add(
+        "--num-answers",
+        type=lambda text: [at_least(1)(one) for one in text.split(",")],
+        metavar="M",
+        help="answers per rollout, or several such as 1,3; default: the method's usual number",
+    )
     add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts, default 4096")
     add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts, default 128")
     add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts per prompt, default 8")
@@ -118,9 +123,10 @@ def run_verl(chosen: argparse.Namespace) -> None:
         raise ValueError(f"verl takes no GGUF file such as {chosen.model!r}: give the folder or name of the same model")
     # verl scores in processes of its own, which must import what registers the environment.
     module = None if ":" in chosen.env else registering_module(chosen.env)
+    numbers = chosen.num_answers or [usual_answers(chosen.method)]
     settings = settings_of_rows(
         chosen.env if module is None else f"{module}:{chosen.env}",
-        num_answers=chosen.num_answers or usual_answers(chosen.method),
+        num_answers=numbers if len(numbers) > 1 else numbers[0],
         method_options=dict(chosen.method_options),
         **{name: getattr(chosen, name) for name in OF_THE_ROWS},
     )

@@ -77,5 +77,6 @@ def longest_prompt(config: TrainConfig) -> int:
     longest = 0
     for split, prompts in (("train", config.prompts_per_step), (config.eval_split, config.eval_prompts)):
         env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split=split)
-        longest = max(longest, *(len(env.prompt(env.task(index), env.num_answers)) for index in range(prompts)))
+        tasks = [env.task(index) for index in range(prompts)]
+        longest = max(longest, *(len(env.prompt(task, m)) for task in tasks for m in config.numbers_of_answers))
     return -(-longest // TOKEN_CHARACTERS)

@@ -26,7 +26,7 @@ class BoundEstimator:
     """An estimator with its settings, for the tasks of one environment.
 
     Args:
-        env: The environment; its ``num_answers`` is the number of answers in a rollout, m.
+        env: The environment.
         name: A registered estimator.
         options: Options of the estimator.
         num_weights: K, for methods that draw weights.
@@ -104,9 +104,9 @@ class BoundEstimator:
             **self.options,
         )
 
-    def try_out(self, rollouts: int) -> Advantages:
+    def try_out(self, rollouts: int, num_answers: int) -> Advantages:
         """Return the advantages of random rewards, two groups of ``rollouts``; ValueError if settings do not fit."""
-        shape = (2, rollouts, self.env.num_answers, self.env.reward_dim)
+        shape = (2, rollouts, num_answers, self.env.reward_dim)
         weights = self._draw([0, 1], 0, None) if estimator(self.name).needs_weights else None
         return self.estimate(np.random.default_rng(0).random(shape, dtype=np.float32), None, None, weights)
 

@@ -179,7 +179,7 @@ def _alternatives(config: TrainConfig) -> Iterator[dict[str, Any]]:
     for options in changes:
         yield dict(options)
         rollouts = options.get("rollouts_per_prompt", config.rollouts_per_prompt)
-        yield {**options, "eval_answers": min(config.eval_answers, rollouts * config.answers_per_rollout)}
+        yield {**options, "eval_answers": min(config.eval_answers, rollouts * min(config.answers))}
 
 
 def _fitting(config: TrainConfig, s: Shape, prompt: int, memory: int) -> Plan:
@@ -198,7 +198,7 @@ def _fitting(config: TrainConfig, s: Shape, prompt: int, memory: int) -> Plan:
 
     def rows(prompts: int) -> int:
         # An evaluation samples all responses to a prompt at the same time, too.
-        return max(prompts * group, config.eval_rollouts)
+        return max(prompts * group, config.eval_rollouts(min(config.answers)))
 
     def planned(sampled: int, updated: int) -> Plan:
         cache = SPARE * rows(sampled) * (prompt + response) * 2 * element * s.layers * s.keys

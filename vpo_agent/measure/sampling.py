@@ -33,6 +33,7 @@ def sample_pool(
     max_new_tokens: int,
     temperature: float,
     seed: Sequence[int],
+    num_answers: int | None = None,
     sample_batch: int = 1024,
     scalar_weights: Sequence[float] | None = None,
     state_weights: bool = False,
@@ -42,7 +43,8 @@ def sample_pool(
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the instances ``indices`` of the environment's split.
 
-    The exact front of each instance is computed, if the environment can. The fixed ``scalar_weights``
+    A response holds ``num_answers`` answers, by default the environment's. The exact front of each instance is
+    computed, if the environment can. The fixed ``scalar_weights``
     (d,) are the task's own by default. With ``state_weights`` each rollout's prompt states another weighting of the
     objectives, as a policy trained with ``goal_conditioned`` expects; weightings are uniform on the simplex and the
     same for every policy. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this process scores.
@@ -53,14 +55,15 @@ def sample_pool(
     from vpo_agent.rollouts.collect import score
     from vpo_agent.rollouts.prompts import make_prompts
 
+    m = num_answers or env.num_answers
     tasks = [env.task(index) for index in indices]
     asked = [task for task in tasks for _ in range(rollouts)] if state_weights else tasks
     each = 1 if state_weights else rollouts
-    prompts = make_prompts(env, asked, _goals(env, tasks, rollouts) if state_weights else None)
+    prompts = make_prompts(env, asked, _goals(env, tasks, rollouts) if state_weights else None, [m] * len(asked))
     places = range(len(prompts))
-    request = SampleRequest(prompts, each, env.num_answers, max_new_tokens, temperature, seed, places, label)
+    request = SampleRequest(prompts, each, m, max_new_tokens, temperature, seed, places, label)
     found = sampler.sample_texts(request, sample_batch)
-    rewards, status = score(env, asked, found.texts, rollouts=each, scorer=scorer)
+    rewards, status = score(env, asked, found.texts, rollouts=each, num_answers=m, scorer=scorer)
     texts = found.texts
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:
@@ -83,7 +86,7 @@ def sample_pool(
         tokens=None if found.tokens is None else found.tokens.reshape(len(tasks), rollouts),
         tasks=tuple(_digest(task.canonical) for task in tasks),
         source={
-            **_source(env),
+            **_source(env, m),
             "tasks": _digest("".join(task.content_hash() for task in tasks)),
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
@@ -97,9 +100,9 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _source(env: VectorTextEnv[Any, Any, Any]) -> dict[str, Any]:
+def _source(env: VectorTextEnv[Any, Any, Any], num_answers: int) -> dict[str, Any]:
     """What recreates the environment; its id and arguments are unknown if it was not made by ``gym.make``."""
-    known: dict[str, Any] = {"split": env.split, "num_answers": env.num_answers}
+    known: dict[str, Any] = {"split": env.split, "num_answers": num_answers}
     if env.spec is not None:
         kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
         known = {"env": env.spec.id, "env_kwargs": kwargs, **known}

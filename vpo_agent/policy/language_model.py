@@ -28,7 +28,6 @@ from vpo_agent.policy.loading import (
 from vpo_agent.policy.packing import pack
 from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, check_context, positions_of
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
-from vpo_envs.text import answer_tags
 
 
 class LMPolicy(Sampler):
@@ -200,11 +199,14 @@ class LMPolicy(Sampler):
         self.model.eval()
         encoded = self.encode_prompts(request.prompts)
         self.check_length(encoded[0].shape[1], request.max_new_tokens)
-        stop = self.closing_tag(answer_tags(request.num_answers)[-1][1])
+        stops = [self.closing_tag(request.closing_tag(prompt)) for prompt in range(len(request.prompts))]
         uniforms = _uniforms(request.places, request.rollouts, request.max_new_tokens, request.seed)
-        rows = [Row(request.max_new_tokens, iter(row), request.temperature, stop=stop) for row in uniforms]
-        decoder = self.decoder(share_prompts=True)
         which = [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)]
+        rows = [
+            Row(request.max_new_tokens, iter(row), request.temperature, stop=stops[prompt])
+            for row, prompt in zip(uniforms, which, strict=True)
+        ]
+        decoder = self.decoder(share_prompts=True)
         decoder.join(self.cached_model.read(*encoded), which, rows)
         decoder.run()
         return Samples.of(

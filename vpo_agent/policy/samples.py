@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
+from vpo_envs.text import answer_tags
 from vpo_envs.wording import counted
 
 
@@ -124,13 +125,21 @@ class SampleRequest:
 
     prompts: Sequence[str]
     rollouts: int
-    num_answers: int
+    num_answers: int | Sequence[int]
     max_new_tokens: int
     temperature: float
     seed: Sequence[int]
     places: Sequence[int]
     label: str | None = None
     """Name of a progress bar on standard error; there is none without."""
+
+    def answers(self, prompt: int) -> int:
+        """Return the number of answers that a prompt asks for."""
+        return self.num_answers if isinstance(self.num_answers, int) else self.num_answers[prompt]
+
+    def closing_tag(self, prompt: int) -> str:
+        """Return the tag that ends a response to a prompt: that of its last answer."""
+        return answer_tags(self.answers(prompt))[-1][1]
 
 
 class TextSampler(ABC):
@@ -153,7 +162,7 @@ class Sampler(TextSampler):
         prompts: Sequence[str],
         *,
         rollouts: int,
-        num_answers: int,
+        num_answers: int | Sequence[int],
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
@@ -166,7 +175,7 @@ class Sampler(TextSampler):
         Args:
             prompts: P prompts as text.
             rollouts: G, responses to each; the rows of a prompt are adjacent.
-            num_answers: m, which names the tag that ends a response.
+            num_answers: m, which names the tag that ends a response; or that of each prompt, (P,).
             max_new_tokens: Longest response, in tokens.
             temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
             seed: Numbers that key the random stream; the same numbers give the same samples.
@@ -200,7 +209,7 @@ class Sampler(TextSampler):
         rollouts = request.rollouts
         size = most = max(1, min(sample_batch, self.most_responses or sample_batch) // rollouts)
         order = list(range(len(request.prompts)))
-        names = ("rollouts", "num_answers", "max_new_tokens", "temperature", "seed")
+        names = ("rollouts", "max_new_tokens", "temperature", "seed")
         same = {name: getattr(request, name) for name in names}
         parts: list[Samples] = []
         done = 0
@@ -209,12 +218,14 @@ class Sampler(TextSampler):
         ) as bar:
             while done < len(order):
                 if len(order) > size and not parts:
-                    # Prompts of like length are sampled together, which saves padding.
-                    order.sort(key=lambda place: len(request.prompts[place]))
+                    # Prompts of like length are sampled together, which saves padding, and so are responses.
+                    order.sort(key=lambda place: (request.answers(place), len(request.prompts[place])))
                 chosen = order[done : done + size]
                 with suppress(torch.OutOfMemoryError):
-                    places = [request.places[place] for place in chosen]
-                    parts.append(self.sample([request.prompts[place] for place in chosen], places=places, **same))
+                    prompts, places = zip(*((request.prompts[one], request.places[one]) for one in chosen), strict=True)
+                    m = request.num_answers
+                    m = m if isinstance(m, int) else [m[place] for place in chosen]
+                    parts.append(self.sample(prompts, num_answers=m, places=places, **same))
                     done += len(chosen)
                     bar.update(len(chosen) * rollouts)
                     continue

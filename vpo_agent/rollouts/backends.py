@@ -25,7 +25,6 @@ from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import find_bundled
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
-from vpo_envs.text import answer_tags
 
 
 def check_backend(backend: Backend) -> None:
@@ -111,9 +110,8 @@ class VLLMSampler(Sampler):
         """Return the tokens of all responses, those to a prompt adjacent, and their log-probabilities."""
         from vllm import SamplingParams
 
-        closing = answer_tags(request.num_answers)[-1][1]
         rows, settings = [], []
-        for prompt, place in zip(prompts, request.places, strict=True):
+        for number, (prompt, place) in enumerate(zip(prompts, request.places, strict=True)):
             for row in range(place * request.rollouts, (place + 1) * request.rollouts):
                 rows.append({"prompt_token_ids": prompt})
                 settings.append(
@@ -122,7 +120,7 @@ class VLLMSampler(Sampler):
                         top_p=1.0,
                         top_k=0,
                         max_tokens=request.max_new_tokens,
-                        stop=[closing],
+                        stop=[request.closing_tag(number)],
                         include_stop_str_in_output=True,
                         stop_token_ids=self.policy.ending_ids,
                         # Only the log-probability of the sampled token.
@@ -186,8 +184,8 @@ def to_samples(
     A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
     one with neither is truncated.
     """
-    stop = policy.closing_tag(answer_tags(request.num_answers)[-1][1])
-    ends = [_end(row, policy.ending_ids, stop) for row in tokens]
+    stops = [policy.closing_tag(request.closing_tag(prompt)) for prompt in range(len(request.prompts))]
+    ends = [_end(row, policy.ending_ids, stops[place // request.rollouts]) for place, row in enumerate(tokens)]
     return Samples.of(
         prompts,
         [row[:end] for row, end in zip(tokens, ends, strict=True)],

@@ -1,4 +1,8 @@
-"""Collects rollouts: the prompts of tasks, sampled responses and their reward matrices."""
+"""Collects rollouts: the prompts of tasks, sampled responses and their reward matrices.
+
+The prompts of a step may ask for different numbers of answers. They are sampled together, each response until its own
+last answer, and then scored by the number of answers, since a reward matrix has a row for each.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
 
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.prompts import make_prompts
@@ -20,7 +27,7 @@ from vpo_envs.scoring import Scorer
 
 @dataclass(frozen=True)
 class Rollouts:
-    """G responses to each of P tasks, with their scores."""
+    """G responses of m answers to each of P tasks, with their scores."""
 
     tasks: list[Task]
     """The P tasks."""
@@ -31,8 +38,6 @@ class Rollouts:
     """Status of each answer, shape (P, G, m)."""
     failure: str
     """Why the scorer failed on the first answer without a score; empty if there is none."""
-    generate_seconds: float
-    score_seconds: float
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -48,6 +53,31 @@ class Rollouts:
         )
 
 
+@dataclass(frozen=True)
+class Batch:
+    """The rollouts of a step by their number of answers."""
+
+    samples: Samples
+    """Of all P tasks, in order."""
+    places: list[NDArray[np.int64]]
+    """Places among the P tasks that those of each part have."""
+    parts: list[Rollouts]
+    """Largest number of answers first; usually one."""
+    generate_seconds: float
+    score_seconds: float
+
+    def in_order(self, parts: Sequence[Tensor]) -> Tensor:
+        """Join the values of each part, (P of the part, …), in the order of the P tasks: (P, …).
+
+        Values of tokens, (P, G, T), are padded with 0 to the longest.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        longest = max(part.shape[-1] for part in parts)
+        joined = torch.cat([pad(part, (0, longest - part.shape[-1])) for part in parts])
+        return joined[torch.from_numpy(np.concatenate(self.places).argsort())]
+
+
 def collect(
     env: VectorTextEnv[Any, Any, Any],
     sampler: Sampler,
@@ -57,20 +87,22 @@ def collect(
     max_new_tokens: int,
     temperature: float,
     seed: Sequence[int],
+    num_answers: Sequence[int] | None = None,
     sample_batch: int = 512,
     stated_weights: NDArray[np.floating] | None = None,
     scorer: Scorer | None = None,
-) -> Rollouts:
+) -> Batch:
     """Sample ``rollouts`` responses to each task and score them.
 
     Args:
-        env: The environment; a response holds ``env.num_answers`` answers.
+        env: The environment.
         sampler: A policy or another backend.
         tasks: P tasks.
         rollouts: G, responses to each task.
         max_new_tokens: Longest response, in tokens.
         temperature: Temperature of the sampling.
         seed: Numbers that key the random stream.
+        num_answers: Answers in a response to each task, (P,); ``env.num_answers`` by default.
         sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
             permanently when they do not fit into the device's memory. Every response has its own random numbers, so
             the split does not change it.
@@ -81,14 +113,19 @@ def collect(
         OutOfMemory: The responses to one prompt do not fit into the device's memory.
     """
     start = time.perf_counter()
-    prompts = make_prompts(env, tasks, stated_weights)
-    where = range(len(prompts))
-    request = SampleRequest(prompts, rollouts, env.num_answers, max_new_tokens, temperature, seed, where)
+    asked = list(num_answers or [env.num_answers] * len(tasks))
+    prompts = make_prompts(env, tasks, stated_weights, asked)
+    request = SampleRequest(prompts, rollouts, asked, max_new_tokens, temperature, seed, range(len(prompts)))
     samples = sampler.sample_in_parts(request, sample_batch)
     generated = time.perf_counter()
-    batch = score(env, tasks, samples.texts, rollouts=rollouts, scorer=scorer)
-    scored = time.perf_counter()
-    return Rollouts(list(tasks), samples, *batch, batch.failure, generated - start, scored - generated)
+    places, parts = [], []
+    for m in sorted(set(asked), reverse=True):
+        places.append(np.flatnonzero(np.equal(asked, m)))
+        some = [tasks[place] for place in places[-1]]
+        own = samples if len(some) == len(tasks) else samples.subset(torch.from_numpy(places[-1]))
+        batch = score(env, some, own.texts, rollouts=rollouts, num_answers=m, scorer=scorer)
+        parts.append(Rollouts(some, own, *batch, batch.failure))
+    return Batch(samples, places, parts, generated - start, time.perf_counter() - generated)
 
 
 def score(
@@ -97,10 +134,14 @@ def score(
     texts: Sequence[str],
     *,
     rollouts: int,
+    num_answers: int | None = None,
     scorer: Scorer | None = None,
 ) -> RewardBatch:
     """Score ``rollouts`` adjacent responses to each of P tasks: reward matrices (P, G, m, d) and statuses (P, G, m)."""
     asked = [task for task in tasks for _ in range(rollouts)]
-    batch = env.score_batch(asked, texts) if scorer is None else scorer.score_batch(asked, texts, env)
+    if scorer is None:
+        batch = env.score_batch(asked, texts, num_answers)
+    else:
+        batch = scorer.score_batch(asked, texts, env, num_answers)
     shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
     return RewardBatch(batch.rewards.reshape(shape), batch.status.reshape(shape[:-1]), batch.failure)

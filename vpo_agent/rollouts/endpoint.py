@@ -20,7 +20,6 @@ from tqdm import tqdm
 from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.endpoint import Client, EndpointError, Refused
-from vpo_envs.text import answer_tags
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
 """Owners of models, as servers list them, whose server can end an answer behind a stop string."""
@@ -119,7 +118,7 @@ class EndpointPolicy(TextSampler):
             model=self._model,
             chat=self._chat,
             prompt=request.prompts[prompt],
-            num_answers=request.num_answers,
+            num_answers=request.answers(prompt),
             max_new_tokens=request.max_new_tokens,
             temperature=request.temperature,
             seed=[*map(int, request.seed), int(request.places[prompt]), rollout],
@@ -169,7 +168,7 @@ class EndpointPolicy(TextSampler):
             list(todo)
 
     def _ask(self, request: SampleRequest, ask: _Ask) -> list[Answer]:
-        closing_tag = answer_tags(request.num_answers)[-1][1]
+        closing_tag = request.closing_tag(ask.prompt)
         key = np.random.SeedSequence([*request.seed, request.places[ask.prompt], ask.first])
         prompt, path = request.prompts[ask.prompt], "chat/completions" if self._chat else "completions"
         without = self._without if self._without is not None else set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,17 @@ SPREAD = 2
 
 
 def make_prompts(
-    env: VectorTextEnv[Any, Any, Any], tasks: Sequence[Task], stated_weights: NDArray[np.floating] | None = None
+    env: VectorTextEnv[Any, Any, Any],
+    tasks: Sequence[Task],
+    stated_weights: NDArray[np.floating] | None = None,
+    num_answers: Sequence[int] | None = None,
 ) -> list[str]:
-    """Return the prompt of each of P tasks, with ``stated_weights``, (P, d) in whole per cent, stated if given."""
-    prompts = [env.prompt(task, env.num_answers) for task in tasks]
+    """Return the prompt of each of P tasks, with ``stated_weights``, (P, d) in whole per cent, stated if given.
+
+    It asks for the environment's number of answers, or for that of the task in ``num_answers``, (P,).
+    """
+    asked = num_answers or [env.num_answers] * len(tasks)
+    prompts = [env.prompt(task, m) for task, m in zip(tasks, asked, strict=True)]
     if stated_weights is None:
         return prompts
     return [
@@ -38,8 +45,11 @@ def check_prompts(
     indices: Sequence[int],
     max_new_tokens: int,
     state_weights: StateWeights | None = None,
+    num_answers: Collection[int] = (),
 ) -> int:
     """Check that the prompts of tasks, and the responses to them, fit into the model's context.
+
+    Each task is checked with each of ``num_answers``, by default the environment's.
 
     Returns:
         The tokens of the longest prompt.
@@ -52,9 +62,10 @@ def check_prompts(
         some = indices[first : first + AT_A_TIME]
         tasks = [env.task(index) for index in some]
         stated = None if state_weights is None else state_weights(tasks)
-        lengths = policy.encode_prompts(make_prompts(env, tasks, stated))[1].sum(1)
-        if int(lengths.max()) > longest:
-            longest, where = int(lengths.max()), some[int(lengths.argmax())]
+        for m in num_answers or [env.num_answers]:
+            lengths = policy.encode_prompts(make_prompts(env, tasks, stated, [m] * len(tasks)))[1].sum(1)
+            if int(lengths.max()) > longest:
+                longest, where = int(lengths.max()), some[int(lengths.argmax())]
     check_longest(policy, env, where, longest, max_new_tokens)
     return longest
 
@@ -75,6 +86,7 @@ def check_all_prompts(
     asked: int,
     max_new_tokens: int,
     state_weights: StateWeights | None = None,
+    num_answers: Collection[int] = (),
     *,
     sample: int,
 ) -> int:
@@ -85,10 +97,10 @@ def check_all_prompts(
     What is not checked here is checked in each step, before anything is sampled from it.
     """
     if rows := getattr(env, "rows", ()):
-        return check_prompts(policy, env, range(min(asked, len(rows))), max_new_tokens, state_weights)
-    longest = check_prompts(policy, env, range(min(asked, sample)), max_new_tokens, state_weights)
+        return check_prompts(policy, env, range(min(asked, len(rows))), max_new_tokens, state_weights, num_answers)
+    longest = check_prompts(policy, env, range(min(asked, sample)), max_new_tokens, state_weights, num_answers)
     try:
         policy.check_length(SPREAD * longest, max_new_tokens)
     except ValueError:
-        return check_prompts(policy, env, range(asked), max_new_tokens, state_weights)
+        return check_prompts(policy, env, range(asked), max_new_tokens, state_weights, num_answers)
     return longest

@@ -141,9 +141,10 @@ def tokenizer() -> Any:
     return toys.letters_tokenizer()
 
 
-def make_adapter(tokenizer: Any, *, num_answers: int = 3, **settings: Any) -> TRLAdapter:
+def make_adapter(tokenizer: Any, *, num_answers: tuple[int, ...] = (3,), **settings: Any) -> TRLAdapter:
     settings = {"rollouts_per_prompt": 4, "num_weights": 16, **settings}
-    return TRLAdapter(make_text_env(toys.LETTERS_ID, num_answers=num_answers), tokenizer, **settings)
+    env = make_text_env(toys.LETTERS_ID, num_answers=num_answers[0])
+    return TRLAdapter(env, tokenizer, num_answers=num_answers, **settings)
 
 
 def answers(tokenizer: Any, *letters: str) -> list[int]:
@@ -170,6 +171,25 @@ def test_a_failed_scorer_leaves_its_rollout_out(tokenizer: Any) -> None:
     assert rewards[0][0] > 0 > rewards[0][2]
 
 
+def test_prompts_may_ask_for_different_numbers_of_answers(tokenizer: Any) -> None:
+    mixed = make_adapter(tokenizer, num_answers=(3, 1))
+    data = mixed.dataset([5, 6], [1, 3])
+    assert data["asked"] == [1, 3]
+    for number, row in enumerate(data):
+        assert row["prompt"] == mixed.env.prompt(mixed.env.task(5 + number), row["asked"])
+    singles = [tokenizer(f"<answer> {x} </answer>", add_special_tokens=False)["input_ids"] for x in "abcd"]
+    sets = [answers(tokenizer, *letters) for letters in ("abc", "bab", "ddd", "cde")]
+    asked = [1] * 4 + [3] * 4
+    mixed.score(singles + sets, [task for task in data["task"] for _ in range(4)], [0] * 4 + [1] * 4, 2, asked)
+    assert mixed.scored is not None
+    for m, ids, row, found in ((1, singles, 0, mixed.scored[:4]), (3, sets, 1, mixed.scored[4:])):
+        alone = make_adapter(tokenizer, num_answers=(m,))
+        alone.score(ids, [data["task"][row]] * 4, [row] * 4, 2)
+        np.testing.assert_array_equal(found, alone.scored)
+    with pytest.raises(ValueError, match=r"vpo_credit takes one number of answers inside TRL, got \[3, 1\]"):
+        make_adapter(tokenizer, method="vpo_credit", num_answers=(3, 1))
+
+
 def test_a_split_group_is_refused(tokenizer: Any) -> None:
     adapter = make_adapter(tokenizer)
     row = adapter.dataset([5])[0]
@@ -190,7 +210,7 @@ def test_credit_is_not_silently_dropped_by_the_plain_trainer(tokenizer: Any) -> 
 
 
 def test_prompts_state_the_weight_that_scores_them(tokenizer: Any) -> None:
-    adapter = make_adapter(tokenizer, num_answers=1, method="goal_conditioned")
+    adapter = make_adapter(tokenizer, num_answers=(1,), method="goal_conditioned")
     row = adapter.dataset([5])[0]
     task = adapter.env.task(5)
     weight = adapter.estimator.weights([task], 0)[0, 0]
@@ -402,10 +422,10 @@ from vpo_agent.config import Job
 from vpo_agent.config import TrainConfig
 
 score = TRLAdapter.score
-def filling(self, ids, tasks, rows, step):
+def filling(self, ids, tasks, rows, step, asked):
     if step == 2:
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-    return score(self, ids, tasks, rows, step)
+    return score(self, ids, tasks, rows, step, asked)
 TRLAdapter.score = filling
 run_script(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
 """

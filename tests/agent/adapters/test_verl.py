@@ -60,6 +60,14 @@ def test_the_score_is_the_mean_over_shared_weights_of_the_best_answer() -> None:
         assert call(row, response(letters))["score"] == pytest.approx(by_hand, abs=1e-6)
 
 
+def test_rows_may_ask_for_different_numbers_of_answers() -> None:
+    mixed = dataset_rows(settings_of_rows(toys.LETTERS_ID, num_answers=[1, 3]), range(4))
+    for place, m, text in ((0, 1, "<answer> d </answer>"), (1, 3, response(SETS[0])), (2, 1, "<answer> b </answer>")):
+        alone = dataset_rows(settings_of_rows(toys.LETTERS_ID, num_answers=m), range(4))[place]
+        assert mixed[place] == alone
+        assert call(mixed[place], text) == call(alone, text)
+
+
 @pytest.mark.parametrize("method", [name for name in available_estimators() if name not in UNLIKE_GRPO])
 def test_grpo_on_the_scores_of_single_rollouts_is_the_estimator(method: str) -> None:
     m = 1 if method in ("grpo", "dr_grpo", "random_weights", "goal_conditioned") else 3

@@ -25,7 +25,7 @@ def policy(letters_model: Path) -> LMPolicy:
 def collected(policy: LMPolicy, *, num_answers: int = 3, tasks: int = 5, **changes: Any) -> Rollouts:
     env = toys.LettersEnv(num_answers=num_answers)
     settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "seed": (7,)}
-    return collect(env, policy, [env.task(index) for index in range(tasks)], **{**settings, **changes})
+    return collect(env, policy, [env.task(index) for index in range(tasks)], **{**settings, **changes}).parts[0]
 
 
 @pytest.mark.parametrize("num_answers", [1, 3])
@@ -68,7 +68,7 @@ def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(poli
     tasks = [env.task(index) for index in range(5)]
     watching = Watching()
     split, whole = (
-        collect(env, sampler, tasks, seed=(7,), sample_batch=most, **settings)
+        collect(env, sampler, tasks, seed=(7,), sample_batch=most, **settings).parts[0]
         for sampler, most in ((watching, 9), (policy, 100))
     )
     lengths = [len(env.prompt(task, 2)) for task in tasks]
@@ -77,6 +77,24 @@ def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(poli
     assert split.samples.texts == whole.samples.texts
     assert torch.equal(split.samples.prompt_mask, whole.samples.prompt_mask)
     np.testing.assert_array_equal(split.rewards, whole.rewards)
+
+
+@pytest.mark.parametrize("sample_batch", [1000, 9])
+def test_prompts_of_one_step_may_ask_for_different_numbers_of_answers(policy: LMPolicy, sample_batch: int) -> None:
+    env, asked = toys.LettersEnv(num_answers=3), [3, 1, 1, 3, 1]
+    tasks = [env.task(index) for index in range(5)]
+    settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "seed": (7,)}
+    mixed = collect(env, policy, tasks, num_answers=asked, sample_batch=sample_batch, **settings)
+    assert [part.rewards.shape for part in mixed.parts] == [(2, 4, 3, 2), (3, 4, 1, 2)]
+    for m, part in zip((3, 1), mixed.parts, strict=True):
+        # A batch that asks for this number alone writes the same responses.
+        places, alone = np.flatnonzero(np.equal(asked, m)), collected(policy, num_answers=m)
+        rows = [place * 4 + rollout for place in places for rollout in range(4)]
+        assert [mixed.samples.texts[row] for row in rows] == part.samples.texts
+        assert part.samples.texts == [alone.samples.texts[row] for row in rows]
+        np.testing.assert_array_equal(part.rewards, alone.rewards[places])
+        of_parts = [torch.full((len(one.tasks), 1), float(one.rewards.shape[2])) for one in mixed.parts]
+        assert mixed.in_order(of_parts)[:, 0].tolist() == asked
 
 
 @pytest.mark.parametrize("batch", [1000, 12])
@@ -98,7 +116,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_repeated(
     env, sampler = toys.LettersEnv(num_answers=3), Small()
     settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "sample_batch": batch, "seed": (7,)}
     tasks = [env.task(index) for index in range(5)]
-    found, whole = collect(env, sampler, tasks, **settings), collected(policy)
+    found, whole = collect(env, sampler, tasks, **settings).parts[0], collected(policy)
     assert found.samples.texts == whole.samples.texts
     np.testing.assert_array_equal(found.rewards, whole.rewards)
     most = capsys.readouterr().err.count(f"with --sample-batch {sampler.most_responses}")
