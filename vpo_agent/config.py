@@ -11,7 +11,14 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from vpo_agent.estimators.choices import BUILT_IN, Aggregation, answers_of
+from vpo_agent.estimators.choices import (
+    BUILT_IN,
+    MOST_ANSWERS_OF_A_SEARCH,
+    SET_SIZE,
+    Aggregation,
+    answers_of,
+    settings_for_search,
+)
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.registration import saved_env
 from vpo_envs.scoring import ScorerPool
@@ -19,7 +26,6 @@ from vpo_envs.wording import counted, did_you_mean
 
 Backend = Literal["native", "vllm"]
 
-DEFAULT_SET_SIZE = 3
 ANSWERS_STREAM = 3
 """Second number of the seed that places the numbers of answers in a step; sampling has 0 and 1, shuffling 2."""
 DEFAULT_RUNS_DIR = Path("runs")
@@ -77,11 +83,19 @@ class Run(Task):
 class Method(_Group):
     """how rollouts are scored"""
 
+    search_budget: Evaluated[int | None] = _setting(
+        None,
+        "answers that your search may ask for, N; chooses method, options and num_answers where they are not set: "
+        "1: grpo; 2: vpo with 2 answers; 3 or 4: vpo with 3; from 5: vpo_pool with 3 answers, k = N/3 rollouts up to "
+        "rollouts_per_prompt, and baseline subset",
+        ge=1,
+        le=MOST_ANSWERS_OF_A_SEARCH,
+    )
     method: str = _setting("vpo", f"estimator: {', '.join(BUILT_IN)}")
     method_options: dict[str, Any] = _setting({}, "options of the estimator, by name")
     num_answers: int | list[int] | None = _setting(
         None,
-        f"answers per rollout, m; {DEFAULT_SET_SIZE} for methods that score sets, else 1; several, such as 1,3 or "
+        f"answers per rollout, m; {SET_SIZE} for methods that score sets, else 1; several, such as 1,3 or "
         "1,1,3: the prompts of a step ask for different numbers, in these shares",
     )
     num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two except for iid", ge=1)
@@ -107,6 +121,10 @@ class Sampling(_Group):
     rollouts_per_prompt: int = _setting(8, "rollouts of each prompt, G", ge=1)
     max_new_tokens: int = _setting(1024, "length limit of a response, in tokens", ge=1)
     temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
+
+
+class _Rollouts(Sampling, Method):
+    """What follows from the answers that a search may ask for."""
 
 
 class Optimisation(_Group):
@@ -194,7 +212,15 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
     def _may_be_grouped(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             raise ValueError(f"give settings by name, not a {type(values).__name__}")
-        return flat_settings(values)
+        flat = flat_settings(values)
+        try:
+            given = _Rollouts.model_validate({name: flat[name] for name in _Rollouts.model_fields if name in flat})
+        except ValidationError:
+            return flat  # The fields of this class say why.
+        if given.search_budget is None:
+            return flat
+        chosen = given.model_dump(include=given.model_fields_set)
+        return {**flat, **settings_for_search(given.search_budget, chosen, given.rollouts_per_prompt)}
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:
@@ -329,7 +355,7 @@ class Job(NamedTuple):
 
 def usual_answers(method: str) -> int:
     """Return the answers per rollout of a method where ``num_answers`` is not set."""
-    return 1 if answers_of(method) == "single" else DEFAULT_SET_SIZE
+    return 1 if answers_of(method) == "single" else SET_SIZE
 
 
 def check_room(num_answers: int, max_new_tokens: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
@@ -68,7 +69,7 @@ def _run(trainer: Trainer, started: float) -> str:
         after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
 
     summaries = {m: (summarise(before[m]), summarise(after[m])) for m in several}
-    texts, results = [], {}
+    texts, results = [], dict[str, Any]()
     for m, end in endings.items():
         rows, highest = change_rows(*summaries[m]), summaries[m][1].ceilings()
         best = best_on_fronts(highest)

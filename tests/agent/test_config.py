@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from vpo_agent.config import (
     GROUPS,
@@ -57,6 +59,10 @@ from vpo_agent.estimators import available_estimators
         ({"env_kwargs": {"split": "test"}}, r"env_kwargs must not hold 'split'"),
         ({"microbatch_prompts": 0}, r"microbatch_prompts=0 is invalid: give a number of prompts from 1, or auto"),
         ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is invalid: .*'none', 'threads' or 'processes'"),
+        ({"search_budget": 129}, "search_budget=129 is invalid: it must be at most 128"),
+        ({"search_budget": 2, "num_answers": 3}, "search_budget=2 is below the 3 answers of a response: raise it"),
+        ({"search_budget": 9, "method": "grpo"}, "method grpo trains for the 1 answer of .*: leave method out, or"),
+        ({"search_budget": 9, "num_answers": 0}, "num_answers=0 is invalid"),
         ({"scorer_workers": 0}, r"scorer_workers=0 is invalid"),
         ({"num_answers": 500, "max_new_tokens": 100}, r"500 answers do not fit into a response of max_new_tokens=100"),
     ],
@@ -66,6 +72,40 @@ def test_bad_settings_are_named_with_a_way_out(settings: Any, message: str) -> N
         make_config(settings)
     assert str(caught.value).startswith("the settings: ")
     assert "\n" not in str(caught.value)
+
+
+def test_a_search_budget_sets_what_the_documents_say() -> None:
+    section = (
+        (ROOT / "docs/methods.md").read_text(encoding="utf-8").split("## Choose by your search")[1].split("\n## ")[0]
+    )
+    lines = re.findall(r"^\| (\d+)(?: to (\d+))? \| `(\w+)` \| (\d) \| (.*)\|$", section, flags=re.MULTILINE)
+    documented = {
+        budget: (method, int(m), "k = N/3" in options)
+        for first, last, method, m, options in lines
+        for budget in range(int(first), int(last or first) + 1)
+    }
+    assert sorted(documented) == list(range(1, 129))
+    for budget, (method, m, pooled) in documented.items():
+        config = make_config({"search_budget": budget, "rollouts_per_prompt": 16})
+        assert (config.method, config.num_answers) == (method, m)
+        k = min(16, (budget + 1) // 3)
+        assert config.method_options == ({"k": k, "baseline": "subset"} if pooled else {})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"method": "max_at_k"}, ("max_at_k", 1, {"k": 8, "baseline": "subset"})),
+        ({"method_options": {"baseline": "others"}}, ("vpo_pool", 3, {"k": 4, "baseline": "others"})),
+        ({"num_answers": 2}, ("vpo_pool", 2, {"k": 6, "baseline": "subset"})),
+        ({"num_answers": [1, 3]}, ("vpo_pool", [1, 3], {"k": 4, "baseline": "subset"})),
+        ({"num_answers": 12, "method": "vpo"}, ("vpo", 12, {})),
+    ],
+)
+def test_what_is_set_wins_over_a_search_budget(given: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    config = make_config({"search_budget": 12, **given})
+    assert (config.method, config.num_answers, config.method_options) == expected
+    assert make_config(config.grouped()) == config
 
 
 def test_numbers_of_answers_have_exact_shares_over_a_run() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
-from vpo_envs.wording import did_you_mean
+from vpo_envs.wording import counted, did_you_mean
 
 Answers = Literal["single", "set"]
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
@@ -18,6 +18,47 @@ BUILT_IN: dict[str, Answers] = {
     "vpo_credit": "set",
 }
 """The built-in estimators in the order of the registry, and what they score: rollouts of one answer, or of several."""
+
+
+POOLED = ("vpo_pool", "set_rl", "max_at_k")
+"""Methods that score pools of rollouts, with the option k."""
+MOST_ANSWERS_OF_A_SEARCH = 128
+SET_SIZE = 3
+"""Answers of a response where a method scores sets."""
+
+
+def settings_for_search(budget: int, given: Mapping[str, Any], rollouts: int) -> dict[str, Any]:
+    """Return method, number of answers and options that train for a search of up to ``budget`` answers.
+
+    | answers of the search | method | answers of a response | rollouts of a pool, k |
+    |---|---|---|---|
+    | 1 | grpo | 1 | |
+    | 2 | vpo | 2 | |
+    | 3 and 4 | vpo | 3 | |
+    | 5 to 128 | vpo_pool, baseline subset | 3 | a third of the answers, at most the ``rollouts`` of a prompt |
+
+    Settings that are ``given`` stay, and the others follow them.
+
+    Raises:
+        ValueError: A method or a number of answers is given that is not for such a search.
+    """
+    method = given.get("method")
+    m = given.get("num_answers") or (1 if method and answers_of(method) == "single" else min(SET_SIZE, budget))
+    longest = max(m) if isinstance(m, list) else m
+    if longest > budget:
+        raise ValueError(
+            f"search_budget={budget} is below the {longest} answers of a response: raise it, or lower num_answers"
+        )
+    k = min(max(1, round(budget / longest)), rollouts)
+    if method is None:
+        method = "vpo_pool" if k > 1 else "grpo" if longest == 1 else "vpo"
+    elif k > 1 and method in BUILT_IN and method not in POOLED:
+        raise ValueError(
+            f"method {method} trains for the {counted(longest, 'answer')} of a response, not for "
+            f"search_budget={budget}: leave method out, or choose {', '.join(POOLED[:-1])} or {POOLED[-1]}"
+        )
+    options = {"k": k, "baseline": "subset" if k > 1 else "group"} if method in POOLED else {}
+    return {"method": method, "num_answers": m, "method_options": {**options, **(given.get("method_options") or {})}}
 
 
 def answers_of(method: str) -> Answers:

@@ -121,7 +121,7 @@ def collect(
     places, parts = [], []
     for m in sorted(set(asked), reverse=True):
         places.append(np.flatnonzero(np.equal(asked, m)))
-        some = [tasks[place] for place in places[-1]]
+        some = [tasks[place] for place in places[-1].tolist()]
         own = samples if len(some) == len(tasks) else samples.subset(torch.from_numpy(places[-1]))
         batch = score(env, some, own.texts, rollouts=rollouts, num_answers=m, scorer=scorer)
         parts.append(Rollouts(some, own, *batch, batch.failure))
