@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from vpo_agent.estimators.choices import (
     settings_for_search,
 )
 from vpo_agent.estimators.weights import WeightSampler
+from vpo_envs.imports import FUNCTIONS_ID
 from vpo_envs.registration import saved_env
 from vpo_envs.scoring import ScorerPool
 from vpo_envs.wording import counted, did_you_mean
@@ -351,6 +352,21 @@ class Job(NamedTuple):
     config: TrainConfig
     resume: bool = False
     overwrite: bool = False
+
+
+def env_options(env: str, env_kwargs: Mapping[str, Any], imports: Sequence[str] = ()) -> list[str]:
+    """Return the options of a command line that name an environment."""
+    options, others = ["--env", env], dict(env_kwargs)
+    if env == FUNCTIONS_ID:
+        options = ["--prompts", others.pop("source"), "--rewards", others.pop("rewards")]
+        if columns := others.pop("columns", {}):
+            options += ["--columns", ",".join(f"{name}={field}" for name, field in columns.items())]
+        ranges = others.pop("ranges", {})
+        for name, (low, high) in (ranges if isinstance(ranges, Mapping) else {"": ranges}).items():
+            options += ["--range", f"{name}={low:g},{high:g}".lstrip("=")]
+        imports = imports[1:]
+    options += ["--env-kwargs", json.dumps(others)] if others else []
+    return [*options, *(word for module in imports for word in ("--import", module))]
 
 
 def usual_answers(method: str) -> int:

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs_data.readers import BadRow
 from vpo_envs.imports import asked_module, import_modules
 from vpo_envs.wording import did_you_mean, told
 
 Function = Callable[..., Any]
 Row = dict[str, Any]
 
-FUNCTIONS_ID = "own/Functions-v0"
-"""The environment whose objectives are reward functions."""
 BATCHED = "completions"
 """A function with this parameter takes lists and returns a list, as in TRL."""
 
@@ -163,6 +160,8 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
     Raises:
         BadRow: The row lacks a prompt or one of the columns.
     """
+    from envs_data.readers import BadRow  # loads pydantic, which the registration of environments should not
+
     renamed = dict(columns or {})
     row = {name: value for name, value in raw.items() if name not in renamed.values()}
     for name, column in renamed.items():

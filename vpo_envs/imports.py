@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+FUNCTIONS_ID = "own/Functions-v0"
+"""The environment whose objectives are functions of such a module."""
 _asked: dict[str, ModuleType] = {}
 """The modules that were asked for, by name or by the path of a file."""
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from vpo_envs.functions import FUNCTIONS_ID
-from vpo_envs.imports import import_modules
+from vpo_envs.imports import FUNCTIONS_ID, import_modules
 from vpo_envs.wording import did_you_mean
 
 if TYPE_CHECKING:

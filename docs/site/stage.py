@@ -55,7 +55,7 @@ def toctrees() -> Iterator[str]:
     parts = {
         "See it": ["notebooks/quickstart", "environments/index"],
         "Use an environment": ["environments", *tasks, "compact", "blind", "reinforcement_learning"],
-        "Your rewards": ["own_environment", "notebooks/own_rewards", "check"],
+        "Your rewards": ["functions", "own_environment", "notebooks/own_rewards", "check"],
         "Train": ["when_a_vector_pays", "training", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "endpoints"],
         "Search": [SEARCH, "serving"],

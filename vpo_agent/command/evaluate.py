@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, add_env_options, at_least
+from vpo_agent.command.rewards import add_rewards_options
 
 if TYPE_CHECKING:
     from vpo_agent.measure.pool import Pool
@@ -62,6 +63,7 @@ def add_parser(commands: Commands) -> None:
     add("--examples", type=at_least(0), default=3, metavar="N", help="prompts whose answers are shown (default: 3)")
     add("--out", type=Path, metavar="FOLDER", help="output folder")
     add_endpoint_options(parser)
+    add_rewards_options(parser)
     parser.set_defaults(run=run)
 
 

@@ -158,6 +158,11 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
         with when_stopped("nothing was done yet: give the same command again"):
             chosen = parser.parse_args(argv)
             chosen.argv = sys.argv[1:] if argv is None else [*argv]
+            if hasattr(chosen, "rewards"):
+                from vpo_agent.command.rewards import NAMES, own_rewards
+
+                vars(chosen).update(own_rewards(vars(chosen)))
+                vars(chosen).update({name: vars(chosen).get(name) for name in NAMES})
             if modules := getattr(chosen, "imports", []):
                 from vpo_envs.imports import import_modules
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 NAMES = ("prompts", "rewards", "columns", "range")
@@ -12,8 +13,11 @@ MEASURED = "measured"
 
 def add_rewards_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that :func:`own_rewards` reads."""
+    counts = parser._option_string_actions.get("--prompts")
     add = parser.add_argument_group("your own rewards", "prompts and reward functions, instead of --env").add_argument
-    if "--prompts" not in parser._option_string_actions:  # elsewhere their number has this name, and takes a file too
+    if counts is not None:  # their number, which a file may stand for
+        counts.type, counts.help = partial(_number_or_file, counts.type), f"{counts.help}; or a file, see --rewards"
+    else:
         add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
     add("--rewards", metavar="FILE.py:A,B", help="reward functions, one objective each; see vpo check")
     add("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names, as prompt=question")
@@ -27,17 +31,22 @@ def own_rewards(given: MutableMapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: An option is missing, or cannot be read.
     """
-    chosen = {name: value for name in NAMES if (value := given.pop(name, None)) not in (None, [])}
-    if not chosen:
+    chosen = {name: value for name in NAMES if (value := given.get(name)) not in (None, [])}
+    if set(chosen) <= {"prompts"} and not isinstance(chosen.get("prompts"), str):
         return {}
+    for name in NAMES:
+        given.pop(name, None)
     for name in ("prompts", "rewards"):
         if name not in chosen:
             raise ValueError(
                 f"--{next(iter(chosen))} needs --{name} as well: give --prompts FILE --rewards FILE.py:A,B"
             )
+    if not isinstance(chosen["prompts"], str):
+        raise ValueError(f"--prompts {chosen['prompts']} is a number, but --rewards needs a file of prompts")
     if given.get("env"):
         raise ValueError("--env and --rewards are mutually exclusive: give only one")
-    from vpo_envs.functions import FUNCTIONS_ID, module_of
+    from vpo_envs.functions import module_of
+    from vpo_envs.imports import FUNCTIONS_ID
 
     source, rewards = str(chosen["prompts"]), str(chosen["rewards"])
     kwargs: dict[str, Any] = {"source": source, "rewards": rewards}
@@ -69,6 +78,10 @@ def columns(text: str | None) -> dict[str, str]:
     if not all(name.strip() and field.strip() for name, _, field in pairs):
         raise ValueError(f"--columns must be like prompt=question,answer=solution; got {text!r}")
     return {name.strip(): field.strip() for name, _, field in pairs}
+
+
+def _number_or_file(number: Callable[[str], int], text: str) -> int | str:
+    return number(text) if text.lstrip("-").isdigit() else text
 
 
 def _ranges(texts: list[str]) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, add_env_options, at_least
+from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def add_parser(commands: Commands) -> None:
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
+    add_rewards_options(parser)
     add("--num-answers", type=at_least(1), help="answers per response, for a model that is not a run; default 1")
     add("--temperature", type=float, default=1.0, help="default 1")
     add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpo_agent import presets
 from vpo_agent.command.parser import Commands, Parser, add_env_options, run_script
-from vpo_agent.command.rewards import add_rewards_options, own_rewards
+from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def _warm_start(arguments: argparse.Namespace) -> None:
     if saved and not arguments.resume:
         raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
     recipe = read_recipe(arguments)
+    from vpo_agent.config import env_options
     from vpo_agent.pages.page import check_folder
     from vpo_agent.runs.warm_start import RECIPE, WarmStartTraining
 
@@ -115,7 +116,8 @@ def _warm_start(arguments: argparse.Namespace) -> None:
     if training.plan:
         print(training.plan.table())
     training.train()
-    print(f"saved to {out}; train it with: vpo train --env {recipe.env} --model {out}")
+    command = vpo_command("train", *env_options(recipe.env, recipe.env_kwargs, recipe.imports), "--model", str(out))
+    print(f"saved to {out}; train it with: {command}")
 
 
 def read_recipe(arguments: argparse.Namespace) -> Recipe:
@@ -123,7 +125,6 @@ def read_recipe(arguments: argparse.Namespace) -> Recipe:
     from vpo_agent.command.options import typed
     from vpo_agent.config import Recipe, check_settings, read_values
 
-    vars(arguments).update(own_rewards(vars(arguments)))
     file = arguments.recipe or (arguments.out / "recipe.json" if arguments.resume else None)
     given = {name: typed(Recipe, name, getattr(arguments, name)) for name in Recipe.model_fields}
     settings = read_values(file) if file else {}

@@ -15,7 +15,6 @@ from pydantic import Field, JsonValue
 
 from vpo_envs.core import Failure, Objective, ScorerFailure, Task, Unparsable
 from vpo_envs.functions import (
-    FUNCTIONS_ID,
     Function,
     RewardFunctions,
     Row,
@@ -25,6 +24,7 @@ from vpo_envs.functions import (
     load_functions,
     read_prompt_row,
 )
+from vpo_envs.imports import FUNCTIONS_ID
 from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
 from vpo_envs.text import answer_tags, several_answers
 

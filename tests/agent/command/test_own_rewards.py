@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
+from vpo_agent.config import env_options
 from vpo_agent.presets import ALL
 from vpo_envs import imports
-from vpo_envs.functions import FUNCTIONS_ID
+from vpo_envs.imports import FUNCTIONS_ID
 
 REWARDS = """
 def letter(response, wanted): return response.count(wanted) / 6
@@ -100,3 +102,39 @@ def test_ranges_are_measured_once_and_recorded(folder: Path, capsys: pytest.Capt
 def test_what_is_missing_is_said(change: Callable[[list[str]], list[str]], message: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         parse_job(change(list(OPTIONS)), description="", presets=ALL)
+
+
+def test_the_commands_that_sample_take_a_file_where_they_take_a_number(
+    folder: Path, letters_model: Path, no_figures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(letters_model), *OPTIONS, "--k", "2", "--max-new-tokens", "8", "--out", "found"]) == 0
+    source = json.loads((folder / "found" / "eval.json").read_text())["source"]
+    assert source["env_kwargs"]["columns"] == {"prompt": "text", "answer": "good"}
+    assert main(["eval", str(letters_model), *OPTIONS[2:], "--prompts", "4"]) == 2
+    assert "--prompts 4 is a number, but --rewards needs a file of prompts" in capsys.readouterr().err
+
+
+def test_an_environment_is_named_by_options_that_make_it_again(folder: Path) -> None:
+    words = [
+        *OPTIONS,
+        "--range",
+        "brief=-1,1",
+        "--env-kwargs",
+        '{"source": "whole:rows.jsonl"}',
+        "--model",
+        "tiny-maze",
+    ]
+    config = parse_job(words, description="", presets=ALL).config
+    again = env_options(config.env, config.env_kwargs, config.imports)
+    assert again[:2] == ["--prompts", "whole:rows.jsonl"]
+    assert parse_job([*again, "--model", "tiny-maze"], description="", presets=ALL).config == config
+    assert env_options("vpo/Maze-v0", {"preset": "compact"}, ["mine"]) == [
+        *("--env", "vpo/Maze-v0"),
+        *("--env-kwargs", '{"preset": "compact"}', "--import", "mine"),
+    ]
+
+
+def test_the_worked_example_passes_its_check() -> None:
+    place = ROOT / "examples" / "own_rewards"
+    rewards = f"{place / 'rewards.py'}:facts,warm,brief"
+    assert main(["check", rewards, "--prompts", str(place / "tickets.jsonl"), "--columns", "prompt=ticket"]) == 0
