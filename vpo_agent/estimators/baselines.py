@@ -1,25 +1,11 @@
-"""The baselines: `multi_rlvr` for sets of answers, GRPO and its relatives for rollouts of one answer."""
+"""Relatives of GRPO that are no pool of rollouts: of one answer, with advantages of another shape."""
 
 from __future__ import annotations
 
 import torch
 
 from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
-from vpo_agent.estimators.reward_groups import RewardGroups, scalarise
-
-
-@register_estimator("multi_rlvr", answers="set")
-def multi_rlvr(groups: RewardGroups) -> Advantages:
-    """Mean scalar reward of the answers, standardised within the group (after Puri et al., arXiv 2603.24844)."""
-    scores = groups.scalar_scores().mean(dim=-1)
-    return Advantages(standardise(scores, groups.valid), scores)
-
-
-@register_estimator("grpo", answers="single")
-def grpo(groups: RewardGroups) -> Advantages:
-    """Scalar reward, standardised within the group (arXiv 2402.03300)."""
-    scores = groups.scalar_scores().squeeze(-1)
-    return Advantages(standardise(scores, groups.valid), scores)
+from vpo_agent.estimators.reward_groups import RewardGroups
 
 
 @register_estimator("dr_grpo", answers="single")
@@ -28,19 +14,6 @@ def dr_grpo(groups: RewardGroups) -> Advantages:
     scores = groups.scalar_scores().squeeze(-1)
     centred, _, _ = centre(scores, groups.valid, 1)
     return Advantages(centred, scores)
-
-
-@register_estimator("random_weights", answers="single", needs_weights=True)
-def random_weights(groups: RewardGroups) -> Advantages:
-    """Scalar reward under one drawn weight per group, the first of the K, standardised within the group."""
-    scores = scalarise(groups.rewards.squeeze(2), groups.drawn_weights()[:, 0])
-    return Advantages(standardise(scores, groups.valid), scores)
-
-
-@register_estimator("goal_conditioned", answers="single", needs_weights=True, in_prompt=True)
-def goal_conditioned(groups: RewardGroups) -> Advantages:
-    """Scalar reward under one drawn weight per group, which the prompt states, standardised within the group."""
-    return random_weights(groups)
 
 
 @register_estimator("rs_grpo", answers="single")

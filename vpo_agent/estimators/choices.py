@@ -11,11 +11,10 @@ from vpo_envs.wording import counted, did_you_mean
 Answers = Literal["single", "set"]
 Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
 
-SINGLE = ("grpo", "dr_grpo", "random_weights", "goal_conditioned", "rs_grpo", "darling", "pareto_rank")
 BUILT_IN: dict[str, Answers] = {
     **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single", "multi_rlvr": "set"},
-    **dict.fromkeys(SINGLE, "single"),
-    "vpo_credit": "set",
+    **{"grpo": "single", "random_weights": "single", "goal_conditioned": "single", "vpo_credit": "set"},
+    **dict.fromkeys(("dr_grpo", "rs_grpo", "darling", "pareto_rank"), "single"),
 }
 """The built-in estimators in the order of the registry, and what they score: rollouts of one answer, or of several."""
 

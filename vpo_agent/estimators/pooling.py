@@ -1,11 +1,18 @@
-"""One family of set estimators: m answers in a rollout, k rollouts in a pool, drawn or fixed weightings.
+"""One family of estimators: m answers in a rollout, k rollouts in a pool, drawn or fixed weightings.
 
 Under one weighting w the value of rollout i is that of its best answer, x_i = max_s w . r_is, and the value of a pool
-is the best of k rollouts. `vpo_pool` estimates the gradient of the expected value of a pool, averaged over weightings.
+is the best of k rollouts. :func:`pool` estimates the gradient of the expected value of a pool, averaged over
+weightings. Every method here is one of its corners:
 
-- `vpo`: any m, k = 1, drawn weightings.
-- `set_rl`: m = 1, any k, drawn weightings.
-- `max_at_k`: m = 1, any k, the fixed weights of the task.
+| method | answers | rollouts of a pool | weightings |
+|---|---|---|---|
+| `vpo` | m | 1 | drawn |
+| `vpo_pool` | m | k | drawn |
+| `set_rl` | 1 | k | drawn |
+| `max_at_k` | 1 | k | the task's own |
+| `grpo` | 1 | 1 | the task's own |
+| `multi_rlvr` | m, of which the mean counts | 1 | the task's own |
+| `random_weights`, `goal_conditioned` | 1 | 1 | one drawn |
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
+from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
 
 Baseline = Literal["group", "subset", "others"]
@@ -26,17 +33,83 @@ BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 @register_estimator("vpo", answers="set", needs_weights=True)
 def vpo(groups: RewardGroups) -> Advantages:
     """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817)."""
-    return vpo_pool(groups, k=1)
+    return pool(_best_answers(groups), groups.valid)
 
 
 @register_estimator("vpo_pool", answers="set", needs_weights=True)
-def vpo_pool(
-    groups: RewardGroups,
-    *,
-    k: int | None = None,
-    baseline: Baseline = "group",
-) -> Advantages:
-    """Expected best answer of a pool of k rollouts under drawn weights; `vpo`, `set_rl` and `max_at_k` are its corners.
+def vpo_pool(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "group") -> Advantages:
+    """Expected best answer of a pool of k rollouts under drawn weights: :func:`pool`, whose options it has.
+
+    Without k a pool has max(2, G // 2) rollouts, as for `set_rl` and `max_at_k`.
+    """
+    return pool(_best_answers(groups), groups.valid, k=k, baseline=baseline)
+
+
+@register_estimator("set_rl", answers="single", needs_weights=True)
+def set_rl(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
+    """Set-level RL on the reward vector over independent rollouts (arXiv 2604.17654), with the set score of `vpo`.
+
+    Options and defaults are those of `max_at_k`, so that the two differ in the vector alone.
+    """
+    return vpo_pool(groups, k=k, baseline=baseline)
+
+
+@register_estimator("max_at_k", answers="single")
+def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
+    """Unbiased gradient of the expected maximum of k samples (arXiv 2505.15201; Bagirov et al. 2025)."""
+    return pool(groups.scalar_scores(), groups.valid, k=k, baseline=baseline)
+
+
+@register_estimator("multi_rlvr", answers="set")
+def multi_rlvr(groups: RewardGroups) -> Advantages:
+    """Mean scalar reward of the answers, standardised within the group (after Puri et al., arXiv 2603.24844)."""
+    return pool(groups.scalar_scores().mean(dim=-1, keepdim=True), groups.valid)
+
+
+@register_estimator("grpo", answers="single")
+def grpo(groups: RewardGroups) -> Advantages:
+    """Scalar reward, standardised within the group (arXiv 2402.03300)."""
+    return pool(groups.scalar_scores(), groups.valid)
+
+
+@register_estimator("random_weights", answers="single", needs_weights=True)
+def random_weights(groups: RewardGroups) -> Advantages:
+    """Scalar reward under one drawn weight per group, the first of the K, standardised within the group."""
+    return pool(_best_answers(groups)[..., :1], groups.valid)
+
+
+@register_estimator("goal_conditioned", answers="single", needs_weights=True, in_prompt=True)
+def goal_conditioned(groups: RewardGroups) -> Advantages:
+    """Scalar reward under one drawn weight per group, which the prompt states, standardised within the group."""
+    return random_weights(groups)
+
+
+@register_estimator("vpo_credit", answers="set", needs_weights=True)
+def vpo_credit(groups: RewardGroups) -> Advantages:
+    """Advantage of `vpo`, with credit for each answer on its own tokens: what the set score loses without it.
+
+    The loss R(S) - R(S without s) is standardised within the group at each position s (SetPO, arXiv 2602.01062, does so
+    for whole samples). Biased: of two equally good answers neither contributes. Groups of equal set scores get none.
+    """
+    utilities = groups.utilities(groups.drawn_weights())
+    scores = utilities.amax(dim=2).mean(dim=-1)
+    _, _, deviation = centre(scores, groups.valid)
+    each = []
+    for s in range(utilities.shape[2]):
+        others = torch.cat([utilities[:, :, :s], utilities[:, :, s + 1 :]], dim=2)
+        left = others.amax(dim=2).mean(dim=-1) if others.shape[2] else torch.zeros_like(scores)
+        each.append(standardise(scores - left, groups.valid))
+    credit = torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))
+    return Advantages(standardise(scores, groups.valid), scores, credit)
+
+
+def _best_answers(groups: RewardGroups) -> Tensor:
+    """Return the utility of the best answer of each rollout under each drawn weighting, (P, G, K)."""
+    return groups.utilities(groups.drawn_weights()).amax(dim=2)
+
+
+def pool(values: Tensor, valid: Tensor, *, k: int | None = 1, baseline: Baseline = "group") -> Advantages:
+    """Estimate the gradient of the expected best of k rollouts, averaged over weightings.
 
     Under one weighting, the mean of the maximum of x over all k-subsets I of the n rollouts is an unbiased estimate of
     the expected maximum. By the score-function identity, the mean over the rollouts of A_i grad log p(y_i) is one of
@@ -55,37 +128,14 @@ def vpo_pool(
     "group". A group with n < 2 gets zeros.
 
     Args:
-        groups: the batch.
+        values: x, the value of each rollout under each weighting, (P, G, K).
+        valid: (P, G), the rollouts that count.
         k: rollouts of a pool, 1 to G - 1; for "subset" 2 to G. None takes max(2, G // 2), within that range.
         baseline: "group", "subset" or "others", as above.
 
     Raises:
         ValueError: an option lies outside its range.
     """
-    return _pool_advantages(groups.utilities(groups.drawn_weights()).amax(dim=2), groups.valid, k, baseline)
-
-
-@register_estimator("set_rl", answers="single", needs_weights=True)
-def set_rl(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
-    """Set-level RL on the reward vector over independent rollouts: `vpo_pool` with one answer (arXiv 2604.17654).
-
-    The set objective is the score of `vpo`. Options and defaults are those of `max_at_k`, k = max(2, G // 2) included,
-    so that the two differ in the vector alone.
-    """
-    return vpo_pool(groups, k=k, baseline=baseline)
-
-
-@register_estimator("max_at_k", answers="single")
-def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
-    """Unbiased gradient of the expected maximum of k samples (arXiv 2505.15201; Bagirov et al. 2025).
-
-    `vpo_pool` with one answer and the fixed weights, where k and the baselines are explained.
-    """
-    return _pool_advantages(groups.scalar_scores(), groups.valid, k, baseline)
-
-
-def _pool_advantages(values: Tensor, valid: Tensor, k: int | None, baseline: Baseline) -> Advantages:
-    """Return the advantages of `vpo_pool` for the value of each rollout under each weighting, (P, G, K)."""
     num_prompts, num_rollouts, num_weightings = values.shape
     if baseline not in BASELINES:
         raise ValueError(f"baseline must be one of {', '.join(BASELINES)}; got {baseline!r}")

@@ -13,11 +13,6 @@ from vpo_envs.wording import counted
 _SIMPLEX_TOLERANCE = 1e-2
 
 
-def scalarise(rewards: Tensor, weights: Tensor) -> Tensor:
-    """Return the scalar rewards w . r of (P, ..., d) rewards under one weight for each prompt, (P, d): (P, ...)."""
-    return torch.einsum("p...d,pd->p...", rewards, weights)
-
-
 @dataclass(frozen=True, eq=False)
 class RewardGroups:
     """A checked batch; float64 where the device has it. Rewards of inactive objectives and invalid rollouts are 0."""
@@ -35,7 +30,7 @@ class RewardGroups:
 
     def scalar_scores(self) -> Tensor:
         """Return the scalar reward of each answer under the fixed weights, (P, G, m)."""
-        return scalarise(self.rewards, self.scalar_weights)
+        return torch.einsum("pgmd,pd->pgm", self.rewards, self.scalar_weights)
 
     def utilities(self, weights: Tensor) -> Tensor:
         """Return the utility w . r of each answer under each of (P, K, d) weights, (P, G, m, K)."""

@@ -109,7 +109,7 @@ def test_the_names_known_without_torch_are_those_of_the_registry() -> None:
         ("--scalar-weights", "None", "scalar_weights", None),
         ("--env-kwargs", '{"preset": "paper", "data_seed": 3}', "env_kwargs", {"preset": "paper", "data_seed": 3}),
         ("--method-option", "beta=8", "method_options", {"beta": 8}),
-        ("--method-option", "credit=own", "method_options", {"credit": "own"}),
+        ("--method-option", "baseline=others", "method_options", {"baseline": "others"}),
         ("--microbatch-prompts", "4", "microbatch_prompts", 4),
         ("--microbatch-prompts", "auto", "microbatch_prompts", "auto"),
         ("--gradient-checkpointing", "true", "gradient_checkpointing", True),

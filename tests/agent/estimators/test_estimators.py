@@ -79,6 +79,15 @@ def test_vpo_is_the_formula_of_the_paper(dtype: torch.dtype) -> None:
     assert result.advantages.dtype == result.scores.dtype == dtype
 
 
+def test_one_answer_under_one_weighting_is_grpo() -> None:
+    """By symmetric weights of one value, where the mean over drawn weights is the mean over the objectives."""
+    rewards, weights = batch(answers=1)
+    even = torch.full_like(weights, 0.25)
+    for method in ("vpo", "multi_rlvr"):
+        result = advantages(rewards, method=method, weights=even)
+        torch.testing.assert_close(result.advantages, advantages(rewards, method="grpo").advantages, atol=1e-9, rtol=0)
+
+
 def test_multi_rlvr_scores_the_mean_answer() -> None:
     rewards, _ = batch()
     result = advantages(rewards, method="multi_rlvr", scalar_weights=[1, 2, 3, 4])
