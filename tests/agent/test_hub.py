@@ -76,6 +76,12 @@ def test_the_card_states_task_method_steps_results_and_objectives(
     assert (run / "results.md").read_text().strip() in card.text
 
 
+def test_the_card_of_a_policy_for_one_answer_and_three_says_both(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    run = make_run(num_answers=[1, 3])
+    card = (dry_run(run, tmp_path / "out") / "README.md").read_text()
+    assert "gives 3 or 1 answers, as the prompt asks, to tasks" in card
+
+
 def test_the_licence_is_that_of_the_option(make_run: Callable[..., Path], tmp_path: Path) -> None:
     folder = dry_run(make_run(), tmp_path / "out", "--license", "mit")
     assert ModelCard.load(folder / "README.md").data.license == "mit"

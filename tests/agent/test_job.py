@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import toys
 from matplotlib.figure import Figure
 
+from vpo_agent.command import main
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.job import train_and_report
 from vpo_agent.measure.pool import Pool
@@ -199,3 +201,20 @@ def test_a_run_of_the_trainer_alone_is_reported_on_as_that_of_a_job(
     config = letters_config(name="alone")
     Trainer(config).train()
     assert train_and_report(Job(config, resume=True)) == expected
+
+
+def test_a_run_for_one_answer_and_three_is_measured_and_searched_with_both(finished: Finished, tmp_path: Path) -> None:
+    run = finished(num_answers=[1, 3])[0].runs_dir / "run"
+    results = json.loads((run / "results.json").read_text())
+    assert results["measures"] != results["measures_of_1"]
+    tables = (run / "results.md").read_text()
+    assert [int(m) for m in re.findall(r"rollouts? x (\d) answers? each", tables)] == [3, 1]
+    for m, file in ((3, "pool_after.npz"), (1, "pool_after_of_1.npz")):
+        assert Pool.load(run / file).rewards.shape[2] == m
+    for options, m in (([], 3), (["--num-answers", "1"], 1)):
+        out = tmp_path / f"asked-{m}"
+        assert main(["eval", str(run), *options, "--prompts", "2", "--k", "3", "--out", str(out)]) == 0
+        assert Pool.load(out / "pool.npz").source["num_answers"] == m
+        words = ["search", str(run), *options, "--method", "best-of-n", "--iterations", "3", "--prompts", "1"]
+        assert main([*words, "--out", str(tmp_path / f"searched-{m}")]) == 0
+        assert f'"num_answers": {m}' in (tmp_path / f"searched-{m}" / "search.json").read_text()

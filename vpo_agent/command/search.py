@@ -53,7 +53,7 @@ def add_parser(commands: Commands) -> None:
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
     add_rewards_options(parser)
-    add("--num-answers", type=at_least(1), help="answers per response, for a model that is not a run; default 1")
+    add("--num-answers", type=at_least(1), help="answers per response; default: the run's largest, or 1")
     add("--temperature", type=float, default=1.0, help="default 1")
     add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
     add("--checkpoint", type=int, metavar="STEP", help="step of each run's checkpoint; default: the newest")
@@ -125,7 +125,7 @@ def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
 
     known = settings_of(target)
     if "num_answers" in known:  # a run
-        return known
+        return {**known, "num_answers": chosen.num_answers or known["num_answers"]}
     if chosen.env is not None:
         known = {"env": chosen.env}
     if not known:
