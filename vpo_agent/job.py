@@ -8,7 +8,7 @@ from typing import Any
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
-from vpo_agent.measure.notices import notices
+from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.presets import BUNDLED
@@ -65,16 +65,27 @@ def _run(trainer: Trainer, started: float) -> str:
             before = {m: trainer.evaluate(f"before{end}", m) for m, end in endings.items()}
         else:
             before = {m: _pool_from_before(trainer, f"before{end}", m) for m, end in endings.items()}
+        if trainer.step == 0:
+            first = summarise(before[several[0]])
+            for line in [
+                *notices(first.pool),
+                *about_rewards(first.pool, good_rewards(trainer.env)),
+                *prospects(first),
+            ]:
+                print(f"before training, {line}")
         trainer.train()
         after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
 
     summaries = {m: (summarise(before[m]), summarise(after[m])) for m in several}
+    rows_of_steps = read_metrics(folder.metrics)
+    taken = [row for row in rows_of_steps if row.get("kind") == "train"]
+    lost = no_signal(taken, config.prompts_per_step, before[several[0]])
     texts, results = [], dict[str, Any]()
     for m, end in endings.items():
         rows, highest = change_rows(*summaries[m]), summaries[m][1].ceilings()
         best = best_on_fronts(highest)
         text = f"{change_table(rows)}\n" + (f"\n{best}\n" if best else "")
-        for notice in notices(after[m]):
+        for notice in [*lost, *notices(after[m])]:
             text += f"\nAfter training, {notice}\n"
         sampled = f"{counted(config.eval_rollouts(m), 'rollout')} x {counted(m, 'answer')} each"
         texts.append(f"{after[m].prompts_in_words(config.eval_split)}, {sampled}\n\n{text}")
@@ -84,7 +95,6 @@ def _run(trainer: Trainer, started: float) -> str:
     with folder.room():
         write_text_atomically(folder.path / "results.md", "\n".join(texts))
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
-        rows_of_steps = read_metrics(folder.metrics)
         plot_learning_curves(rows_of_steps, folder.path / "learning_curves.png", title(curves[1:]), config.method)
         draw_curves(curves, folder.path / "best_at_k.png")
     print("", *texts, sep="\n")

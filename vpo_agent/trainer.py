@@ -24,7 +24,6 @@ from vpo_agent.learning.fits import MOST_RESPONSES, Plan, Shape, device_memory, 
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.measure.measures import PREFIX, free_name, measures, short_names
 from vpo_agent.measure.metrics import diversity
-from vpo_agent.measure.notices import unread_notice
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.language_model import LMPolicy
@@ -146,7 +145,6 @@ class Trainer(Training):
         super().__init__(config.steps, int(state["step"]))
         self.skipped_steps = int(state["skipped_steps"])
         self._bad_in_a_row = 0
-        self._notice: str | None = None
         self._failure = self._outside = ""
         self._warned = False
         self.folder.start(self.step)
@@ -168,7 +166,6 @@ class Trainer(Training):
         with bar as self._bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as self._log:
             if self.step == 0 and self.config.eval_every:
                 self._log.write(self._validate())
-            self._first = self.step
             self.take_steps()
 
     def train_step(self) -> dict[str, Any]:
@@ -202,13 +199,6 @@ class Trainer(Training):
             check_prompts(self.policy, self.env, indices, config.max_new_tokens, stated, config.numbers_of_answers)
             raise
         collected = time.perf_counter()
-        seen = [
-            unread_notice(
-                part.status, part.samples.mask.sum(1).cpu().numpy(), config.max_new_tokens, part.samples.texts[0]
-            )
-            for part in batch.parts
-        ]
-        self._notice = next((one for one in seen if one), None)
         self._failure = next((part.failure for part in batch.parts if part.failure), "")
         self._outside = next(filter(None, (part.outside(self.env.objective_names) for part in batch.parts)), "")
         results = [
@@ -243,8 +233,6 @@ class Trainer(Training):
         """Write and show the row of a step, and validate if it is time; return whether a checkpoint falls due."""
         self._log.write(row)
         show_step(self._bar, row, bad=self._bad_in_a_row > 0, failure=self._failure)
-        if self.step == self._first + 1 and self._notice is not None:
-            self._bar.write(f"step {self.step}: {self._notice}")
         if self._outside and not self._warned:
             self._warned = True
             self._bar.write(

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.measure.metrics import best_at_k, coverage, diversity, hypervolume, mean_ranked
-from vpo_agent.measure.notices import ROUNDING, outside_notice
-from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_envs import Status
 from vpo_envs.pareto import non_dominated, set_utility
 from vpo_envs.wording import counted
@@ -110,7 +109,7 @@ def measures(
     vectors = [one[:, counts] for one, counts in zip(answers, active, strict=True)]
     reached = [one[non_dominated(one)] for one in vectors]
     sizes = np.array([float(len(one)) for one in reached])
-    bounded = outside_notice(pool) is None
+    bounded = not pool.outside()
     volumes = _volumes(reached) if bounded else None
     add("hypervolume", "pool", "higher", volumes, "share of the box from −0.1 to 1 that the answers dominate")
     if pool.fronts is not None:

@@ -1,60 +1,208 @@
-"""What a reader must know of a pool: that its answers cannot be read, or that its rewards leave [0, 1]."""
+"""Advice in words about a pool: what is wrong with it, what training from it can gain, and the way out."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.measure.pool import Pool
-from vpo_envs import Status
+from vpo_agent.config import env_options
+from vpo_agent.measure.pool import ROUNDING, Floats, Pool
+from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
+from vpo_envs import Status, VectorTextEnv
+from vpo_envs.registration import env_type
 
 MOSTLY = 0.5
 SHOWN_CHARACTERS = 300
-ROUNDING = 1e-6
-"""Rewards are stored in 32 bits."""
-
-
-def unread_notice(
-    status: NDArray[np.int8], tokens: NDArray[np.int32] | None, limit: int | None, response: str | None
-) -> str | None:
-    """Return a warning if most answers are missing or unparsable, or most responses cut, with one; else ``None``.
-
-    A response is cut if it has as many tokens as are allowed and lacks its last answer.
-
-    Args:
-        status: Status of each answer, (…, m).
-        tokens: Generated tokens of each response, any shape, in the same order; ``None`` if unknown.
-        limit: ``max_new_tokens``; ``None`` if unknown.
-        response: A response as the model wrote it.
-    """
-    unread = float(np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean())
-    unfinished = status[..., -1].ravel() == Status.MISSING
-    cut = 0.0 if tokens is None or limit is None else float((unfinished & (tokens.ravel() >= limit)).mean())
-    if max(unread, cut) < MOSTLY:
-        return None
-    text = f"{unread:.0%} of the answers cannot be read"
-    if cut >= MOSTLY:
-        text = f"{cut:.0%} of the responses were cut at --max-new-tokens {limit}, and {text}: allow more"
-    if response is None:
-        return text
-    return f"{text}. The first response: {response[:SHOWN_CHARACTERS]!r}{'…' * (len(response) > SHOWN_CHARACTERS)}"
+SHOWN_NAMES = 4
+ALIKE = 0.9
+"""Share of prompts whose responses all earn the same from which that is said."""
+FEW = 20
+"""Fewer answers do not show that a reward is a copy."""
+LITTLE = 0.02
+"""Share of the utility that is too little to train for."""
 
 
 def notices(pool: Pool) -> list[str]:
-    """Return the warnings about a pool."""
-    response = pool.responses[0][0] if pool.responses else None
-    unread = unread_notice(pool.status, pool.tokens, pool.source.get("max_new_tokens"), response)
-    return [one for one in (unread, outside_notice(pool)) if one is not None]
+    """Return what a reader must know of a pool, one sentence each: that nothing is earned or read, or out of range."""
+    return [one for one in (_nothing_earned(pool) or _unread(pool), _outside(pool)) if one]
 
 
-def outside_notice(pool: Pool) -> str | None:
-    """Return a warning that names the objectives whose rewards leave [0, 1]; ``None`` if none does."""
-    flat = pool.active_rewards().reshape(-1, len(pool.objectives))
-    bounds = zip(pool.objectives, flat.min(axis=0), flat.max(axis=0), strict=True)
-    outside = [f"{name} ({low:g} to {high:g})" for name, low, high in bounds if low < -ROUNDING or high > 1 + ROUNDING]
-    if not outside:
-        return None
+def prospects(summary: Summary) -> list[str]:
+    """Return why training from the model of a pool may gain nothing, one sentence each."""
+    pool, found = summary.pool, []
+    if not pool.active_rewards().any():
+        return []
+    if pool.rewards.shape[1] > 1 and (alike := _alike(pool)) >= ALIKE:
+        found.append(
+            f"for {alike:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
+            "raise --temperature, or choose prompts of another difficulty"
+        )
+    fronts = worth_of_fronts(pool)
+    worth, where = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
+    if worth.set_worth < 1 + LITTLE:
+        found.append(
+            f"one answer serves all weightings: the best three {where} are worth {worth.set_worth:.2f} times the best "
+            "one, so a vector gains nothing over --method grpo, or max_at_k where the best of many answers counts"
+        )
+    elif worth.vector_worth < 1 + LITTLE:
+        found.append(
+            f"a vector gains nothing: three {where} with the best scalar reward are worth as much as any three, "
+            "so --method max_at_k or set_rl may do as well"
+        )
+    if summary.ranked.fronts is not None:
+        best, one = float(summary.ranked.fronts.mean()), float(summary.ranked.rollouts.mean())
+        if one > (1 - LITTLE) * best:
+            found.append(
+                f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts, so training has next to "
+                "nothing to gain: choose harder tasks"
+            )
+    return found
+
+
+def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:
+    """Return which rewards teach nothing, one sentence each: never earned, constant, or copies of another.
+
+    Args:
+        pool: Answers of the model that is to be trained.
+        good: Reward vectors of good answers, (n, d); ``None`` if none are known.
+    """
+    kept = (pool.status == Status.OK)[..., None] & pool.active[:, None, None, :]
+    if not pool.active_rewards().any() and good is None:
+        return []
+    columns = [pool.rewards[..., place][kept[..., place]] for place in range(len(pool.objectives))]
+    never, bad, constant = [], [], []
+    for place, (name, found) in enumerate(zip(pool.objectives, columns, strict=True)):
+        reached = 0.0 if good is None or not len(good) else float(good[:, place].max())
+        if good is not None and pool.active[:, place].any() and abs(reached) <= ROUNDING and not found.any():
+            bad.append(name)
+        elif len(found) and not found.any():
+            never.append(name)
+        elif len(found) > 1 and np.ptp(found) <= ROUNDING:
+            constant.append(f"{name} ({found[0]:g})")
+    said = [
+        (bad, "is never earned, not even by good answers: see vpo check", "are never earned, not even by good answers"),
+        (never, "is never earned by the model, so it teaches nothing yet", "are never earned by the model"),
+        (constant, "has one value for all answers, so it teaches nothing", "have one value each for all answers"),
+    ]
+    lines = [f"{_listed(names)} {one if len(names) == 1 else many}" for names, one, many in said if names]
+    if bad == list(pool.objectives) or not pool.active_rewards().any():
+        lines = [line for line in lines if "not even" in line]
+    copies = [f"{pool.objectives[b]} of {pool.objectives[a]}" for a, b in _copies(pool, kept)]
+    if copies:
+        lines.append(f"some rewards are copies of others, which so count twice: {_listed(copies)}")
+    return lines
+
+
+def _copies(pool: Pool, kept: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield the objectives that are the same up to scale over the answers that count for both."""
+    for first, other in combinations(range(len(pool.objectives)), 2):
+        both = kept[..., first] & kept[..., other]
+        pair = [pool.rewards[..., place][both] for place in (first, other)]
+        if both.sum() >= FEW and min(map(np.ptp, pair)) > ROUNDING and np.corrcoef(*pair)[0, 1] > 1 - ROUNDING:
+            yield first, other
+
+
+def no_signal(steps: Sequence[Mapping[str, Any]], groups: int, pool: Pool) -> list[str]:
+    """Return that no group of a run's ``steps``, rows of its log, had a signal; empty if one had.
+
+    ``groups`` is the number of groups of a step, and ``pool`` holds answers of the model before training.
+    """
+    if not steps or any(row.get("groups_without_signal", 0) < groups for row in steps):
+        return []
+    return [f"no group had a signal in any of the {len(steps)} steps, so the weights did not move: {_way_out(pool)}"]
+
+
+def _nothing_earned(pool: Pool) -> str:
+    if pool.active_rewards().any():
+        return ""
+    unread, cut = _shares(pool)
+    text = f"none of the {pool.status.size:,} answers earns anything"
+    text += f" ({unread:.0%} cannot be read)" if unread else ""
+    text += f", so no group has a signal to learn from: {_way_out(pool)}"
+    if cut >= MOSTLY:
+        limit = pool.source["max_new_tokens"]
+        text += f"; or, where a response makes sense up to where --max-new-tokens {limit} cuts it, allow more"
+    return _with_a_response(text, pool)
+
+
+def _way_out(pool: Pool) -> str:
+    """Return how to start from a model that earns something."""
+    env, model = pool.source.get("env"), pool.source.get("model")
+    known = isinstance(env, str) and env in gym.registry
+    taught = known and getattr(env_type(str(env)), "demonstrations", None) not in (None, VectorTextEnv.demonstrations)
+    if not taught or "endpoint" in pool.source:
+        return "start from a model that answers some prompts right, or from easier prompts"
+    options = env_options(str(env), pool.source.get("env_kwargs") or {})
+    words = ["vpo", "warm-start", *options, *(["--model", str(model)] if model else []), "--out", "runs/base"]
+    return f"teach the model the task first, with {shlex.join(words)}"
+
+
+def _unread(pool: Pool) -> str:
+    """Return that most answers are missing or unparsable, or most responses cut."""
+    unread, cut = _shares(pool)
+    if max(unread, cut) < MOSTLY:
+        return ""
+    text = f"{unread:.0%} of the answers cannot be read"
+    if cut >= MOSTLY:
+        limit = pool.source["max_new_tokens"]
+        text = f"{cut:.0%} of the responses were cut at --max-new-tokens {limit}, and {text}: allow more"
+    return _with_a_response(text, pool)
+
+
+def _shares(pool: Pool) -> tuple[float, float]:
+    """Return the shares of the answers that are missing or unparsable, and of the responses that were cut.
+
+    A response is cut if it has as many tokens as are allowed and lacks its last answer.
+    """
+    limit, tokens = pool.source.get("max_new_tokens"), pool.tokens
+    unread = float(np.isin(pool.status, (Status.MISSING, Status.UNPARSABLE)).mean())
+    if tokens is None or limit is None:
+        return unread, 0.0
+    unfinished = pool.status[..., -1].ravel() == Status.MISSING
+    return unread, float((unfinished & (tokens.ravel() >= limit)).mean())
+
+
+def _with_a_response(text: str, pool: Pool) -> str:
+    if not pool.responses:
+        return text
+    response = pool.responses[0][0]
+    return f"{text}. The first response: {response[:SHOWN_CHARACTERS]!r}{'…' * (len(response) > SHOWN_CHARACTERS)}"
+
+
+def _outside(pool: Pool) -> str:
+    """Return which objectives' rewards leave [0, 1]."""
+    if not (outside := pool.outside()):
+        return ""
     return (
         f"rewards leave [0, 1]: {', '.join(outside)}. Utilities and best@k are on that scale, and there is no "
         "hypervolume; scale the objective, and see vpo check"
     )
+
+
+def _alike(pool: Pool) -> float:
+    """Return the share of prompts whose responses all earn the same vectors, in any order."""
+    sets = [[sorted(map(tuple, rollout)) for rollout in prompt.tolist()] for prompt in pool.active_rewards()]
+    return float(np.mean([all(one == rollouts[0] for one in rollouts) for rollouts in sets]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def good_rewards(env: VectorTextEnv[Any, Any, Any], tasks: int = 8) -> NDArray[np.float64] | None:
+    """Return the reward vectors of demonstrations of the first tasks, (n, d); ``None`` if there are none."""
+    found = []
+    for task in map(env.task, range(tasks)):
+        try:
+            answers = env.demonstrations(task, np.random.default_rng(0), 4)
+        except NotImplementedError:
+            return None
+        found += env.score_answers(task, answers)[0]
+    return np.array(found)

@@ -15,6 +15,8 @@ from vpo_envs.wording import counted
 
 _STORED = ("rewards", "status", "active", "scalar_weights", "indices")
 
+ROUNDING = 1e-6
+"""Rewards are stored in 32 bits."""
 Floats = NDArray[np.float64]
 Texts = tuple[tuple[str, ...], ...]
 
@@ -91,6 +93,12 @@ class Pool:
     def active_rewards(self) -> Floats:
         """Return the rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
         return self.rewards.astype(np.float64) * self.active[:, None, None, :]
+
+    def outside(self) -> list[str]:
+        """Return the objectives whose rewards leave [0, 1], each with its range."""
+        flat = self.active_rewards().reshape(-1, len(self.objectives))
+        bounds = zip(self.objectives, flat.min(axis=0), flat.max(axis=0), strict=True)
+        return [f"{name} ({low:g} to {high:g})" for name, low, high in bounds if low < -ROUNDING or high > 1 + ROUNDING]
 
     def scalar(self) -> Floats:
         """Return the scalar reward of each answer under the prompt's fixed weights, (N, R, m)."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import Pair
-from vpo_agent.measure.notices import notices
+from vpo_agent.measure.notices import notices, prospects
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of, same_instances
 from vpo_agent.measure.summary import Summary, summarise, worth_of_answers, worth_of_fronts
@@ -60,7 +60,9 @@ def evaluate_pool(
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
     worths = _worths(pool)
-    about = "\n\n".join([describe(pool), *(f"**{notice}**" for notice in notices(pool))])
+    # What training can gain is a question before it.
+    advice = [*notices(pool), *([] if pool.source.get("step") else prospects(summary))]
+    about = "\n\n".join([describe(pool), *(f"**{line}**" for line in advice)])
     text = f"{about}\n\n{measure_table(rows)}\n\n{_notes(summary, worths)}\n"
     with whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")

@@ -1,4 +1,4 @@
-"""A pool whose answers cannot be read says so, with the reason and a response."""
+"""Advice about a pool: that answers earn nothing or cannot be read, and what training from it can gain."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pools import random_pool
+from pools import maze_pool, random_pool
 
 from vpo_agent.measure.measures import measures
-from vpo_agent.measure.notices import notices
+from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import summarise
 from vpo_envs import Status
+from vpo_envs.registration import make_text_env
 
 
 @pytest.mark.parametrize(
@@ -66,3 +69,76 @@ def test_rewards_that_leave_the_unit_interval_are_named_and_have_no_hypervolume(
     assert notice.startswith(f"rewards leave [0, 1]: silver ({low:g} to {high:g}). ")
     assert "hypervolume" in {one.name for one in measures(pool)}
     assert "hypervolume" not in {one.name for one in measures(replace(pool, rewards=rewards))}
+
+
+def flat_pool(vectors: list[list[float]], **changes: object) -> Pool:
+    """Six prompts with the same six answers each, of which an answer is a response."""
+    rewards = np.array(vectors, dtype=np.float32)[None, :, None].repeat(6, axis=0)
+    n, answers, _, d = rewards.shape
+    pool = Pool(
+        rewards=rewards,
+        status=np.zeros((n, answers, 1), np.int8),
+        active=np.ones((n, d), bool),
+        scalar_weights=np.full((n, d), 1 / d),
+        indices=np.arange(n),
+        objectives=("gold", "silver", "bronze")[:d],
+        fronts=None,
+        source={"max_new_tokens": 8},
+    )
+    return replace(pool, **changes)  # type: ignore[arg-type]
+
+
+def test_where_nothing_is_earned_the_way_out_is_a_warm_start_and_not_more_tokens() -> None:
+    pool = maze_pool(prompts=2)
+    source = {**pool.source, "model": "runs/untrained", "max_new_tokens": 16}
+    untrained = replace(pool, rewards=np.zeros_like(pool.rewards), status=np.full_like(pool.status, 1), source=source)
+    (notice,) = notices(untrained)
+    options = """--env vpo/Maze-v0 --env-kwargs '{"preset": "compact"}' --model runs/untrained --out runs/base"""
+    assert f"teach the model the task first, with vpo warm-start {options}" in notice
+    assert "allow more" not in notice
+    assert prospects(summarise(untrained)) == []
+    (without_teacher,) = notices(replace(untrained, source={**source, "env": "vpo/RewardModels-v0"}))
+    assert "start from a model that answers some prompts right" in without_teacher
+    cut = replace(untrained, tokens=np.full(pool.rewards.shape[:2], 16, np.int32))
+    assert "; or, where a response makes sense up to where --max-new-tokens 16 cuts it, allow more" in notices(cut)[0]
+
+
+def test_what_training_can_gain_is_said_in_words() -> None:
+    opposite, spread = [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.2]]
+    assert "one answer serves all weightings" in prospects(summarise(flat_pool([[0.7, 0.7], [0.2, 0.1], [0, 0]])))[0]
+    assert "a vector gains nothing: three of these answers" in prospects(summarise(flat_pool(opposite)))[0]
+    lopsided = flat_pool([*spread, [0.6, 0.5]])
+    assert prospects(summarise(lopsided)) == [], "a set of three, beside the best scalar reward, is worth most"
+    (alike, *_) = prospects(summarise(flat_pool([[0.5, 0.2]] * 4)))
+    assert alike.startswith("for 100% of the prompts all responses earn the same")
+    front = tuple(np.array([[0.5, 0.5]]) for _ in range(6))
+    near = prospects(summarise(flat_pool([[0.5, 0.5], [0.5, 0.49]], fronts=front)))
+    assert "one response is worth 0.49" in near[-1]
+    assert "so training has next to nothing to gain: choose harder tasks" in near[-1]
+
+
+def test_rewards_that_teach_nothing_are_named() -> None:
+    pool = flat_pool([[x, x / 2, 0.25] for x in (0.1, 0.4, 0.9, 0.3)])
+    assert about_rewards(pool) == [
+        "bronze (0.25) has one value for all answers, so it teaches nothing",
+        "some rewards are copies of others, which so count twice: silver of gold",
+    ]
+    never = flat_pool([[x, 0, (0.7 * x) % 0.3] for x in (0.1, 0.4, 0.9, 0.3)])
+    assert about_rewards(never) == ["silver is never earned by the model, so it teaches nothing yet"]
+    assert about_rewards(never, np.array([[1, 0.5, 1.0]])) == about_rewards(never)
+    (bad,) = about_rewards(never, np.array([[1, 0, 1.0]]))
+    assert bad == "silver is never earned, not even by good answers: see vpo check"
+
+
+def test_a_run_without_a_signal_is_said_to_have_moved_nothing() -> None:
+    pool, row = flat_pool([[1.0, 0.0]]), {"groups_without_signal": 4}
+    (line,) = no_signal([row] * 3, 4, pool)
+    assert line.startswith("no group had a signal in any of the 3 steps, so the weights did not move: start from")
+    assert no_signal([row, {"groups_without_signal": 3}], 4, pool) == no_signal([], 4, pool) == []
+
+
+def test_the_rewards_of_demonstrations_are_the_good_ones() -> None:
+    good = good_rewards(make_text_env("vpo/Maze-v0", preset="compact"))
+    assert good is not None
+    assert (good.max(axis=0) > 0).all()
+    assert good_rewards(make_text_env("vpo/RewardModels-v0")) is None

@@ -86,10 +86,10 @@ def test_a_run_that_was_cut_is_named(tmp_path: Path, runs: list[Path], capsys: p
     folder = save_run(tmp_path / "cut", cut)
     out = tmp_path / "report"
     assert main(["compare", str(folder), str(runs[2]), "--out", str(out)]) == 0
-    notice = "100% of the responses were cut at --max-new-tokens 16, and 100% of the answers cannot be read: allow more"
+    notice = f"none of the {pool.status.size} answers earns anything (100% cannot be read), so no group has a signal"
     assert f"{folder}: {notice}" in capsys.readouterr().out
     notes = json.loads((out / "compare.json").read_text(encoding="utf-8"))["notes"]
-    assert [note for note in notes if "cannot be read" in note] == [note for note in notes if str(folder) in note]
+    assert [note for note in notes if notice in note] == [note for note in notes if str(folder) in note]
     assert notice in (out / "report.html").read_text(encoding="utf-8")
 
 
