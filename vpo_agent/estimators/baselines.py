@@ -12,7 +12,7 @@ from vpo_agent.estimators.reward_groups import RewardGroups
 def dr_grpo(groups: RewardGroups) -> Advantages:
     """Scalar reward minus its group mean, not divided by the deviation (arXiv 2503.20783)."""
     scores = groups.scalar_scores().squeeze(-1)
-    centred, _, _ = centre(scores, groups.valid, 1)
+    centred, _, _ = centre(scores, groups.valid)
     return Advantages(centred, scores)
 
 

@@ -154,34 +154,25 @@ def advantages(
     )
 
 
-def standardise(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
-    """Standardise scores to mean 0 and population deviation 1 over the valid entries of a group.
+def standardise(scores: Tensor, valid: Tensor) -> Tensor:
+    """Standardise scores, (P, G), to mean 0 and population deviation 1 over the valid rollouts of each group.
 
     (score - mean) / (deviation + 1e-6), all zeros if the deviation is below 1e-6: the advantage of GRPO (arXiv
-    2402.03300) as the VPO paper uses it.
-
-    Args:
-        scores: any shape.
-        valid: boolean, shaped like the scores, or of size 1 in dimensions that are not reduced.
-        dim: the dimension, or dimensions, of one group.
-
-    Returns:
-        A tensor shaped like the scores, 0 where not valid.
+    2402.03300) as the VPO paper uses it. 0 where not valid.
     """
-    centred, _, deviation = centre(scores, valid, dim)
+    centred, _, deviation = centre(scores, valid)
     return centred / (deviation + EPSILON)
 
 
-def centre(scores: Tensor, valid: Tensor, dim: int | tuple[int, ...] = 1) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores minus their mean, the mean, and the population deviation over the valid entries of a group.
+def centre(scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return scores minus their mean, (P, G), the mean, and the population deviation of each group, (P, 1).
 
-    The first is 0 where not valid or where the deviation is below `EPSILON`. The reduced dimensions of the other two
-    have size 1.
+    The first is 0 where not valid or where the deviation is below `EPSILON`.
     """
-    count = valid.sum(dim=dim, keepdim=True).clamp(min=1)
-    mean = torch.where(valid, scores, 0.0).sum(dim=dim, keepdim=True) / count
+    count = valid.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = torch.where(valid, scores, 0.0).sum(dim=1, keepdim=True) / count
     centred = torch.where(valid, scores - mean, 0.0)
-    deviation = (centred.square().sum(dim=dim, keepdim=True) / count).sqrt()
+    deviation = (centred.square().sum(dim=1, keepdim=True) / count).sqrt()
     return torch.where(deviation < EPSILON, 0.0, centred), mean, deviation
 
 
