@@ -83,8 +83,8 @@ def gpu_commands() -> list[Any]:
     rows = []
     for page in PAGES:
         for command, around in commands(page):
-            if re.search(r"--config|--resume|--import|--help|NAME|…|train_pretrained|start(?!.*--model)", command):
-                continue  # Settings that the page does not show, or for two CPU cores.
+            if re.search(r"--(config|resume|import|rewards|help)|NAME|…|train_pretrained|start(?!.*--model)", command):
+                continue  # Settings or functions that are not here, or for two CPU cores.
             config = settings(command)
             if start := re.search(rf"vpo warm-start[^`]* --model (\S+)[^`]* --out {re.escape(config.model)}\s", around):
                 config = config.model_copy(update={"model": start[1]})
