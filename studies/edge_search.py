@@ -25,21 +25,15 @@ from vpo_agent.runs.targets import load_policy
 from vpo_agent.search import SearchJob, hard_instances, run_search
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.runner import SearchTarget
+from vpo_agent.search.settings import Method
 
 ENV = "vpo/Programs-v0"
 ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 """Arms of the study, with the answers of a response."""
 BASE = "base-3"
 """The base with three answers a response, the better of the two."""
-METHODS: dict[str, dict[str, Any]] = {
-    "best-of-n": {"method": "best-of-n"},
-    "evolve": {"method": "evolve"},
-    "crossover": {"method": "evolve", "variation": "crossover"},
-    "edit": {"method": "evolve", "variation": "edit"},
-    "beam": {"method": "beam"},
-    "dvts": {"method": "dvts"},
-}
-INSTANCES = {"programs": 300, "parts": 600}
+METHODS: tuple[Method, ...] = ("best-of-n", "evolve")
+INSTANCES = {"programs": 200, "parts": 600}
 """Test instances among which hard ones are sought: of parts many are of one function."""
 APART = 1000
 """Seeds of the pools that choose hard instances begin here."""
@@ -53,8 +47,6 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("searches/edge"))
     parser.add_argument("--tasks", nargs="+", default=["programs", "parts"])
-    parser.add_argument("--policies", nargs="+", default=["base-1", BASE, *ARMS])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     options = parser.parse_args()
     study = read_study(Path(__file__).with_name("edge.toml"))
     for task in study.tasks:
@@ -67,19 +59,18 @@ def main() -> None:
         indices, functions = choose(env_kwargs, bases, out)
         print(f"\n## {task.label}: {len(indices)} hard instances, {len(set(functions))} functions, seeds {seeds}\n")
         found: dict[tuple[str, str], list[SearchResult]] = {}
-        for method in options.methods:
+        for method in METHODS:
             for seed, base in bases.items():
                 job = SearchJob(
                     env=ENV,
                     env_kwargs=env_kwargs,
                     indices=tuple(indices),
-                    **METHODS[method],
+                    method=method,
                     tokens=TOKENS,
                     seed=seed,
                     max_new_tokens=LONGEST,
                 )
-                policies = [one for one in targets(runs, base, seed) if one.name in options.policies]
-                for name, result in run_search(job, policies, out / f"{method}-seed{seed}").items():
+                for name, result in run_search(job, targets(runs, base, seed), out / f"{method}-seed{seed}").items():
                     found.setdefault((name, method), []).append(result)
         print_table(found, functions)
 
@@ -120,9 +111,7 @@ def print_table(found: dict[tuple[str, str], list[SearchResult]], functions: lis
     for (name, method), results in found.items():
         cells = []
         for answers in (ANSWERS, None):
-            ours, theirs = (
-                np.stack([solved(one, answers) for one in of]) for of in (results, found[BASE, "best-of-n"])
-            )
+            ours, theirs = (np.stack([solved(one, answers) for one in of]) for of in (results, found[BASE, METHODS[0]]))
             cells += [cell(interval(ours, functions)), cell(interval(ours - theirs, functions), signed=True)]
         spent = [one.tokens[:ANSWERS].sum() for result in results for one in result.instances if not one.solved_at()]
         cells.append(f"{np.mean(spent):.0f}" if spent else "-")

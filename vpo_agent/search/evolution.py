@@ -13,12 +13,9 @@ from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Archive, Env, Instance, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.settings import Goal, Settings, ranked_values
-from vpo_agent.search.variation import Answer, before, combined, random_prefix, read_answers, rewrite_prompt
-from vpo_envs.errors import Unparsable
+from vpo_agent.search.variation import Answer, before, random_prefix, read_answers, rewrite_prompt
 from vpo_envs.text import answer_tags
 
-TRIES = 8
-"""Pairs of parents tried for a combination that is new."""
 FRESH = 0.1
 """Share of children that keep nothing of a parent."""
 
@@ -116,22 +113,7 @@ def evolve(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Setting
         rows = [i for i, _ in drawn]
         keys = [(seed, instances[i].index, 1, number) for i, number in drawn]
         children: list[Answer | None]
-        if settings.variation in ("crossover", "edit"):
-            made = [_cross(env, policy, instances[i], streams[i], settings) for i in rows]
-            left = [place for place, child in enumerate(made) if child is None]
-            begun = [
-                _begin(instances[rows[place]].archive, starts[rows[place]], streams[rows[place]]) for place in left
-            ]
-            closings = [answer_tags(m)[position - 1][1] for _, position in begun]
-            beginnings = [beginning for beginning, _ in begun]
-            new = [[] for _ in rows]
-            if left:
-                found = continuer.finish([rows[p] for p in left], beginnings, closings, [keys[p] for p in left])
-                for place, (beginning, position), rest in zip(left, begun, found, strict=True):
-                    new[place] = rest
-                    made[place] = read_answers(policy.tokenizer, [*beginning, *rest], m)[position - 1]
-            children = made
-        elif settings.variation == "prefix":
+        if settings.variation == "prefix":
             begun = [_begin(instances[i].archive, starts[i], streams[i]) for i in rows]
             closings = [answer_tags(m)[position - 1][1] for _, position in begun]
             new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
@@ -158,27 +140,6 @@ def _begin(archive: Archive, starts: Sequence[Answer], rng: np.random.Generator)
         return before(place), place.position
     parent, _ = archive.parent(rng)
     return random_prefix(parent, rng), parent.position
-
-
-def _cross(
-    env: Env, policy: LMPolicy, instance: Instance, rng: np.random.Generator, settings: Settings
-) -> Answer | None:
-    """Return a new combination of two parents, or an edit of one, which costs no tokens; ``None``: sample a child."""
-    combine = getattr(env, "combine" if settings.variation == "crossover" else "edit")
-    if len(instance.archive) < 2 or rng.random() < 0.5:
-        return None
-    for _ in range(TRIES):
-        (first, _), (second, _) = (instance.archive.parent(rng) for _ in range(2))
-        if first.text.split() == second.text.split():
-            continue
-        try:
-            text = combine(env.parse(first.text), env.parse(second.text), rng)
-        except Unparsable:
-            return None
-        if text not in instance.seen:
-            instance.seen.add(text)
-            return combined(policy.tokenizer, first, text, env.num_answers)
-    return None
 
 
 def _ask(env: Env, instance: Instance, rng: np.random.Generator) -> str:

@@ -79,8 +79,6 @@ class Instance:
         """Reward vector, status and tokens of each answer."""
         self.spent = 0
         """Tokens sampled."""
-        self.seen: set[str] = set()
-        """The answers so far, in words."""
         self.best = -1.0
         self.best_answer = ""
         self.archive = Archive(self.weights, self.active, goal)
@@ -113,8 +111,6 @@ class Instance:
             answer, reward, status, tokens = None, np.zeros_like(reward), Status.MISSING, self.tokens_left
         self._log.append((reward, status, tokens))
         self.spent += tokens
-        if answer is not None:
-            self.seen.add(" ".join(answer.text.split()))
         if answer is not None and status == Status.OK:
             vector = reward.astype(np.float64)
             self.reached = np.maximum(self.reached, self.weightings @ vector)

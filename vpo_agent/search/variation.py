@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vpo_envs.text import answer_tags, split_answers
 
-Variation = Literal["prefix", "rewrite", "crossover", "edit"]
+Variation = Literal["prefix", "rewrite"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,6 @@ def random_prefix(answer: Answer, rng: np.random.Generator) -> list[int]:
 def before(answer: Answer) -> list[int]:
     """Return the response through the opening tag of ``answer``, so that all of it is resampled."""
     return list(answer.response[: answer.start])
-
-
-def combined(tokenizer: Any, parent: Answer, text: str, num_answers: int) -> Answer | None:
-    """Return an answer with this text in the place of ``parent``; ``None`` if it does not read as one."""
-    closing = answer_tags(num_answers)[parent.position - 1][1]
-    new = tokenizer.encode(f" {text} {closing}", add_special_tokens=False)
-    return read_answers(tokenizer, [*before(parent), *new], num_answers)[parent.position - 1]
 
 
 def rewrite_prompt(

@@ -8,7 +8,7 @@ import numpy as np
 
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv, of_each_kind
-from vpo_envs.tasks.countdown.front import completions, front_expressions
+from vpo_envs.tasks.countdown.front import front_expressions
 from vpo_envs.tasks.countdown.generate import PRESETS, CountdownConfig, draw_task, front_vectors
 from vpo_envs.tasks.countdown.task import (
     OBJECTIVES,
@@ -84,13 +84,6 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     def outcome_front(self, task: CountdownTask) -> Sequence[tuple[CountdownOutcome, str]]:
         """Return every outcome that no other expression beats in hits and numbers used, each with an expression."""
         return [(judge(task, read_expression(text)), text) for text in front_expressions(task)]
-
-    def completion_outcomes(self, task: CountdownTask, partial: str) -> Sequence[CountdownOutcome]:
-        """Return every outcome that no other expression beats that begins with an unfinished one.
-
-        Tree search values unfinished expressions by them; see :mod:`vpo_agent.search.tree`.
-        """
-        return completions(task, partial)
 
     def fact_grids(self, task: CountdownTask) -> Sequence[FactGrid]:
         """Return the outcomes on which objectives must be monotone in hits and numbers used."""

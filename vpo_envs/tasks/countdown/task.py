@@ -79,21 +79,6 @@ Part = tuple[str, int, int]
 """Key, numerator and denominator of a part of an expression."""
 
 
-class Reading(NamedTuple):
-    """A text read from left to right so far."""
-
-    numbers: list[int]
-    """The numbers in it."""
-    parts: list[Part]
-    """Parts that wait for an operator to be applied to them; the last one is complete unless an operand is wanted."""
-    waiting: list[str]
-    """Operators between those parts, and open parentheses."""
-    whole: bool
-    """Whether every intermediate result so far is a whole number."""
-    wants_operand: bool
-    """Whether a number or a parenthesis must come next."""
-
-
 def read_expression(text: str) -> Expression:
     """Read an expression of whole numbers, ``+ - * /`` and parentheses, and calculate its value exactly.
 
@@ -103,25 +88,6 @@ def read_expression(text: str) -> Expression:
 
     Raises:
         Unparsable: The text is longer than :data:`MAX_CHARS`, is not such an expression, or divides by zero.
-    """
-    numbers, parts, waiting, whole, wants_operand = read_beginning(text)
-    if wants_operand:
-        raise Unparsable("a number is missing at the end" if waiting else "no expression")
-    while waiting:
-        operator = waiting.pop()
-        if operator == "(":
-            raise Unparsable("a ) is missing at the end")
-        whole = _calculate(parts, operator) and whole
-    key, numerator, denominator = parts[0]
-    common = gcd(numerator, denominator) if denominator > 0 else -gcd(numerator, denominator)
-    return Expression(key, tuple(sorted(numbers)), numerator // common, denominator // common, whole)
-
-
-def read_beginning(text: str) -> Reading:
-    """Read the beginning of an expression; every operator that must come before the next one is calculated.
-
-    Raises:
-        Unparsable: No expression of at most :data:`MAX_CHARS` characters begins like this, or it divides by zero.
     """
     if len(text) > MAX_CHARS:
         raise Unparsable(f"an expression has at most {MAX_CHARS:,} characters, got {len(text):,}")
@@ -157,7 +123,16 @@ def read_beginning(text: str) -> Reading:
             numbers.append(number)
             parts.append((str(number), number, 1))
             wants_operand = False
-    return Reading(numbers, parts, waiting, whole, wants_operand)
+    if wants_operand:
+        raise Unparsable("a number is missing at the end" if waiting else "no expression")
+    while waiting:
+        operator = waiting.pop()
+        if operator == "(":
+            raise Unparsable("a ) is missing at the end")
+        whole = _calculate(parts, operator) and whole
+    key, numerator, denominator = parts[0]
+    common = gcd(numerator, denominator) if denominator > 0 else -gcd(numerator, denominator)
+    return Expression(key, tuple(sorted(numbers)), numerator // common, denominator // common, whole)
 
 
 def _calculate(parts: list[Part], operator: str) -> bool:
@@ -253,18 +228,12 @@ def judge(task: CountdownTask, answer: Expression) -> CountdownOutcome:
         given = True
     except ValueError:
         given = False
-    return outcome_of(task, given, whole or not task.integers, numerator, denominator, len(numbers))
-
-
-def outcome_of(
-    task: CountdownTask, given: bool, whole: bool, numerator: int, denominator: int, used: int
-) -> CountdownOutcome:
-    """Return the outcome of an expression with this value, which uses ``used`` numbers."""
     # Divided only where the result is small: the value of an expression may exceed the largest float.
     furthest = task.tolerance * denominator
     misses = [abs(numerator - target * denominator) for target in task.targets]
     hits = tuple([1 - miss / furthest if miss < furthest else 0.0 for miss in misses])
-    return CountdownOutcome(given, whole, numerator, denominator, hits, used, len(task.numbers))
+    exact = whole or not task.integers
+    return CountdownOutcome(given, exact, numerator, denominator, hits, len(numbers), len(task.numbers))
 
 
 def _frugality(outcome: CountdownOutcome) -> float:

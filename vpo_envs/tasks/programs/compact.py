@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,40 +105,6 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
         """Return the outcome of the program itself, which no other beats."""
         return [(self.evaluate(task, task.program), " ".join(task.program))]
 
-    def combine(self, first: Words, second: Words, rng: np.random.Generator) -> str:
-        """Return the beginning of one program followed by the end of another, of at most four steps."""
-        while True:
-            words = first[: rng.integers(len(first) + 1)] + second[rng.integers(len(second) + 1) :]
-            if 1 <= len(words) <= MAX_STEPS:
-                return " ".join(words)
-
-    def edit(self, first: Words, second: Words, rng: np.random.Generator) -> str:
-        """Return the first program with a step replaced, added or dropped."""
-        names = list(LISTS)
-        while True:
-            i, name = int(rng.integers(len(first) + 1)), (names[int(rng.integers(len(names)))],)
-            kind = rng.integers(3)
-            words = first[:i] + (() if kind == 0 else name) + first[i + (kind != 1) :]
-            if 1 <= len(words) <= MAX_STEPS:
-                return " ".join(words)
-
-    def completion_outcomes(self, task: ProgramTask, partial: str) -> Sequence[ProgramOutcome]:
-        """Return the outcomes of the programs that begin with an unfinished one."""
-        # The scores read what follows the last opening tag.
-        partial = partial.rpartition("<answer>")[2]
-        *words, last = [""] if not partial.split() else [*partial.split(), *([""] if partial[-1].isspace() else [])]
-        inputs, outputs = zip(*task.hidden, strict=True)
-        if len(words) < MAX_STEPS + (not last) and all(word in LISTS for word in words):
-            values = tuple(run(LISTS, words, value) for value in inputs)
-            found = {_right(values, outputs)} if words and not last else set()
-            for name, step in LISTS.items():
-                if name.startswith(last) and len(words) < MAX_STEPS:
-                    after = tuple(step.run(value) for value in values)
-                    found |= _reachable(after, outputs, MAX_STEPS - len(words) - 1)
-            if found:
-                return [ProgramOutcome(right) for right in sorted(found)]
-        return [ProgramOutcome((0.0,) * len(outputs))]
-
     def ways(self, task: ProgramTask) -> Sequence[Words]:
         """Return the program, and those one edit away that fit a shown example."""
         return task.program, *near_programs(LISTS, task.program, task.shown)
@@ -157,20 +123,6 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
         if rng.random() < 1 - (1 - RIGHT) ** num_answers:
             programs[int(rng.integers(len(programs)))] = right
         return [" ".join(programs[i % len(programs)]) for i in range(num_answers)]
-
-
-@lru_cache(maxsize=1_000_000)
-def _reachable(values: tuple[Any, ...], outputs: tuple[Any, ...], steps: int) -> frozenset[tuple[float, ...]]:
-    """Return which examples are right after up to ``steps`` further steps."""
-    found = {_right(values, outputs)}
-    if steps:
-        for step in LISTS.values():
-            found |= _reachable(tuple(step.run(value) for value in values), outputs, steps - 1)
-    return frozenset(found)
-
-
-def _right(values: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[float, ...]:
-    return tuple(float(value == output) for value, output in zip(values, outputs, strict=True))
 
 
 def _line(name: str, example: Example) -> str:
