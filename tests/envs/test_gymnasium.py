@@ -277,7 +277,7 @@ def test_rendering_works_before_and_after_a_step(env_id: str, mode: str) -> None
         ("preset", "papr", "conflict, paper, compact"),
         ("split", "dev", "train, validation, test"),
         ("render_mode", "video", "ansi, rgb_array"),
-        ("reward_shape", "concave", "linear, convex_bonus"),
+        ("reward_shape", "concave", "linear, convex_bonus, exit"),
         ("difficulty", {"sise": 7}, "size, opened"),
         ("difficulty", {"size": 2}, "greater than or equal to 5"),
         ("difficulty", {"gold": (4, 2)}, "two ascending numbers"),

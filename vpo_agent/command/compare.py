@@ -45,15 +45,15 @@ def compare(arguments: argparse.Namespace) -> None:
     """Compare and report."""
     from vpo_agent.pages.page import markdown_table
     from vpo_agent.report.compare import compare_runs
-    from vpo_agent.report.compare_page import differences_table, facts, means_table
+    from vpo_agent.report.compare_page import facts, means_table
 
     chosen = {name: getattr(arguments, name) for name in ("k", "threshold", "pairs")}
     tables = compare_runs(arguments.runs, _labels(arguments), arguments.out, arguments.baseline, **chosen)
-    print("\n".join(facts(tables)) + "\n")
-    print(markdown_table(*means_table(tables)))
-    if tables["differences"]:
-        print(f"\nDifferences from {tables['baseline']}\n\n{markdown_table(*differences_table(tables))}")
-    print(f"\n{arguments.out}/ holds report.html, compare.md, compare.json and the figures")
+    for line in tables["verdict"]:
+        print(line)
+    print(f"\n{markdown_table(*means_table(tables, brief=True))}\n")
+    print("\n".join(facts(tables)))
+    print(f"\n{arguments.out}/ holds report.html, compare.md with all measures, compare.json and the figures")
 
 
 def explore(arguments: argparse.Namespace) -> None:

@@ -37,6 +37,9 @@ p, li { max-width: 50rem; }
 figure { margin: 1rem 0; } figcaption { color: var(--faint); font-size: .93rem; max-width: 50rem; margin-top: .4rem; }
 img { max-width: 100%; height: auto; display: block; background: #fff; border: 1px solid var(--line);
   border-radius: 8px; padding: .4rem; }
+/* Figures are drawn on white: in the dark, black and white change places and hues stay. */
+@media (prefers-color-scheme: dark) { img { filter: invert(.92) hue-rotate(180deg); } }
+summary { cursor: pointer; } summary h2 { display: inline; } details { margin: 1.6rem 0; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .92rem; margin: .8rem 0;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .32rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
@@ -64,6 +67,7 @@ class Page:
     def __init__(self, title: str) -> None:
         self.title = title
         self._blocks: list[tuple[str, Callable[[], str]]] = []
+        self._folded = False
         self.heading(title, 1)
 
     def heading(self, text: str, level: int = 2) -> None:
@@ -96,13 +100,19 @@ class Page:
         link = f"![{alt}]({image.name})"
         self._add(f"{link}\n\n{caption}" if caption else link, lambda: _html_figure(image, alt, caption))
 
+    def fold(self, text: str) -> None:
+        """Add a heading whose blocks, all that follow up to the next fold, are shown on request in HTML."""
+        opened = f"<details><summary><h2>{escape(text)}</h2></summary>"
+        folded, self._folded = self._folded, True
+        self._add(f"## {text}", lambda: f"</details>\n{opened}" if folded else opened)
+
     def markdown(self) -> str:
         """The page in Markdown, its images beside it."""
         return "\n\n".join(text for text, _ in self._blocks) + "\n"
 
     def html(self) -> str:
         """The page in one HTML file."""
-        body = "\n".join(render() for _, render in self._blocks)
+        body = "\n".join(render() for _, render in self._blocks) + "</details>" * self._folded
         head = f"{HEAD}<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>"
         return f"{head}\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
 

@@ -20,6 +20,7 @@ from vpo_agent.report.figures import default_pairs, draw_answers, draw_curves, d
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_curves, common_names, title, units
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
+from vpo_agent.report.verdict import headlines, verdict
 
 MARK = "compare.json"
 EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
@@ -53,7 +54,7 @@ def compare_runs(
             default.
 
     Returns:
-        The content of ``compare.json``: ``methods``, ``measures``, ``differences``, ``curves`` and more.
+        The content of ``compare.json``: ``verdict``, ``methods``, ``measures``, ``differences``, ``curves`` and more.
 
     Raises:
         ValueError: The runs cannot be compared, a label or objective is unknown, ``k`` is more than a pool holds, or
@@ -84,7 +85,7 @@ def compare_runs(
         pairs = read_pairs(pairs, runs[0].pool.objectives)
     elif pairs is None:
         pairs = default_pairs(runs[0].pool)
-    tables = _make_tables(methods, chosen, notes)
+    tables = {"verdict": verdict(methods, chosen), **_make_tables(methods, chosen, notes)}
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
         examples = _examples(methods)
@@ -124,6 +125,7 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
         "prompts": summary.pool.prompts_in_words(),
         "interval": SAID if any(len(one.summaries) > 1 for one in methods) else "95 % interval over prompts",
         "k": summary.k,
+        "headlines": headlines(methods),
         "objectives": list(summary.pool.objectives),
         **summary.ceilings(),
         "passes": summary.threshold or None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.pages.page import Page
+from vpo_agent.pages.page import Page, Table
 from vpo_agent.report.examples import ExampleSet, add_examples
 from vpo_agent.report.tables import best_on_fronts, interval, named, number
 from vpo_envs.wording import counted
@@ -59,23 +59,26 @@ def make_page(
 ) -> Page:
     """Lay out tables, figures and examples."""
     page = Page("Comparison")
-    page.listing(facts(tables))
-    _add_figures(page, figures, ("curves", "differences"))
-    page.heading("Means")
-    page.table(*means_table(tables))
+    page.paragraph(" ".join(tables["verdict"]))
+    _add_figures(page, figures, ("curves",))
+    page.table(*means_table(tables, brief=True))
     page.paragraph(f"In brackets, the {tables['interval']}.")
-    if tables["differences"]:
-        page.heading(f"Differences from {tables['baseline']}")
-        page.table(*differences_table(tables))
-    page.heading("How to read the numbers")
+    page.listing(facts(tables))
+    page.fold("All measures")
+    page.table(*means_table(tables))
     page.listing(HOW_TO_READ)
+    if tables["differences"]:
+        page.fold(f"Differences from {tables['baseline']}")
+        _add_figures(page, figures, ("differences",))
+        page.table(*differences_table(tables))
+    page.fold("Learning, answers and examples")
     _add_figures(page, figures, ("learning", "fronts", "answers", "examples"))
     if examples and "examples" not in figures:
         heading, caption = FIGURES["examples"]
         page.heading(heading)
         page.paragraph(caption)
         add_examples(page, examples, tables["objectives"])
-    page.heading("Pools")
+    page.fold("Pools")
     page.table(["pool", "holds"], [[row["path"], row["holds"]] for row in tables["pools"]], "ll")
     return page
 
@@ -92,17 +95,20 @@ def facts(tables: Mapping[str, Any]) -> list[str]:
     return [*found, *tables["notes"]]
 
 
-def means_table(tables: Mapping[str, Any]) -> tuple[list[str], list[list[str]], str]:
-    """Head, body and alignment: a row for each measure, a column for each method."""
+def means_table(tables: Mapping[str, Any], brief: bool = False) -> Table:
+    """A row for each measure, in brief only those of the verdict and diversity, and a column for each method."""
     labels = [row["method"] for row in tables["methods"]]
+    shown = {*tables["headlines"], "diversity"}
     rows: dict[str, list[str]] = {}
     for row in tables["measures"]:
+        if brief and row["measure"] not in shown:
+            continue
         cells = rows.setdefault(row["measure"], [named(row), row["unit"]])
         cells.append(f"{number(row['mean'])} {interval(row['low'], row['high'])}")
     return ["measure", "unit", *labels], list(rows.values()), "ll" + "r" * len(labels)
 
 
-def differences_table(tables: Mapping[str, Any]) -> tuple[list[str], list[list[str]], str]:
+def differences_table(tables: Mapping[str, Any]) -> Table:
     """Head, body and alignment: a row for each measure and method."""
     body = []
     for row in tables["differences"]:

@@ -13,10 +13,8 @@ from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import looks
 from vpo_agent.pages.page import Page, Table, markdown_table
 from vpo_agent.report.tables import interval, number
+from vpo_agent.report.verdict import FEW
 from vpo_agent.runs.checkpoints import write_text_atomically
-
-FEW = 3
-"""Answers for a user, beside all answers of a pool for a search."""
 
 
 def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
@@ -28,14 +26,16 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     largest = min(tables["k"] for tables in tasks.values())
     names = list(dict.fromkeys(f"{kind}@{k}" for kind in ("utility", "best") for k in (min(FEW, largest), largest)))
     page = Page("The arms on every task")
-    page.listing([f"{task}: {_about(tables)}" for task, tables in tasks.items()])
+    page.listing([f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()])
+    page.figure(draw_study(tasks, names[0], folder / "study.png"), f"{names[0]} on every task")
     first = ""
     for name in names:
         page.heading(f"{name} ↑")
         table = study_table(tasks, name)
         page.table(*table)
         first = first or f"{name} ↑\n\n{markdown_table(*table)}"
-    page.figure(draw_study(tasks, names[0], folder / "study.png"), f"{names[0]} on every task")
+    page.heading("What was compared")
+    page.listing([f"{task}: {_about(tables)}" for task, tables in tasks.items()])
     write_text_atomically(folder / "study.md", page.markdown())
     return first
 

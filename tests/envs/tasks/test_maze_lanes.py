@@ -160,9 +160,22 @@ def test_haste_is_full_where_the_budget_leaves_no_choice() -> None:
 
 def test_three_lanes_have_no_convex_shape() -> None:
     with pytest.raises(
-        ValueError, match=r"preset='compact' of MazeEnv has no 'convex_bonus' rewards: .* must be 'linear'"
+        ValueError, match=r"preset='compact' of MazeEnv has no 'convex_bonus' rewards: .* must be 'linear' or 'exit'"
     ):
         MazeEnv(preset="compact", reward_shape="convex_bonus")
+
+
+def test_with_exit_rewards_the_direct_way_is_worth_half_of_the_best_and_two_routes_are_best() -> None:
+    env = MazeEnv(preset="compact", reward_shape="exit")
+    assert env.objective_names == ("completion", "gold", "diamond")
+    for index in range(50):
+        task = env.task(index)
+        assert task == MazeEnv(preset="compact").task(index)
+        vectors = {point.vector for point in env.front(task)}
+        assert any(v[1] == 1 for v in vectors) and any(v[2] == 1 for v in vectors)
+        assert env.optimum(task) == pytest.approx(2 / 3)
+        straight = [format_answers([", ".join([move] * task.fewest_steps)]) for move in ("UP", "DOWN", "LEFT", "RIGHT")]
+        assert env.score_batch([task] * 4, straight, 1).rewards[:, 0].max(axis=0).tolist() == [1, 0, 0]
 
 
 # --- what answers earn that do not read the maze ---

@@ -16,6 +16,7 @@ from vpo_envs.tasks.maze.front import completions, outcome_front
 from vpo_envs.tasks.maze.generate import PRESETS, draw_maze
 from vpo_envs.tasks.maze.lanes import routes_of_each_kind
 from vpo_envs.tasks.maze.routes import (
+    LANE_SHAPES,
     LANES,
     LINEAR,
     SHAPES,
@@ -33,7 +34,7 @@ from vpo_envs.tasks.maze.routes import (
 )
 from vpo_envs.tasks.maze.task import MazeTask
 
-RewardShape = Literal["linear", "convex_bonus"]
+RewardShape = Literal["linear", "convex_bonus", "exit"]
 
 
 class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
@@ -70,6 +71,9 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     With ``preset="compact"`` they are ``gold``, ``diamond`` and ``haste``: (budget - steps) / (budget - steps of a
     shortest route), the share of the steps saved.
 
+    With ``preset="compact"`` and ``reward_shape="exit"`` they are ``completion``, ``gold`` and ``diamond``: the direct way
+    to the exit is worth half of the best route under the mean, and gold and diamonds lie far from it.
+
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and multiplied by 1.5 (up to 1)
     for a route over the bonus tile B. ``pareto_front()`` is exact, and also for a subclass whose objectives never fall
     when a route collects more, enters less lava or is shorter.
@@ -77,7 +81,7 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     Args:
         preset: ``"conflict"`` (default: 7×7, certified to need three routes), ``"paper"`` (9×9, as in the paper) or
             ``"compact"`` (7×7 with three lanes, certified to need three routes and a vector, for a tiny model).
-        reward_shape: ``"linear"`` or ``"convex_bonus"`` (not with ``"compact"``).
+        reward_shape: ``"linear"``, ``"convex_bonus"`` (not with ``"compact"``) or ``"exit"`` (only with ``"compact"``).
         difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generate.MazeConfig``, or
             ``vpo_envs.tasks.maze.lanes.LanesConfig`` for three lanes.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
@@ -104,12 +108,13 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
         return self.preset == "compact"
 
     def _objectives(self) -> tuple[Objective, ...]:
-        if self.has_lanes and self.reward_shape != "linear":
+        shapes = LANE_SHAPES if self.has_lanes else SHAPES
+        if self.reward_shape not in shapes:
             raise ValueError(
                 f"preset={self.preset!r} of {type(self).__name__} has no {self.reward_shape!r} rewards: reward_shape "
-                "must be 'linear'"
+                f"must be {' or '.join(map(repr, shapes))}"
             )
-        return LANES if self.has_lanes else SHAPES[self.reward_shape]
+        return shapes[self.reward_shape]
 
     def generate(self, rng: np.random.Generator) -> MazeTask:
         """Draw a maze of this split."""

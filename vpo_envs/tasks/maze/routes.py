@@ -65,6 +65,9 @@ CONVEX_BONUS: tuple[Objective, ...] = (
 SHAPES = {"linear": LINEAR, "convex_bonus": CONVEX_BONUS}
 """The objectives by reward shape."""
 
+LANE_SHAPES = {"linear": LANES, "exit": LINEAR[:3]}
+"""Those of mazes with three lanes."""
+
 
 class MazeOutcome(NamedTuple):
     """The facts about one route that the objectives look at."""

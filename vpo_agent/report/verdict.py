@@ -1,0 +1,76 @@
+"""The verdict of a comparison: what its tables say, in at most three sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vpo_agent.measure.intervals import Band
+from vpo_agent.pages.figure_style import UNTRAINED
+from vpo_agent.report.methods import Method, common_names
+from vpo_envs.wording import counted
+
+FEW = 3
+"""Answers for a user, beside all answers of a pool for a search."""
+
+
+def headlines(methods: Sequence[Method]) -> list[str]:
+    """The measures that the verdict rests on: the utility of few answers and of many, and what the scalar keeps."""
+    names, k = common_names(methods), methods[0].summaries[0].k
+    wanted = (
+        [f"utility@{FEW} by rollouts", f"utility@{min(FEW, k)}"],
+        [f"utility@{k}"],
+        [f"pass@{k}", f"best@{k}"],
+    )
+    found = [next((name for name in choices if name in names), None) for choices in wanted]
+    return list(dict.fromkeys(name for name in found if name is not None))
+
+
+def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
+    """Say how the best method does against the baseline, and how both do against the untrained model, if it is there.
+
+    A method leads where the 95 % interval of the difference excludes zero. A method whose label begins with ``base``
+    or ``before`` is the untrained model.
+    """
+    trained = [one for one in methods if not UNTRAINED.match(one.label)]
+    start = next((one for one in methods if one not in trained), None)
+    names = headlines(methods)
+    if start is None:
+        return [_duel(name, methods, baseline) for name in names] if len(methods) > 1 else []
+    few, *_, most = names
+    if len(trained) < 2 or baseline is start:
+        return [_against_start(name, trained, start) for name in names]
+    return [_duel(few, trained, baseline), _duel(most, trained, baseline), _against_start(most, trained, start)]
+
+
+def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
+    others = [one for one in methods if one is not baseline]
+    best = max(others, key=lambda one: float(one.values(name).mean()))
+    low, high = sorted((best, baseline), key=lambda one: float(one.values(name).mean()))
+    band = high.band(high.values(name), low.values(name))
+    shown = f"{_short(high.values(name).mean())} against {_short(low.values(name).mean())}"
+    if band.low > 0:
+        return f"{_where(name)}, {high.label} leads {low.label} by {_change(band)}: {shown}."
+    return f"{_where(name)}, {high.label} and {low.label} are level: {shown}, a difference of {_change(band)}."
+
+
+def _against_start(name: str, trained: Sequence[Method], start: Method) -> str:
+    told = []
+    for one in trained:
+        band = one.band(one.values(name), start.values(name))
+        verb = "gains" if band.low > 0 else "loses" if band.high < 0 else "changes by"
+        told.append(f"{one.label} {verb} {_change(band)}")
+    return f"{_where(name)}, {' and '.join(told)} against {start.label} ({_short(start.values(name).mean())})."
+
+
+def _where(name: str) -> str:
+    kind, k = name.removesuffix(" by rollouts").split("@")
+    meaning = {"utility": "weights unknown", "best": "weights fixed", "pass": "one of which must pass"}
+    return f"With {counted(int(k), 'answer')}, {meaning[kind]} ({kind}@{k})"
+
+
+def _change(band: Band) -> str:
+    return f"{_short(band.mean)} [{_short(band.low)}, {_short(band.high)}]"
+
+
+def _short(value: float) -> str:
+    return f"{round(float(value), 3) + 0.0:.3f}".replace("0.", ".", 1)
