@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vpo_agent.command.parser import Commands, add_import_option, at_least
 
@@ -43,17 +45,21 @@ def add_parser(commands: Commands) -> None:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Compare and report."""
-    from vpo_agent.pages.page import markdown_table
     from vpo_agent.report.compare import compare_runs
-    from vpo_agent.report.compare_page import facts, means_table
 
     chosen = {name: getattr(arguments, name) for name in ("k", "threshold", "pairs")}
     tables = compare_runs(arguments.runs, _labels(arguments), arguments.out, arguments.baseline, **chosen)
-    for line in tables["verdict"]:
-        print(line)
-    print(f"\n{markdown_table(*means_table(tables, brief=True))}\n")
-    print("\n".join(facts(tables)))
-    print(f"\n{arguments.out}/ holds report.html, compare.md with all measures, compare.json and the figures")
+    print(said(tables))
+    print(f"{arguments.out}/ holds report.html, compare.md with all measures, compare.json and the figures")
+
+
+def said(tables: Mapping[str, Any]) -> str:
+    """Return what a comparison says in a terminal: the verdict, the rows that it rests on, and what was compared."""
+    from vpo_agent.pages.page import markdown_table
+    from vpo_agent.report.compare_page import facts, means_table
+
+    parts = ["\n".join(tables["verdict"]), markdown_table(*means_table(tables, brief=True)), "\n".join(facts(tables))]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def explore(arguments: argparse.Namespace) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from vpo_agent.command.compare import said
 from vpo_agent.command.parser import Commands, add_import_option, at_least
 from vpo_agent.runs.loop import vpo_command, when_stopped
+
+EXPLORED = 4
+"""Most policies on the page to play with."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -57,6 +62,9 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}
     runs = runs_of(study, arguments.runs_dir, **chosen, imports=arguments.imports)
     check_finished(runs)
+    place = arguments.runs_dir / study.name
+    if all(run.finished for run in runs):
+        print(f"all runs are finished, so this is a report on them; to run them again, delete {place}")
     failed = [] if arguments.report_only else run_study(runs, processes=arguments.processes)
     finished = {
         task: to_compare([run for run in runs if run.task == task]) for task in dict.fromkeys(run.task for run in runs)
@@ -66,17 +74,31 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.study import write_study
 
-    place = arguments.runs_dir / study.name
     compared = {}
     for task, (folders, labels) in finished.items():
         if folders:
             report = place / (task or "") / "report"
-            baseline = study.baseline if study.baseline in labels else labels[0]
+            baseline = study.baseline if study.baseline in labels else labels[-1]
             compared[task or ""] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
-            of_task = [run for run in runs if run.task == task]
-            print(f"{sum(map(len, folders))} of {counted(len(of_task), 'run')} compared: {report / 'report.html'}")
+            if not task:
+                print("\n" + said(compared[""]))
+                _explore(folders, labels, place / "explore.html")
+            print(f"the whole comparison: {report / 'report.html'}")
     if study.tasks:
         print(write_study(compared, place))
     if failed:
         names = ", ".join(f"{one.title}, seed {one.seed}" for one in failed)
         raise ValueError(f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files")
+
+
+def _explore(folders: Sequence[Sequence[Path]], labels: Sequence[str], out: Path) -> None:
+    """Write the page on which the answers of the first policies stand side by side: one run each, a base last."""
+    first: dict[str, Path] = {}
+    for members, label in zip(folders, labels, strict=True):
+        if len(members) == 1:
+            first.setdefault("base" if label.startswith("base, ") else label, members[0])
+    shown = sorted(first, key=lambda label: label == "base")[-EXPLORED:]
+    from vpo_agent.explore.page import explore_runs
+
+    explore_runs([first[label] for label in shown], shown, out)
+    print(f"move the weights and see whose answer wins: {out}")

@@ -23,8 +23,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config, read_values
 from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.loop import progress_bar
 from vpo_agent.runs.run_folder import changed_settings
 from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
+from vpo_envs.wording import counted
 
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 SEED = "{seed}"
@@ -166,12 +168,21 @@ def _with_seed(value: Any, seed: int) -> Any:
 
 
 def to_compare(runs: Sequence[StudyRun]) -> tuple[list[list[Path]], list[str]]:
-    """Return the folders of the finished runs and their labels: for each arm and seed one run, or all of its parts."""
+    """Return what a report compares, and the label of each.
+
+    That is, for each seed, the answers of the base before training, once for each number of answers that an arm writes
+    in a response; then the finished runs, for each arm and seed one run, or all of its parts.
+    """
     arms: dict[tuple[str, int], list[StudyRun]] = {}
+    bases: dict[tuple[str, int], list[Path]] = {}
     for run in runs:
         arms.setdefault((run.label, run.seed), []).append(run)
-    whole = {key: parts for key, parts in arms.items() if all(run.finished for run in parts)}
-    return [[run.folder for run in parts] for parts in whole.values()], [label for label, _ in whole]
+        before = run.folder / "pool_before.npz"
+        if run.finished and before.is_file():
+            bases.setdefault((f"base, {counted(run.config.answers_per_rollout, 'answer')}", run.seed), [before])
+    whole = {key: [run.folder for run in parts] for key, parts in arms.items() if all(run.finished for run in parts)}
+    found = {**dict(sorted(bases.items())), **whole} if whole else {}
+    return list(found.values()), [label for label, _ in found]
 
 
 def check_finished(runs: Sequence[StudyRun]) -> None:
@@ -199,7 +210,7 @@ def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list
     processes = processes or len(gpus) or cores
     environment = {"OMP_NUM_THREADS": str(max(1, cores // processes)), **os.environ}
     places = [{"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} if gpus else {} for place in range(processes)]
-    active: list[tuple[StudyRun, dict[str, str], subprocess.Popen[bytes]]] = []
+    active: list[_Active] = []
     failed: list[StudyRun] = []
     done = len(runs) - len(waiting)
     started = time.perf_counter()
@@ -209,28 +220,61 @@ def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list
                 run, place = waiting.pop(0), places.pop(0)
                 # A run that names its GPU, such as cuda:1, counts them all.
                 chosen = place if run.config.device in ("auto", "cuda") else {}
-                active.append((run, place, _start(run, {**environment, **chosen})))
-                print(f"started {run.title}, seed {run.seed}", flush=True)
-            for one in [one for one in active if one[2].poll() is not None]:
-                run, place, process = one
+                process = _start(run, {**environment, **chosen})
+                bar = progress_bar(f"{run.title}, seed {run.seed}", run.config.steps, 0)
+                bar.set_postfix_str("evaluating the base")
+                active.append(_Active(run, place, process, bar))
+            for one in active:
+                one.advance()
+            for one in [one for one in active if one.process.poll() is not None]:
                 active.remove(one)
-                places.append(place)
+                places.append(one.place)
+                one.bar.close()
                 done += 1
                 minutes = (time.perf_counter() - started) / 60
-                if process.returncode == 0 and run.finished:
-                    print(f"[{done}/{len(runs)}, {minutes:.0f} min] {run.title}, seed {run.seed}", flush=True)
+                run = one.run
+                if one.process.returncode == 0 and run.finished:
+                    one.bar.write(f"[{done}/{len(runs)}, {minutes:.0f} min] {run.title}, seed {run.seed}")
                 else:
                     failed.append(run)
-                    print(f"[{done}/{len(runs)}] FAILED: {run.title}, seed {run.seed}: see {_log(run)}", flush=True)
-                    print(_last_line(_log(run)), flush=True)
+                    one.bar.write(f"[{done}/{len(runs)}] FAILED: {run.title}, seed {run.seed}: see {_log(run)}")
+                    one.bar.write(_last_line(_log(run)))
             time.sleep(0.2)
     finally:
         # Each run saves a checkpoint, from which the next call continues.
-        for _, _, process in active:
-            process.terminate()
-        for _, _, process in active:
-            process.wait()
+        for one in active:
+            one.process.terminate()
+        for one in active:
+            one.process.wait()
+            one.bar.close()
     return failed
+
+
+@dataclass
+class _Active:
+    """A run that was started, and the bar that shows its steps."""
+
+    run: StudyRun
+    place: dict[str, str]
+    process: subprocess.Popen[bytes]
+    bar: Any
+    read: int = 0
+    """Bytes of its rows that are shown already."""
+
+    def advance(self) -> None:
+        """Show the steps that it has taken, and its set score, or that it is being evaluated."""
+        log = self.run.folder / "metrics.jsonl"
+        size = log.stat().st_size if log.is_file() else 0
+        if size == self.read:
+            return
+        self.read = size
+        # The last line may be half written.
+        rows = [json.loads(line) for line in log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()]
+        taken = [row for row in rows if row["kind"] == "train"]
+        if taken:
+            over = taken[-1]["step"] == self.run.config.steps
+            self.bar.set_postfix_str("evaluating" if over else f"set score {taken[-1]['set_score']:.3f}", refresh=False)
+            self.bar.update(taken[-1]["step"] - self.bar.n)
 
 
 def _gpus(runs: Sequence[StudyRun]) -> list[str]:

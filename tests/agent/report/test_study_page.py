@@ -19,7 +19,11 @@ def tables(k: int = 12, **means: float) -> dict[str, Any]:
     first = next(iter(means))
     less = [{**row, "mean": row["mean"] - means[first]} for row in rows if row["method"] != first]
     methods = [{"method": arm, "runs": 2} for arm in means]
-    about: dict[str, Any] = {"verdict": [f"{first} is the baseline."], "prompts": "200 prompts, 15 distinct tasks", "k": k}
+    about: dict[str, Any] = {
+        "verdict": [f"{first} is the baseline."],
+        "prompts": "200 prompts, 15 distinct tasks",
+        "k": k,
+    }
     about |= {"interval": "95 % interval over prompts and training seeds"}
     return {
         **about,
@@ -50,7 +54,9 @@ def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
         "## utility@12 ↑",
         "## best@3 ↑",
         "## best@12 ↑",
+        "## What was compared",
     ]
+    assert "- maze: grpo leads." in page
     assert (
         "maze: 200 prompts, 15 distinct tasks, seeds 2, baseline grpo, 95 % interval over prompts and training seeds; "
         "utility of the exact fronts 0.600."

@@ -307,14 +307,15 @@ def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
     assert not (tmp_path / "tiny" / "small").exists()
     page = (tmp_path / "tiny" / "study.md").read_text()
     printed = capsys.readouterr().out
-    assert "started smaller, vpo, seed 0" in printed
+    assert re.search(r"\[2/2, \d+ min\] smaller, \w+, seed 0", printed)
     table = [line for line in printed.splitlines() if line.startswith("|")]
     assert "\n".join(table) in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
     assert rows[0] == ["arm", "smaller"]
-    assert [row[0] for row in rows[2:]] == ["vpo", "grpo", "grpo − baseline"]
+    bases = ["base, 1 answer", "base, 3 answers"]
+    assert [row[0] for row in rows[2:]] == [*bases, "vpo", "grpo", *(f"{one} − baseline" for one in (*bases, "grpo"))]
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "smaller", "--seeds", "0"]) == 0
-    assert "started" not in capsys.readouterr().out, "a second time it only reports"
+    assert "all runs are finished, so this is a report on them" in capsys.readouterr().out
     assert [path.stat().st_mtime_ns for path in results] == finished
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "large"]) == 2
     assert "has no task 'large': it has small, smaller" in capsys.readouterr().err

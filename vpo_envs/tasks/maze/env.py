@@ -71,8 +71,8 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     With ``preset="compact"`` they are ``gold``, ``diamond`` and ``haste``: (budget - steps) / (budget - steps of a
     shortest route), the share of the steps saved.
 
-    With ``preset="compact"`` and ``reward_shape="exit"`` they are ``completion``, ``gold`` and ``diamond``: the direct way
-    to the exit is worth half of the best route under the mean, and gold and diamonds lie far from it.
+    With ``preset="compact"`` and ``reward_shape="exit"`` they are ``completion``, ``gold`` and ``diamond``: under the
+    mean the direct way to the exit is worth half of the best route, and gold and diamonds lie far from it.
 
     With ``reward_shape="convex_bonus"`` the shares of gold and diamonds are squared, and multiplied by 1.5 (up to 1)
     for a route over the bonus tile B. ``pareto_front()`` is exact, and also for a subclass whose objectives never fall
