@@ -49,7 +49,7 @@ def main() -> None:
         folders, labels = to_compare([run for run in runs if run.task == task.label])
         pools: dict[str, dict[str, list[Pool]]] = {"before": {}, "after": {}}
         for (folder, *_), label in zip(folders, labels, strict=True):
-            for moment, of_arm in pools.items():
+            for moment, of_arm in pools.items() if folder.is_dir() else ():
                 of_arm.setdefault(label, []).append(Pool.load(folder / f"pool_{moment}.npz"))
         if pools["after"]:
             print_task(task.label, pools)
