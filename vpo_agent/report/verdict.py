@@ -32,14 +32,16 @@ def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
     or ``before`` is the untrained model.
     """
     trained = [one for one in methods if not UNTRAINED.match(one.label)]
-    start = next((one for one in methods if one not in trained), None)
+    starts = [one for one in methods if one not in trained]
+    if len(methods) < 2 or not trained:
+        return []
     names = headlines(methods)
-    if start is None:
-        return [_duel(name, methods, baseline) for name in names] if len(methods) > 1 else []
+    if not starts:
+        return [_duel(name, methods, baseline) for name in names]
     few, *_, most = names
-    if len(trained) < 2 or baseline is start:
-        return [_against_start(name, trained, start) for name in names]
-    return [_duel(few, trained, baseline), _duel(most, trained, baseline), _against_start(most, trained, start)]
+    if len(trained) < 2 or baseline in starts:
+        return [_against_start(name, trained, starts) for name in names]
+    return [_duel(few, trained, baseline), _duel(most, trained, baseline), _against_start(most, trained, starts)]
 
 
 def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
@@ -53,13 +55,20 @@ def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
     return f"{_where(name)}, {high.label} and {low.label} are level: {shown}, a difference of {_change(band)}."
 
 
-def _against_start(name: str, trained: Sequence[Method], start: Method) -> str:
+def _against_start(name: str, trained: Sequence[Method], starts: Sequence[Method]) -> str:
+    """Set each method against the untrained model that writes as many answers in a response, if there is one."""
     told = []
     for one in trained:
+        start = next((start for start in starts if _answers(start) == _answers(one)), starts[0])
         band = one.band(one.values(name), start.values(name))
-        verb = "gains" if band.low > 0 else "loses" if band.high < 0 else "changes by"
-        told.append(f"{one.label} {verb} {_change(band)}")
-    return f"{_where(name)}, {' and '.join(told)} against {start.label} ({_short(start.values(name).mean())})."
+        less = Band(-band.mean, -band.high, -band.low)
+        verb = "gains" if band.low > 0 else "changes by"
+        told.append(f"{one.label} loses {_change(less)}" if less.low > 0 else f"{one.label} {verb} {_change(band)}")
+    return f"{_where(name)}, {' and '.join(told)} against the base."
+
+
+def _answers(method: Method) -> int:
+    return int(method.summaries[0].pool.rewards.shape[2])
 
 
 def _where(name: str) -> str:

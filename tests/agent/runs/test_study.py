@@ -174,7 +174,8 @@ def test_a_study_that_ends_stops_its_runs_which_keep_what_they_have(tmp_path: Pa
     script = f"import sys; sys.executable = {sys.executable!r}; from vpo_agent.command import main; "
     study = PythonProcess(["-c", f"{script}sys.exit(main({arguments!r}))"])
     folder = tmp_path / "tiny" / "vpo-seed0"
-    within(lambda: (folder / "metrics.jsonl").is_file() and (folder / "metrics.jsonl").stat().st_size > 0)
+    metrics = folder / "metrics.jsonl"
+    within(lambda: metrics.is_file() and '"kind": "train"' in metrics.read_text(encoding="utf-8"))
     study.send_signal(number)
     assert study.wait() == (130 if number == signal.SIGTERM else -number)
     within(lambda: unlocked(folder))
