@@ -18,31 +18,10 @@ from paths import ROOT
 from published import write_published
 
 import vpo_envs
-from vpo_envs.tasks.musique.env import MuSiQueEnv
+from vpo_envs.registration import env_type, text_env_ids
 
-CALL = '<think>I ring.</think>\n<tool_call>\n{"name": "ring", "parameters": {"times": 3}}\n</tool_call>'
 GOOD: dict[str, dict[str, Any]] = {
-    "vpo/MuSiQue-v0": write_published(MuSiQueEnv().task(0)),
-    "vpo/EUREQA-v0": {
-        "idx": 7,
-        "question": ["[A] painted [B]."],
-        "entity_masks": ["[A]", "[B]", "[C]", "[D]", "[E]", "[F]"],
-        "entities": ["Frida_Kahlo", "Diego_Rivera", "Coyoacán", "The_Two_Fridas", "Mexico_City", "Leon_Trotsky"],
-    },
-    "vpo/Tools-v0": {"instruction": "Name: ring", "input": "Ring three times.", "output": CALL},
-    "vpo/Personas-v0": {
-        "key": 1001,
-        "prompt": "Write about tea without commas, in fewer than 50 words.",
-        "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
-        "kwargs": [{}, {"relation": "less than", "num_words": 50}],
-    },
-    "vpo/GSM8K-v0": {"question": "Of 40 items 4 are wrong.", "answer": "<<40-4=36>>36 are right.\n#### 36"},
-    "vpo/RewardModels-v0": {"prompt": "Say hello.", "references": ["No.", "Hello."]},
-    "vpo/Code-v0": {
-        "text": "Write a function to add two numbers.",
-        "code": "def add(a, b):\n    return a + b",
-        "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
-    },
+    env_id: dict(row) for env_id in text_env_ids() if (row := getattr(env_type(env_id), "example_row", None))
 }
 NEEDED: dict[str, str] = {
     "vpo/MuSiQue-v0": "answer",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, Failed, add_env_options, at_least, json_list
 from vpo_agent.command.rewards import columns
+from vpo_agent.runs.loop import vpo_command
 
 if TYPE_CHECKING:
     from vpo_agent.command.show import Example
@@ -30,6 +33,7 @@ def add_parser(commands: Commands) -> None:
     envs = commands.add_parser("envs", help="list the environments, or show a task and answers of one")
     envs.add_argument("id", nargs="?", help=f"{env_help}; lists all if left out")
     envs.add_argument("--index", type=at_least(0), default=0, help="which task of the split, default 0")
+    envs.add_argument("--row", action="store_true", help="show a row of the data sets that it reads instead")
 
     player = commands.add_parser(
         "play", help="answer in the terminal, again and again, and see how near the best you are"
@@ -47,14 +51,51 @@ def add_parser(commands: Commands) -> None:
     checker.add_argument("--range", type=json_list, metavar="LOW,HIGH", help="scores of the functions (default: 0,1)")
     checker.add_argument("--instances", type=at_least(1), metavar="N", help="prompts (default: 8; of a file 64)")
 
+    new = commands.add_parser("new", help="write an environment to start from: a .py file that passes vpo check")
+    new.add_argument("file", type=Path, help="such as my_task.py, whose environment is own/MyTask-v0")
+    new.set_defaults(run=write_template)
+
     for parser, run in ((envs, show), (player, play), (checker, check)):
         add_env_options(parser, default={})
         parser.set_defaults(run=run)
 
 
+def write_template(chosen: argparse.Namespace) -> None:
+    """Write an environment, and print the commands that check it, teach it to a small model, and train that.
+
+    Raises:
+        ValueError: The file is there already, or is not named as a module.
+    """
+    file: Path = chosen.file
+    if file.suffix != ".py" or not file.stem.isidentifier():
+        raise ValueError(f"{str(file)!r} is no name of a module: give one such as my_task.py")
+    name = "".join(word.capitalize() for word in file.stem.split("_"))
+    env_id = f"own/{name or 'Task'}-v0"
+    text = Path(__file__).with_name("template.py").read_text(encoding="utf-8").replace("own/Note-v0", env_id)
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(file)!r}: {error.strerror}") from None
+    base, place = f"runs/{file.stem}-base", f"{file}:{env_id}"
+    learn = "--steps 100 --batch 32 --learning-rate 2e-3 --max-new-tokens 24 --eval-every 100"
+    train = "--steps 40 --prompts-per-step 8 --learning-rate 3e-4 --kl-coef 0 --max-new-tokens 24"
+    commands = [
+        ("checks the rewards and the contract", ["check", place]),
+        ("teaches a small model", ["warm-start", "--env", place, *learn.split(), "--out", base]),
+        ("trains it with VPO", ["train", "--env", place, "--model", base, *train.split(), "--name", file.stem]),
+        ("shows its answers under any weighting", ["explore", f"runs/{file.stem}", "--import", str(file)]),
+    ]
+    print(f"{file} holds {env_id}, to be changed into yours. As it is, it learns within minutes:\n")
+    for says, words in commands:
+        print(f"{vpo_command(*words)}   # {says}")
+
+
 def show(chosen: argparse.Namespace) -> None:
     """List the environments, or show one."""
-    if chosen.id is not None:
+    if chosen.row:
+        show_row(chosen.id)
+    elif chosen.id is not None:
         show_env(chosen.id, chosen.index, chosen.env_kwargs)
     elif chosen.env_kwargs:
         raise ValueError("--env-kwargs needs the id of an environment")
@@ -63,7 +104,7 @@ def show(chosen: argparse.Namespace) -> None:
 
 
 def list_envs() -> None:
-    """Print the id and the objectives of each environment, one a line; those that take no text say so."""
+    """Print each environment with its task and its objectives; those that take no text say so."""
     import gymnasium as gym
 
     from vpo_agent.command.show import show_objectives
@@ -73,11 +114,31 @@ def list_envs() -> None:
     width = max(map(len, env_ids()))
     for env_id in env_ids():
         env: Any = gym.make(env_id).unwrapped
+        print(f"{env_id:<{width}}  {_first_line(type(env))}")
         if isinstance(env, VectorTextEnv):
-            print(f"{env_id:<{width}}  {show_objectives(env.objective_names)}")
+            print(f"{'':<{width}}  {show_objectives(env.objective_names)}")
         else:
             _, info = env.reset(seed=0)
-            print(f"{env_id:<{width}}  {show_objectives(info['objectives'])} (one action a step, not text)")
+            print(f"{'':<{width}}  {show_objectives(info['objectives'])} (one action a step, not text)")
+
+
+def show_row(env_id: str | None) -> None:
+    """Print a row of the data sets that an environment reads.
+
+    Raises:
+        ValueError: A bad id, or an environment that reads none.
+    """
+    from vpo_envs.registration import env_type, text_env_ids
+
+    if row := getattr(env_type(env_id), "example_row", None) if env_id else None:
+        print(json.dumps(row, ensure_ascii=False))
+        return
+    reading = [one for one in text_env_ids() if getattr(env_type(one), "example_row", None)]
+    raise ValueError(f"--row needs the id of an environment that reads a data set: one of {', '.join(reading)}")
+
+
+def _first_line(made_of: type) -> str:
+    return (inspect.getdoc(made_of) or "").partition("\n")[0].replace("``", "")
 
 
 def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
@@ -140,8 +201,7 @@ def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     except (TypeError, gym.error.Error) as error:
         raise ValueError(f"{env_id} cannot be made: {error}") from None
     _, info = env.reset(options={"index": index})
-    about = (inspect.getdoc(made_of) or "").partition("\n")[0].replace("``", "")
-    print(f"{env_id}: {about}\n\nobservation: {env.observation_space}\naction: {env.action_space}")
+    print(f"{env_id}: {_first_line(made_of)}\n\nobservation: {env.observation_space}\naction: {env.action_space}")
     print(f"reward: a vector of {show_objectives(info['objectives'])}")
     print("several at once: gym.make_vec without a vectorization_mode (Gymnasium's own take scalar rewards only)")
     if drawn:

@@ -12,6 +12,30 @@ from vpo_agent.runs.loop import vpo_command, when_stopped
 
 EXPLORED = 4
 """Most policies on the page to play with."""
+EXAMPLE = """\
+# vpo study FILE runs every arm with every seed on every task, and compares them with the baseline.
+name = "mine"
+seeds = [0, 1, 2]
+baseline = "grpo"
+
+[settings]                      # of all runs: those of vpo train, with _ for -
+steps = 100
+prompts_per_step = 16
+learning_rate = 2e-4
+kl_coef = 0.0
+
+[[tasks]]                       # one or several
+label = "maze"
+settings = { env = "vpo/Maze-v0", env_kwargs = { preset = "compact" }, model = "tiny-maze", max_new_tokens = 60 }
+
+[[arms]]
+label = "vpo"
+settings = { method = "vpo" }
+
+[[arms]]
+label = "grpo"
+settings = { method = "grpo" }
+"""
 
 
 def add_parser(commands: Commands) -> None:
@@ -23,7 +47,8 @@ def add_parser(commands: Commands) -> None:
         "command continues.",
     )
     add = parser.add_argument
-    add("file", type=Path, help="such as studies/suite.toml")
+    add("file", type=Path, nargs="?", help="such as studies/suite.toml")
+    add("--example", action="store_true", help="print a study to start from, and do nothing else")
     add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
     add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
     add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
@@ -49,6 +74,11 @@ def _place_of(option: str) -> str:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the study and report."""
+    if arguments.example:
+        print(EXAMPLE, end="")
+        return
+    if arguments.file is None:
+        raise ValueError("a study needs its file: give FILE.toml, or --example to see one")
     with when_stopped(f"finished steps are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
         run_and_report(arguments)
 

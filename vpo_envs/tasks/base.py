@@ -45,6 +45,9 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     """The generator's knobs by preset, ``None`` without any, or ``"module:Class"`` for a preset with a class of its
     own, which is made instead. The first is the default."""
 
+    example_row: ClassVar[Mapping[str, Any]] = {}
+    """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
+
     def __new__(cls, *own: Any, preset: str | None = None, **options: Any) -> Self:
         """Make the class of the preset, as :class:`pathlib.Path` makes that of the system."""
         place = cls.presets.get(preset) if isinstance(preset, str) else None

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -84,6 +84,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
 
     task_type = PromptTask
     namespace = 27
+    example_row: ClassVar[dict[str, Any]] = {"prompt": "What is 12 + 30?", "answer": "42"}
     objectives = (Objective("reward", "The reward function that is named", float),)
 
     def __init__(

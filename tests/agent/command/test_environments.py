@@ -22,7 +22,7 @@ import vpo_envs
 from vpo_agent.command import main
 from vpo_agent.command.play import read_block
 from vpo_agent.command.show import show_objectives
-from vpo_envs.registration import text_env_ids
+from vpo_envs.registration import make_text_env, text_env_ids
 from vpo_envs.text import answer_tags
 from vpo_envs.wording import cut
 
@@ -64,12 +64,26 @@ def test_the_package_installs_the_command() -> None:
     assert project["scripts"]["vpo"] == "vpo_agent.command:main"
 
 
-def test_each_environment_is_listed_on_a_line_with_its_objectives(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_environment_is_listed_with_its_task_and_its_objectives(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs"]) == 0
-    lines = dict(re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines())
-    assert set(lines) == {*text_env_ids(), "vpo/MazeSteps-v0"}
-    assert lines["vpo/Maze-v0"] == "completion, gold, diamond, avoid_lava"
-    assert lines["vpo/MazeSteps-v0"] == "completion, gold, diamond, avoid_lava (one action a step, not text)"
+    lines = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()]
+    pairs = zip(lines[::2], lines[1::2], strict=True)
+    listed = {env_id: (task, objectives) for (env_id, task), (_, objectives) in pairs}
+    assert set(listed) == {*text_env_ids(), "vpo/MazeSteps-v0"}
+    maze = "Find routes through a maze that make different trade-offs between gold, diamonds and lava."
+    assert listed["vpo/Maze-v0"] == (maze, "completion, gold, diamond, avoid_lava")
+    assert listed["vpo/MazeSteps-v0"][1] == "completion, gold, diamond, avoid_lava (one action a step, not text)"
+
+
+def test_a_row_of_a_data_set_is_shown_that_the_environment_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["envs", "vpo/GSM8K-v0", "--row"]) == 0
+    (tmp_path / "rows.jsonl").write_text(capsys.readouterr().out)
+    env = make_text_env("vpo/GSM8K-v0", source=f"whole:{tmp_path / 'rows.jsonl'}")
+    assert env.task(0).model_dump()["final"] == "36"
+    assert main(["envs", "vpo/Maze-v0", "--row"]) == 2
+    assert "--row needs the id of an environment that reads a data set: one of vpo/Code-v0, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["Maze", "MuSiQue", "EUREQA", "Tools", "Personas"])

@@ -69,6 +69,15 @@ def test_runs_come_seed_by_seed_with_the_settings_of_their_arm(tmp_path: Path) -
     ]
 
 
+def test_the_example_is_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--example"]) == 0
+    (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
+    runs = runs_of(read_study(tmp_path / "mine.toml"), tmp_path)
+    assert [(run.title, run.seed) for run in runs[:2]] == [("maze, vpo", 0), ("maze, grpo", 0)]
+    assert main(["study"]) == 2
+    assert "a study needs its file: give FILE.toml, or --example to see one" in capsys.readouterr().err
+
+
 def test_other_seeds_and_fewer_arms_can_be_asked_for(tmp_path: Path) -> None:
     runs = runs_of(read_study(write(tmp_path)), tmp_path, seeds=[8, 7, 8], labels=["grpo"])
     assert [(run.label, run.seed) for run in runs] == [("grpo", 7), ("grpo", 8)]

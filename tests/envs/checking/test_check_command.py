@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 from test_checker import Leaking, OutOfBounds, Random, TwoOfOneKind, WordEnv, WordTask
 
-from vpo_agent.command import main
+from vpo_agent.command import main, template
 from vpo_envs import Objective
 from vpo_envs.checking.checker import Finding, check_each
 from vpo_envs.registration import env_type, text_env_ids
@@ -105,10 +105,10 @@ def test_a_fault_that_ends_everything_is_one_row(env_type: type[WordEnv], said: 
 
 
 def test_the_command_checks_an_environment_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = Path(__file__).parents[3] / "examples" / "own_environment.py"
-    assert main(["check", f"{file}:own/Menu-v0", "--instances", "3"]) == 0
+    file = Path(template.__file__)
+    assert main(["check", f"{file}:own/Note-v0", "--instances", "3"]) == 0
     said = capsys.readouterr().out
-    assert f"{file}:own/Menu-v0, 3 tasks of split train" in said
+    assert f"{file}:own/Note-v0, 3 tasks of split train" in said
     assert "determinism" in said
 
 

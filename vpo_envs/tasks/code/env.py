@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,6 +141,11 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         tasks = builtin_tasks(self.split, self.preset, self.difficulty)
         return tasks[int(rng.integers(len(tasks)))]
 
+    example_row: ClassVar[dict[str, Any]] = {
+        "text": "Write a function to add two numbers.",
+        "code": "def add(a, b):\n    return a + b",
+        "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
+    }
     read_row = staticmethod(read_code_row)
     prompt = staticmethod(code_prompt)
     parse = staticmethod(read_source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,12 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
         """Draw a narrative of this split."""
         return draw_narrative(rng, self.config, self.split)
 
+    example_row: ClassVar[dict[str, Any]] = {
+        "idx": 7,
+        "question": ["[A] painted [B]."],
+        "entity_masks": ["[A]", "[B]", "[C]", "[D]", "[E]", "[F]"],
+        "entities": ["Frida_Kahlo", "Diego_Rivera", "Coyoacán", "The_Two_Fridas", "Mexico_City", "Leon_Trotsky"],
+    }
     read_row = staticmethod(read_published)
     parse = staticmethod(read_names)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,10 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
         """Draw a word problem of this split."""
         return draw_task(rng, self.config, self.split)
 
+    example_row: ClassVar[dict[str, Any]] = {
+        "question": "Of 40 items 4 are wrong.",
+        "answer": "<<40-4=36>>36 are right.\n#### 36",
+    }
     read_row = staticmethod(read_gsm8k_row)
     prompt = staticmethod(full_prompt)
     parse = staticmethod(read_answer)

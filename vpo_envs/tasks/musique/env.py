@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,22 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
         """Draw a question of this split."""
         return draw_question(rng, self.config, self.split)
 
+    example_row: ClassVar[dict[str, Any]] = {
+        "id": "2hop__1_2",
+        "paragraphs": [
+            {"idx": 0, "title": "Tea", "paragraph_text": "Tea is a drink.", "is_supporting": False},
+            {"idx": 1, "title": "Ada Holm", "paragraph_text": "Ada Holm wrote Low Tide.", "is_supporting": True},
+            {"idx": 2, "title": "Ada Holm's life", "paragraph_text": "Holm was born in Bergen.", "is_supporting": True},
+        ],
+        "question": "Where was the author of Low Tide born?",
+        "question_decomposition": [
+            {"id": 1, "question": "Who wrote Low Tide?", "answer": "Ada Holm", "paragraph_support_idx": 1},
+            {"id": 2, "question": "Where was #1 born?", "answer": "Bergen", "paragraph_support_idx": 2},
+        ],
+        "answer": "Bergen",
+        "answer_aliases": [],
+        "answerable": True,
+    }
     read_row = staticmethod(read_published)
     prompt = staticmethod(question_prompt)
     parse = staticmethod(read_answer)

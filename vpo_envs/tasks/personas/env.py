@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,12 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
             return objectives_of(MAX_INSTRUCTIONS, "instruction")
         return objectives_of(self.config.personas, "persona")
 
+    example_row: ClassVar[dict[str, Any]] = {
+        "key": 1001,
+        "prompt": "Write about tea without commas, in fewer than 50 words.",
+        "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
+        "kwargs": [{}, {"relation": "less than", "num_words": 50}],
+    }
     read_row = staticmethod(read_ifeval_row)
     prompt = staticmethod(full_prompt)
     parse = staticmethod(read_answer)

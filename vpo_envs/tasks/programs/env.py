@@ -65,6 +65,7 @@ class ProgramsEnv(CodeEnv):
     )
     objectives = monotone_objectives = objectives_of(4, _right)
     read_row = TaskEnv.read_row
+    example_row = TaskEnv.example_row
 
     def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
         self.knobs = read_knobs(ProgramsConfig(), difficulty)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -105,6 +105,7 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
     def _objectives(self) -> tuple[Objective, ...]:
         return objectives_of(self._described) if self._described else type(self).objectives
 
+    example_row: ClassVar[dict[str, Any]] = {"prompt": "Say hello.", "references": ["No.", "Hello."]}
     read_row = staticmethod(read_prompt_row)
 
     def generate(self, rng: np.random.Generator) -> RewardTask:

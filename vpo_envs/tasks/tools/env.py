@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -82,6 +83,11 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
     def _objectives(self) -> tuple[Objective, ...]:
         return PAPER if self.preset == "paper" else CONFLICT
 
+    example_row: ClassVar[dict[str, Any]] = {
+        "instruction": "Name: ring",
+        "input": "Ring three times.",
+        "output": '<think>I ring.</think>\n<tool_call>\n{"name": "ring", "parameters": {"times": 3}}\n</tool_call>',
+    }
     read_row = staticmethod(read_rlla_row)
     parse = staticmethod(read_attempt)
 
