@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.config import env_options
+from vpo_agent.measure.measures import passes
+from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
 from vpo_envs import Status, VectorTextEnv
@@ -24,6 +26,8 @@ ALIKE = 0.9
 """Share of prompts whose responses all earn the same from which that is said."""
 FEW = 20
 """Fewer answers do not show that a reward is a copy."""
+EDGE = (0.02, 0.2)
+"""Share of the prompts that one answer passes where right answers are rare and within reach."""
 LITTLE = 0.02
 """Share of the utility that is too little to train for."""
 
@@ -34,7 +38,7 @@ def notices(pool: Pool) -> list[str]:
 
 
 def prospects(summary: Summary) -> list[str]:
-    """Return why training from the model of a pool may gain nothing, one sentence each."""
+    """Return what training from the model of a pool may gain, and why it may gain nothing, one sentence each."""
     pool, found = summary.pool, []
     if not pool.active_rewards().any():
         return []
@@ -62,7 +66,30 @@ def prospects(summary: Summary) -> list[str]:
                 f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts, so training has next to "
                 "nothing to gain: choose harder tasks"
             )
+        else:
+            found += _headroom(summary, best)
     return found
+
+
+def _headroom(summary: Summary, best: float) -> list[str]:
+    """Return whether a search over the answers of a pool has room above the model; ``best`` is the front's worth."""
+    k, reached = summary.k, float(summary.ranked.answers[:, -1].mean())
+    if k < FEW:
+        return []
+    if reached > (1 - LITTLE) * best:
+        return [
+            f"{k} answers of the model together are worth {reached:.3f} of {best:.3f}, so a search over as many has "
+            "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
+        ]
+    if (passed := passes(summary.pool, None)) is None:
+        return []
+    once, often = (float(best_at_k(passed, one).mean()) for one in (1, k))
+    if once > EDGE[1] or often < EDGE[0]:
+        return []
+    return [
+        f"right answers are rare and within reach: one answer passes for {once:.0%} of the prompts, one of {k} for "
+        f"{often:.0%}, so training can make a search better than the model, with --search-budget {k}"
+    ]
 
 
 def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:

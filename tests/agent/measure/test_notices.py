@@ -117,6 +117,24 @@ def test_what_training_can_gain_is_said_in_words() -> None:
     assert "so training has next to nothing to gain: choose harder tasks" in near[-1]
 
 
+def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
+    def prompts(right: int) -> Pool:
+        """Pool of 40 prompts with 25 answers each, the first of which is right for ``right`` of them."""
+        rewards = np.zeros((40, 25, 1, 2), dtype=np.float32)
+        rewards[:right, 0] = 1
+        rewards[:, 1:, :, 0] = 0.1
+        flat = flat_pool([[0, 0]])
+        many = {"rewards": rewards, "status": np.zeros((40, 25, 1), dtype=np.int8), "indices": np.arange(40)}
+        shapes = {"active": np.ones((40, 2), dtype=bool), "scalar_weights": np.full((40, 2), 0.5), "tasks": None}
+        return replace(flat, **many, **shapes, objectives=("a", "b"), responses=None, fronts=(np.ones((1, 2)),) * 40)
+
+    covers, edge, beyond = (prospects(summarise(prompts(right)))[-1] for right in (40, 24, 0))
+    assert covers.startswith("25 answers of the model together are worth 1.000 of 1.000, so a search over as many has")
+    assert "one answer passes for 2% of the prompts, one of 25 for 60%" in edge
+    assert edge.endswith("with --search-budget 25")
+    assert "one answer serves all weightings" in beyond
+
+
 def test_rewards_that_teach_nothing_are_named() -> None:
     pool = flat_pool([[x, x / 2, 0.25] for x in (0.1, 0.4, 0.9, 0.3)])
     assert about_rewards(pool) == [
