@@ -25,14 +25,15 @@ class Example(NamedTuple):
 
 def good_example(env: AnyEnv, task: Any) -> Example | None:
     """Return the best answer to ``task`` by its scalar weights: of the front, of four demonstrations, or ``None``."""
+    weights = env.fixed_weights(task)
     try:
-        answers = [point.answer for point in env.front(task)]
+        best = max(env.front(task), key=lambda point: float(weights @ point.vector), default=None)
+        return score(env, task, best.answer) if best else None
     except UnknownFront:
         try:
             answers = env.demonstrations(task, np.random.default_rng(0), 4)
         except NotImplementedError:
             return None
-    weights = env.fixed_weights(task)
     examples = [score(env, task, answer) for answer in answers]
     return max(examples, key=lambda example: float(weights @ example.vector), default=None)
 
