@@ -198,7 +198,8 @@ class Worker:
         folder.mkdir()
         self.name, self.log = name, folder / "log"
         self.rows: list[dict[str, float]] = []
-        processes = multiprocessing.get_context("spawn")
+        # Forked from one that has this module imported and nothing computed.
+        processes = multiprocessing.get_context("forkserver")
         self.line, theirs = processes.Pipe()
         self.process = processes.Process(target=work, args=(name, setting, chosen, str(folder), theirs), daemon=True)
         self.process.start()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,14 +16,11 @@ import pytest
 import torch
 import toys
 from huggingface_hub import ModelCard
-from paths import ROOT
+from processes import run_python
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig
 from vpo_agent.policy.language_model import LMPolicy
-
-PATIENCE = 120
-"""Seconds that a process may take."""
 
 
 @pytest.fixture
@@ -205,20 +200,25 @@ def hub() -> Iterator[Any]:
     server.server_close()
 
 
-def push(run: Path, port: int, token: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Push from a process of its own, since the Hub's client reads its address when it is imported."""
-    network = {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_TOKEN": token, "HF_HOME": str(home)}
-    command = [sys.executable, "-m", "vpo_agent.command", "push", str(run), "--repo", "someone/letters", "--private"]
-    command += ["--import", toys.__file__]
-    environment = {**os.environ, **network, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment.pop("HF_HUB_OFFLINE", None)
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+AWAY = """
+import runpy, sys
+from huggingface_hub import constants
+# The client reads them when it is imported, which it already is where processes are forked.
+constants.ENDPOINT, constants.HF_HUB_OFFLINE = sys.argv.pop(1), False
+runpy.run_module("vpo_agent.command", run_name="__main__")
+"""
+
+
+def push(run: Path, port: int, token: str) -> subprocess.CompletedProcess[str]:
+    """Push from a process of its own, whose client has another address."""
+    arguments = ["push", str(run), "--repo", "someone/letters", "--private", "--import", toys.__file__]
+    return run_python(["-c", AWAY, f"http://127.0.0.1:{port}", *arguments], env={"HF_TOKEN": token})
 
 
 @pytest.mark.slow
 def test_the_files_reach_the_hub(make_run: Callable[..., Path], hub: Any, tmp_path: Path) -> None:
     run = make_run()
-    done = push(run, hub.server_address[1], "right", tmp_path / "home")
+    done = push(run, hub.server_address[1], "right")
     assert done.returncode == 0, done.stderr
     assert f"pushed to http://127.0.0.1:{hub.server_address[1]}/someone/letters" in done.stdout
     ((_, _, made),) = [call for call in hub.calls if call[0] == "/api/repos/create"]
@@ -234,8 +234,8 @@ def test_the_files_reach_the_hub(make_run: Callable[..., Path], hub: Any, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_wrong_token_is_one_line(make_run: Callable[..., Path], hub: Any, tmp_path: Path) -> None:
-    done = push(make_run(), hub.server_address[1], "wrong", tmp_path / "home")
+def test_a_wrong_token_is_one_line(make_run: Callable[..., Path], hub: Any) -> None:
+    done = push(make_run(), hub.server_address[1], "wrong")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: cannot push to 'someone/letters' (")

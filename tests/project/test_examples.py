@@ -56,13 +56,13 @@ ALONE = ["--eval-every", "0", "--name", "two"]
 @pytest.mark.parametrize(
     ("script", "env", "options"),
     [
-        ("train_musique.py", "vpo/MuSiQue-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_eureqa.py", "vpo/EUREQA-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_tools.py", "vpo/Tools-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_musique.py", "vpo/MuSiQue-v0", [*SHORT, "--eval-prompts", "10"]),
+        ("train_eureqa.py", "vpo/EUREQA-v0", [*SHORT, "--eval-prompts", "10"]),
+        ("train_tools.py", "vpo/Tools-v0", [*SHORT, "--eval-prompts", "10"]),
         ("train_personas.py", "vpo/Personas-v0", [*SHORT, *TINY]),
-        ("train_countdown.py", "vpo/Countdown-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_code.py", "vpo/Code-v0", [*SHORT, "--eval-prompts", "20"]),
-        ("train_maze.py", "vpo/Maze-v0", [*SHORT, "--eval-prompts", "20"]),
+        ("train_countdown.py", "vpo/Countdown-v0", [*SHORT, "--eval-prompts", "10"]),
+        ("train_code.py", "vpo/Code-v0", [*SHORT, "--eval-prompts", "10"]),
+        ("train_maze.py", "vpo/Maze-v0", [*SHORT, "--eval-prompts", "10"]),
     ],
 )
 def test_every_task_trains_for_two_steps(script: str, env: str, options: list[str], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from paths import ROOT
-from processes import run_python
+from processes import forked_python, run_python
 
 sys.path.append(str(ROOT / "benchmarks"))
 
@@ -23,7 +23,8 @@ from gpu_acceptance import FAILED, MISSING, NEEDS_GPU, PASSED, Row
 def test_the_reduced_form_runs_on_a_cpu_and_names_what_needs_a_gpu(tmp_path: Path) -> None:
     out = tmp_path / "table.md"
     script = str(ROOT / "benchmarks" / "gpu_acceptance.py")
-    done = run_python([script, "--reduced", "--out", str(out)], timeout=1200)
+    forking = f"import runpy, sys; sys.executable = {forked_python()!r}; runpy.run_path({script!r}, {{}}, '__main__')"
+    done = run_python(["-c", forking, "--reduced", "--out", str(out)], timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     text = out.read_text()
     assert re.match(r".*CPU.*, torch \S+, transformers \S+, \d{4}-\d\d-\d\d:\n\n\| check \|", text)

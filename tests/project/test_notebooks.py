@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from paths import ROOT
-from processes import OFFLINE, PATIENCE
+from processes import OFFLINE, PATIENCE, forked_python
 
 nbclient = pytest.importorskip("nbclient", reason="needs the docs extra, which the dev extra installs")
 nbformat = pytest.importorskip("nbformat")
@@ -36,13 +37,17 @@ def test_a_notebook_runs_and_shows_what_it_holds(
 ) -> None:
     for name, value in {**OFFLINE, "PYTHONPATH": str(ROOT)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own, which shows figures
+    # The kernel is forked with matplotlib loaded, so it is told to show figures.
+    monkeypatch.setattr(sys, "executable", forked_python())
     held, run = (nbformat.read(notebook, as_version=4) for _ in range(2))
     for cell in code(run):  # Training takes fewer steps.
         cell.source = cell.source.replace('"steps": 20', '"steps": 2').replace(
             '"eval_prompts": 30', '"eval_prompts": 3'
         )
     where = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(run, timeout=PATIENCE, kernel_name="python3", resources=where).execute()
+    inline = ["--matplotlib=inline"]
+    nbclient.NotebookClient(
+        run, timeout=PATIENCE, kernel_name="python3", resources=where, extra_arguments=inline
+    ).execute()
     assert list(map(kinds, code(run))) == list(map(kinds, code(held)))
     assert printed(code(run)) == printed(code(held))

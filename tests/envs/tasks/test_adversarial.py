@@ -79,7 +79,7 @@ def tasks(env: Any) -> list[Any]:
     return [env.task(i) for i in range(8)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), own=st.lists(RESPONSES, min_size=1, max_size=10))
 def test_no_response_raises_and_scores_are_bounded_and_repeatable(
     env: Any, tasks: list[Any], seed: int, own: list[str]
@@ -97,7 +97,7 @@ def test_no_response_raises_and_scores_are_bounded_and_repeatable(
 
 def test_a_huge_response_is_scored_in_linear_time(env: Any, tasks: list[Any]) -> None:
     for piece in HUGE:
-        body = piece * (300_000 // len(piece))
+        body = piece * (100_000 // len(piece))
         start = time.process_time()
         for around in AROUND:
             env.score_batch([tasks[0]], [around.replace("{}", body)])
