@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Annotated, Self
 
@@ -11,7 +12,7 @@ from pydantic import Field, model_validator
 from vpo_envs.core import Frozen, Split
 from vpo_envs.generation import ascending, split_of_content
 from vpo_envs.pareto import certified, worths
-from vpo_envs.tasks.personas.checks import Check, Family, compiled, exclude, holds, read_text
+from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
 from vpo_envs.tasks.personas.task import PersonasTask, content, request
 
@@ -155,19 +156,26 @@ def _limits(source: random.Random, topic: str) -> list[Check]:
 def _draw_phrase(source: random.Random, family: Family, kept: list[Check], broken: list[Check]) -> str | None:
     """Draw a phrase that passes some limits and breaks others; ``None`` if none was found."""
     # A phrase stays within a limit if each of its pieces does.
+    barred = frozenset[str]().union(*map(_breaking, kept))
     pieces = [
-        [piece for piece in pieces if all(holds(check, read_text(piece)) for check in kept)]
-        for pieces in (OPENING if family == "opens" else CLOSING)
+        [piece for piece in pieces if piece not in barred] for pieces in (OPENING if family == "opens" else CLOSING)
     ]
     if not all(pieces):
         return None
-    unwanted = [compiled(check) for check in broken]
+    unwanted = [_breaking(check) for check in broken]
     for _ in range(PHRASES):
-        phrase = "".join([source.choice(choices) for choices in pieces])
-        text = read_text(phrase)
-        if not any(least <= count(text, value) <= most for (count, value), least, most in unwanted):
-            return phrase
+        chosen = [source.choice(choices) for choices in pieces]
+        if not any(breaking.isdisjoint(chosen) for breaking in unwanted):
+            return "".join(chosen)
     return None
+
+
+@functools.cache
+def _breaking(limit: Check) -> frozenset[str]:
+    """Return the pieces of phrases that break a limit."""
+    return frozenset(
+        piece for choices in (*OPENING, *CLOSING) for piece in choices if not holds(limit, read_text(piece))
+    )
 
 
 BANDS: dict[Family, tuple[int, int, int]] = {"words": (18, 6, 6), "sentences": (4, 1, 1), "bullets": (0, 1, 1)}
