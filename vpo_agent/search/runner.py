@@ -24,12 +24,12 @@ from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import best_of_n, evolve
 from vpo_agent.search.instances import Env, task_of
 from vpo_agent.search.records import SearchResult, read_log
-from vpo_agent.search.settings import TREES, VALUE_NAMES, Settings
-from vpo_agent.search.tree import tree_search
+from vpo_agent.search.settings import VALUE_NAMES, Settings
+from vpo_agent.search.tree import beam_search
 from vpo_agent.search.values import check_values
 from vpo_envs.wording import counted
 
-SEARCHES = {"best-of-n": best_of_n, "evolve": evolve, "beam": tree_search, "dvts": tree_search}
+SEARCHES = {"best-of-n": best_of_n, "evolve": evolve, "beam": beam_search}
 SIDE_BY_SIDE = 64
 """Instances that are searched at the same time, and saved together."""
 
@@ -58,8 +58,8 @@ class SearchJob(Settings):
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         for index in self.indices:
             task = task_of(env, index)
-            if self.method in TREES:
-                check_values(env, task, self.method)
+            if self.method == "beam":
+                check_values(env, task)
         return env
 
 

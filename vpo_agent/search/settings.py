@@ -21,8 +21,7 @@ from vpo_envs.pareto import set_utility
 Goal = Literal["scalar", "utility"]
 VALUE_NAMES: dict[Goal, str] = {"scalar": "best scalar reward", "utility": "expected utility"}
 """What the value of a set of answers is called in tables and figures."""
-Method = Literal["best-of-n", "evolve", "beam", "dvts"]
-TREES = ("beam", "dvts")
+Method = Literal["best-of-n", "evolve", "beam"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +49,12 @@ class Settings:
     """``evolve``: answers sampled first, as best-of-n does."""
     offspring: int = 5
     """``evolve``: children of an instance per call of the policy, all from the same archive."""
-    width: int | None = None
-    """Tree search: unfinished answers that a tree keeps; 4 for ``beam`` and 1 for ``dvts`` by default."""
+    width: int = 4
+    """``beam``: unfinished answers that a tree keeps."""
     branches: int = 2
-    """Tree search: continuations sampled for each of them."""
+    """``beam``: continuations sampled for each of them."""
     segment: int = 1
-    """Tree search: tokens of a continuation. What comes before an answer is sampled once, through its opening tag."""
+    """``beam``: tokens of a continuation. What comes before an answer is sampled once, through its opening tag."""
 
     def __post_init__(self) -> None:
         for name, kind in (("method", Method), ("goal", Goal), ("variation", Variation)):

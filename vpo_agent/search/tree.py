@@ -1,8 +1,4 @@
-"""Tree search: an answer grows segment by segment, and the values of unfinished answers say which of them go on.
-
-``beam`` keeps the best few partial answers. ``dvts`` is diverse verifier tree search (Beeching, Tunstall and Rush 2024,
-"Scaling test-time compute with open models"): independent subtrees, here each with a weighting of its own.
-"""
+"""Beam search: an answer grows segment by segment, and the values of unfinished answers say which of them go on."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.measure.pool import Floats
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Env, Instance, log_answers
@@ -24,15 +18,8 @@ from vpo_agent.search.values import Verifier, check_values
 from vpo_agent.search.variation import Answer, decode, read_answers
 from vpo_envs.text import answer_tags
 
-WIDTHS = {"beam": 4, "dvts": 1}
-"""Partial answers that a tree keeps by default."""
-DRAWN = 256
-"""Weightings drawn for the subtrees of an instance, before they repeat."""
-CORNER = 0.98
-"""The weight of one objective near a corner. The rest decides between answers that are alike in that objective."""
 
-
-def tree_search(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
+def beam_search(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by the values of unfinished ones.
 
     A tree grows one answer, after those that the response has already. Each unfinished text of it gets ``branches``
@@ -41,20 +28,14 @@ def tree_search(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Se
     or the first one of a new response. All finished answers are logged, each with the tokens sampled since the one
     before, so discarded continuations count. A budget of tokens is kept exactly: the last segment is cut.
 
-    With ``"beam"`` a text is worth what its best completions add, under the goal, to the answers of earlier trees. With
-    ``"dvts"`` each tree has one weighting (see :func:`subtree_weights`; the fixed one for the scalar goal) and knows
-    nothing of the others. Arguments and errors are those of :func:`~vpo_agent.search.evolution.evolve`; the environment
-    must value unfinished answers.
+    A text is worth what its best completions add, under the goal, to the answers of earlier trees. Arguments and errors
+    are those of :func:`~vpo_agent.search.evolution.evolve`; the environment must value unfinished answers.
     """
     instances = [Instance(env, index, settings) for index in indices]
     trees = []
     for one in instances:
-        check_values(env, one.task, settings.method)
-        weights = None
-        if settings.method == "dvts":
-            scalar = settings.goal == "scalar"
-            weights = one.weightings if scalar else subtree_weights(one.active, settings.seed, one.index)
-        trees.append(Trees(policy, one, Verifier(env, one.task), weights, env.num_answers, settings))
+        check_values(env, one.task)
+        trees.append(Trees(policy, one, Verifier(env, one.task, one.weightings), env.num_answers, settings))
     continuer = Continuer(policy, [env.prompt(one.task, env.num_answers) for one in instances], settings)
     while growing := [i for i, one in enumerate(instances) if not (one.done and one.sampled)]:
         rows = [(i, row) for i in growing for row in trees[i].rows]
@@ -75,21 +56,7 @@ def tree_search(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Se
         for i, found in ended.items():
             trees[i].select([next(rewards) for _ in found])
     records = tuple(one.record() for one in instances)
-    return SearchResult(settings.method, env.objective_names, records, settings.tokens)
-
-
-def subtree_weights(active: NDArray[np.bool_], seed: int, index: int) -> Floats:
-    """Return the weightings of the subtrees of an instance in their order, (K, d).
-
-    The first ones are near the corners of the simplex, one for each ``active`` objective (d,); then come Sobol draws
-    from the simplex, keyed by ``seed`` and ``index``. However few subtrees the budget allows, they are spread.
-    """
-    (objectives,) = np.nonzero(active)
-    corners = np.zeros((len(objectives), len(active)))
-    corners[:, objectives] = (1 - CORNER) / max(len(objectives) - 1, 1)
-    corners[np.arange(len(objectives)), objectives] = CORNER if len(objectives) > 1 else 1.0
-    drawn = draw_weights([index], num_objectives=len(active), num_weights=DRAWN, seed=seed, active=active[None])
-    return np.concatenate([corners, drawn[0]])
+    return SearchResult("beam", env.objective_names, records, settings.tokens)
 
 
 @dataclass(eq=False)
@@ -119,18 +86,13 @@ class Row(NamedTuple):
 
 
 class Trees:
-    """The trees of one instance, one after another: each grows an answer of a response.
-
-    ``weights`` (K, d) has the weighting of each tree in turn, or is ``None`` if a tree values its answer as the goal
-    does, beside those of earlier trees.
-    """
+    """The trees of one instance, one after another: each grows an answer of a response."""
 
     def __init__(
         self,
         policy: LMPolicy,
         instance: Instance,
         verifier: Verifier,
-        weights: Floats | None,
         num_answers: int,
         settings: Settings,
     ) -> None:
@@ -140,15 +102,12 @@ class Trees:
         self._ending = frozenset(policy.ending_ids)
         self._instance = instance
         self._verifier = verifier
-        self._weights = weights
         self._num_answers = num_answers
         self._settings = settings
-        self._width = settings.width or WIDTHS[settings.method]
         self._sampled = 0
         """Rows sampled."""
         self._unlogged = 0
         """Tokens sampled since the last answer that was logged."""
-        self._trees = 0
         self._position = 0
         """Which answer of the response the tree grows, from 0."""
         self._children: list[Text] = []
@@ -188,13 +147,13 @@ class Trees:
         of_answers = iter(rewards)
         for child in self._children:
             if child.answer is None:
-                child.value = self._verifier.unfinished(child.partial, self._weighting, self._reached)
+                child.value = self._verifier.unfinished(child.partial, self._reached)
             else:
                 reward = next(of_answers)
-                child.value = self._verifier.finished(child.answer.text, reward, self._weighting, self._reached)
+                child.value = self._verifier.finished(child.answer.text, reward, self._reached)
         finished = [text for text in self._kept if text.answer is not None]
         # A stable sort: of equally good texts the ones sampled first stay.
-        kept = sorted([*finished, *self._children], key=lambda text: -text.value)[: self._width]
+        kept = sorted([*finished, *self._children], key=lambda text: -text.value)[: self._settings.width]
         if all(text.answer for text in kept):
             self._plant(kept[0].answer.response if kept and kept[0].answer else ())
         else:
@@ -206,12 +165,7 @@ class Trees:
         if not response or position == self._num_answers or len(response) >= self._settings.max_new_tokens:
             response, position = (), 0
         self._position = position
-        if self._weights is None:
-            self._weighting, self._reached = self._instance.weightings, self._instance.reached
-        else:
-            self._weighting = self._weights[[self._trees % len(self._weights)]]
-            self._reached = np.zeros(1)
-        self._trees += 1
+        self._reached = self._instance.reached
         self._keep([Text(response)])
 
     def _keep(self, texts: list[Text]) -> None:

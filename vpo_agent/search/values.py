@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from vpo_envs import Task, VectorTextEnv
 from vpo_envs.pareto import non_dominated
+from vpo_envs.text import answer_tags
 
 Env = VectorTextEnv[Any, Any, Any]
 Floats = NDArray[np.floating]
@@ -18,11 +19,11 @@ ROUNDING = 1e-5
 """A reward may be this much above the values before it without counting as higher."""
 
 
-def check_values(env: Env, task: Task, method: str) -> None:
+def check_values(env: Env, task: Task) -> None:
     """Raise a ValueError if an environment cannot value unfinished answers to ``task``."""
     if not isinstance(env, ValuesUnfinished):
         raise ValueError(
-            f"method {method!r} needs the values of unfinished answers: {name_of(env)} has no "
+            f"method 'beam' needs the values of unfinished answers: {name_of(env)} has no "
             f"completion_outcomes; choose best-of-n or evolve"
         )
     completion_front(env, task, "")
@@ -61,25 +62,26 @@ def name_of(env: Env) -> str:
 
 
 class Verifier:
-    """Values the answers to one task, finished or not, under given weightings, exactly.
+    """Values the answers to one task, finished or not, under weightings (K, d), exactly.
 
     A value is E_w max(best w·r of the answers before, best w·r of the completions).
     """
 
-    def __init__(self, env: Env, task: Task) -> None:
+    def __init__(self, env: Env, task: Task, weights: Floats) -> None:
+        self._weights = weights
         self._env = env
         self._task = task
         self._fronts: dict[str, Floats] = {}
 
-    def unfinished(self, text: str, weights: Floats, reached: Floats) -> float:
-        """Value an answer of which ``text`` is written, under ``weights`` (K, d); the answers before reach (K,).
+    def unfinished(self, text: str, reached: Floats) -> float:
+        """Value an answer of which ``text`` is written; the answers before reach (K,).
 
         Raises:
             ValueError: An outcome earns something else than a vector of rewards.
         """
-        return _value(self._front(text), weights, reached)
+        return self._value(self._front(text), reached)
 
-    def finished(self, text: str, reward: NDArray[np.float32], weights: Floats, reached: Floats) -> float:
+    def finished(self, text: str, reward: NDArray[np.float32], reached: Floats) -> float:
         """Value an answer with a reward vector (d,); the other arguments are as for an unfinished one.
 
         Raises:
@@ -90,10 +92,12 @@ class Verifier:
                 f"completion_outcomes of {name_of(self._env)} disagrees with the scores: the answer {text!r:.80} earns "
                 f"{np.round(reward, 4).tolist()}, which no outcome for its own text matches"
             )
-        return _value(reward[None], weights, reached)
+        return self._value(reward[None], reached)
 
     def _front(self, text: str) -> Floats:
         """Return the vectors of the best completions of a text, (n, d), after checking them."""
+        # The scores read what follows the last opening tag.
+        text = text.rpartition(answer_tags(1)[0][0])[2]
         if text not in self._fronts:
             vectors = completion_front(self._env, self._task, text)
             if not ((vectors >= -ROUNDING) & (vectors <= 1 + ROUNDING)).all():
@@ -104,6 +108,5 @@ class Verifier:
             self._fronts[text] = vectors
         return self._fronts[text]
 
-
-def _value(vectors: NDArray[np.floating], weights: Floats, reached: Floats) -> float:
-    return float(np.maximum(reached, (weights @ vectors.T).max(axis=1)).mean())
+    def _value(self, vectors: NDArray[np.floating], reached: Floats) -> float:
+        return float(np.maximum(reached, (self._weights @ vectors.T).max(axis=1)).mean())

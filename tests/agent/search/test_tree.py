@@ -1,4 +1,4 @@
-"""Tree search: what it finds, what it spends, what its subtrees look for, and where it cannot be done."""
+"""Beam search: what it finds, what it spends, and where it cannot be done."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from toys import LETTERS, LETTERS_ID, CornersEnv, LettersEnv, StringsEnv, bpe_to
 
 from vpo_agent.command import main
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.search import SearchJob, SearchResult, Settings, best_of_n, evolve, run_search, tree_search
+from vpo_agent.search import SearchJob, SearchResult, Settings, beam_search, best_of_n, evolve, run_search
 from vpo_agent.search.instances import Instance
 from vpo_agent.search.records import NOT_SAMPLED
 from vpo_agent.search.runner import SearchTarget, per_instance, summary
-from vpo_agent.search.tree import CORNER, subtree_weights
 from vpo_agent.search.values import Verifier
 from vpo_envs import Status
 
@@ -49,7 +48,6 @@ class KnownLetters(LettersEnv):
 
 
 SHORT: dict[str, Any] = {"max_new_tokens": 12}
-METHODS = ("beam", "dvts")
 
 
 def spent(result: SearchResult) -> list[int]:
@@ -59,14 +57,13 @@ def spent(result: SearchResult) -> list[int]:
 # ------------------------------------------------------------------------------------------ what it finds
 
 
-@pytest.mark.parametrize("method", METHODS)
 def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_not(
-    method: Any, strings: LMPolicy
+    strings: LMPolicy,
 ) -> None:
     """Twelve samples miss the best letter with a chance of 1/4096, one whole answer in 63 of 64 cases."""
     env = KnownStrings(split="test")
     settings = {"tokens": 400, "seed": 0, **SHORT}
-    found = tree_search(env, strings, range(8), Settings(method=method, branches=12, **settings))
+    found = beam_search(env, strings, range(8), Settings(method="beam", branches=12, **settings))
     sampled = best_of_n(env, strings, range(8), Settings(**settings))
     assert [one.optimum for one in found.instances] == [1.0] * 8
     assert found.value()[:, -1].tolist() == [1.0] * 8
@@ -78,7 +75,7 @@ def test_trees_with_exact_values_find_the_optimum_where_independent_samples_do_n
 def test_a_beam_looks_for_what_earlier_answers_lack(letters_model: Path) -> None:
     """For the utility goal a or b is the best single letter, and the other one is what adds most to it."""
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
-    found = tree_search(
+    found = beam_search(
         KnownLetters(split="test"),
         policy,
         range(6),
@@ -89,35 +86,14 @@ def test_a_beam_looks_for_what_earlier_answers_lack(letters_model: Path) -> None
         assert {tuple(first), tuple(second)} == {LETTERS["a"], LETTERS["b"]}
 
 
-def test_subtrees_have_weightings_of_their_own_that_reach_the_corners(strings: LMPolicy) -> None:
-    weights = subtree_weights(np.array([True, True, False, True]), seed=3, index=5)
-    assert len(np.unique(weights, axis=0)) == len(weights)
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-6)
-    assert (weights[:, 2] == 0).all()
-    assert [int(row.argmax()) for row in weights[:3]] == [0, 1, 3]
-    np.testing.assert_allclose(weights[:3].max(axis=1), CORNER)
-    # The draws after them are spread evenly over the simplex: each objective gets a third on average.
-    np.testing.assert_allclose(weights[3:].mean(axis=0), [1 / 3, 1 / 3, 0, 1 / 3], atol=0.01)
-    assert not np.array_equal(weights, subtree_weights(np.array([True, True, False, True]), seed=3, index=6))
-    assert subtree_weights(np.array([False, True]), seed=0, index=0)[0].tolist() == [0.0, 1.0]
-
-    env = KnownCorners(split="test")
-    found = tree_search(
-        env, strings, range(6), Settings(method="dvts", branches=12, tokens=200, goal="utility", **SHORT)
-    )
-    for one in found.instances:
-        assert {(1.0, 0.0), (0.0, 1.0)} <= {tuple(row) for row in np.round(one.rewards, 6).tolist()}
-
-
 def test_each_answer_of_a_set_is_grown_after_the_ones_before(letters_model: Path) -> None:
-    """The first two answers are those of the corners; the third has a weighting from the simplex."""
+    """The first two answers of a response are a and b, in some order: the second adds to the first."""
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")
     env = KnownLetters(split="test", num_answers=3)
-    settings: dict[str, Any] = {"method": "dvts", "goal": "utility", "branches": 24, "max_new_tokens": 14}
-    found = tree_search(env, policy, range(6), Settings(iterations=3, **settings))
+    settings: dict[str, Any] = {"method": "beam", "width": 1, "goal": "utility", "branches": 24, "max_new_tokens": 14}
+    found = beam_search(env, policy, range(6), Settings(iterations=3, **settings))
     for one in found.instances:
-        assert [tuple(row) for row in one.rewards[:2]] == [LETTERS["a"], LETTERS["b"]]
-        assert (one.status[:3] == Status.OK).all() or one.value[-1] == pytest.approx(one.optimum)
+        assert {tuple(row) for row in one.rewards[:2]} == {LETTERS["a"], LETTERS["b"]}
         # An opening tag, 24 letters and the first closing tag; the other 23, and the same again.
         assert one.tokens[:2].tolist() == [26, 49]
 
@@ -131,8 +107,8 @@ def test_a_budget_of_tokens_is_spent_exactly(num_answers: int, tokens: int, lett
     env = KnownLetters(split="test", num_answers=num_answers)
     settings: dict[str, Any] = {"tokens": tokens, "goal": "utility", "max_new_tokens": 14}
     assert spent(best_of_n(env, policy, range(5), Settings(**settings))) == [tokens] * 5
-    for segment, method in product((1, 3), METHODS):
-        found = tree_search(env, policy, range(5), Settings(method=method, segment=segment, **settings))
+    for segment in (1, 3):
+        found = beam_search(env, policy, range(5), Settings(method="beam", segment=segment, **settings))
         for one, cost in zip(found.instances, spent(found), strict=True):
             reached = one.value[-1] >= (one.optimum or math.inf) - 1e-6
             assert cost == tokens or (reached and cost < tokens)
@@ -144,7 +120,7 @@ def test_a_budget_of_tokens_is_spent_exactly(num_answers: int, tokens: int, lett
 def test_a_smaller_budget_of_tokens_is_the_beginning_of_a_larger_one(strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
     settings: dict[str, Any] = {"method": "beam", "goal": "utility", **SHORT}
-    for search in (best_of_n, tree_search):
+    for search in (best_of_n, beam_search):
         small, large = (search(env, strings, [3, 4], Settings(tokens=tokens, **settings)) for tokens in (90, 200))
         for one, other in zip(small.instances, large.instances, strict=True):
             # The last entry is the answer that the smaller budget cut off.
@@ -172,26 +148,24 @@ def test_a_curve_counts_the_answers_that_end_within_a_budget(strings: LMPolicy) 
     assert "| 25 tokens | 50 tokens |" in per_instance(found)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_search_is_the_same_for_the_same_seed_and_beside_others(method: Any, strings: LMPolicy) -> None:
+def test_a_search_is_the_same_for_the_same_seed_and_beside_others(strings: LMPolicy) -> None:
     env = KnownCorners(split="test")
-    settings: dict[str, Any] = {"method": method, "tokens": 160, "goal": "utility", **SHORT}
-    alone = tree_search(env, strings, [2], Settings(seed=1, **settings))
-    beside = tree_search(env, strings, [7, 2], Settings(seed=1, **settings))
-    other = tree_search(env, strings, [2], Settings(seed=2, **settings))
+    settings: dict[str, Any] = {"method": "beam", "tokens": 160, "goal": "utility", **SHORT}
+    alone = beam_search(env, strings, [2], Settings(seed=1, **settings))
+    beside = beam_search(env, strings, [7, 2], Settings(seed=1, **settings))
+    other = beam_search(env, strings, [2], Settings(seed=2, **settings))
     assert alone.instances[0].to_json() == beside.instances[1].to_json()
     assert alone.instances[0].to_json() != other.instances[0].to_json()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_model_that_never_answers_spends_its_budget(method: Any) -> None:
+def test_a_model_that_never_answers_spends_its_budget() -> None:
     """Random weights write no tag, so every response is lost at its longest."""
     tokenizer = bpe_tokenizer()
     policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
     env = KnownLetters(split="test")
-    found = tree_search(env, policy, [0, 1], Settings(method=method, tokens=70, max_new_tokens=8))
+    found = beam_search(env, policy, [0, 1], Settings(method="beam", tokens=70, max_new_tokens=8))
     assert spent(found) == [70, 70]
-    counted = tree_search(env, policy, [0, 1], Settings(method=method, iterations=2, max_new_tokens=8))
+    counted = beam_search(env, policy, [0, 1], Settings(method="beam", iterations=2, max_new_tokens=8))
     for one in (*found.instances, *counted.instances):
         assert (one.status == Status.MISSING).all()
         assert one.value[-1] == 0
@@ -215,7 +189,7 @@ def test_a_closing_tag_of_several_tokens_is_no_part_of_the_answer() -> None:
     policy = LMPolicy(tiny_model("llama", tokenizer), tokenizer)
     settings = Settings(method="beam", width=1, branches=1, segment=1, max_new_tokens=64, iterations=10)
     instance = Instance(Watching(split="test"), 0, settings)
-    trees = Trees(policy, instance, Verifier(Watching(), instance.task), None, 1, settings)
+    trees = Trees(policy, instance, Verifier(Watching(), instance.task, instance.weightings), 1, settings)
     for token in tokenizer("so <answer>a</answer>")["input_ids"]:
         ended = trees.extend([[token]])
         trees.select([np.zeros(2, dtype=np.float32)] * len(ended))
@@ -228,18 +202,27 @@ def test_values_are_those_of_the_environments_potential(strings: LMPolicy) -> No
     env = KnownCorners(split="test")
     instance = Instance(env, 0, Settings(goal="utility"))
     reached = instance.weightings @ np.array([1.0, 0.0])
-    found = Verifier(env, instance.task).unfinished(" a b", instance.weightings, reached)
+    found = Verifier(env, instance.task, instance.weightings).unfinished(" a b", reached)
     ends = ["ab" + "".join(end) for end in product("ab", repeat=4)]
     vectors = np.array([env.evaluate(instance.task, end) for end in ends])
     by_hand = np.mean([max(w[0], *(vectors @ w)) for w in instance.weightings])
     assert found == pytest.approx(by_hand)
 
 
+def test_an_answer_with_a_tag_inside_is_valued_as_it_is_scored() -> None:
+    env = KnownLetters(split="test")
+    instance = Instance(env, 0, Settings())
+    verifier = Verifier(env, instance.task, instance.weightings)
+    reward = env.score_batch([instance.task], ["<answer>b <answer>a</answer>"], 1).rewards[0, 0]
+    assert reward.tolist() == list(LETTERS["a"])
+    assert verifier.finished("b <answer>a", reward, np.zeros(1)) == pytest.approx(float(reward @ instance.weights))
+
+
 # ------------------------------------------------------------------------------------------ jobs and errors
 
 
 def job(**changes: Any) -> SearchJob:
-    settings = {"env": "test/KnownLetters-v0", "indices": (0, 1, 2), "method": "dvts", "tokens": 60, "goal": "utility"}
+    settings = {"env": "test/KnownLetters-v0", "indices": (0, 1, 2), "method": "beam", "tokens": 60, "goal": "utility"}
     return SearchJob(**{**settings, "max_new_tokens": 14, **changes})
 
 
@@ -258,27 +241,24 @@ class Unsure(KnownStrings):
         return [(math.nan, 0.0)] if len(partial.split()) == 2 else super().completion_outcomes(task, partial)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_values_that_are_no_numbers_are_an_error(method: Any, strings: LMPolicy) -> None:
+def test_values_that_are_no_numbers_are_an_error(strings: LMPolicy) -> None:
     with pytest.raises(ValueError, match=r"Unsure must earn rewards in \[0, 1\]; .* nan to nan"):
-        tree_search(Unsure(split="test"), strings, [0], Settings(method=method, iterations=3, **SHORT))
+        beam_search(Unsure(split="test"), strings, [0], Settings(method="beam", iterations=3, **SHORT))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_values_that_disagree_with_the_score_of_an_answer_are_an_error(method: Any, strings: LMPolicy) -> None:
+def test_values_that_disagree_with_the_score_of_an_answer_are_an_error(strings: LMPolicy) -> None:
     with pytest.raises(ValueError, match=r"Forgetful disagrees with the scores: the answer .* earns .* matches"):
-        tree_search(Forgetful(split="test"), strings, [0], Settings(method=method, branches=12, iterations=20, **SHORT))
+        beam_search(Forgetful(split="test"), strings, [0], Settings(method="beam", branches=12, iterations=20, **SHORT))
 
 
-@pytest.mark.parametrize("method", METHODS)
 def test_an_environment_without_values_is_refused_before_the_policy_is_loaded(
-    method: Any, letters_model: Path, tmp_path: Path
+    letters_model: Path, tmp_path: Path
 ) -> None:
     def load() -> LMPolicy:
         raise AssertionError("loaded")
 
-    with pytest.raises(ValueError, match=f"method {method!r} needs the values of unfinished answers: .* best-of-n or"):
-        run_search(job(env=LETTERS_ID, method=method), [SearchTarget("a", 1, load)], tmp_path / "search")
+    with pytest.raises(ValueError, match=r"method 'beam' needs the values of unfinished answers: .* best-of-n or"):
+        run_search(job(env=LETTERS_ID), [SearchTarget("a", 1, load)], tmp_path / "search")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -295,16 +275,16 @@ def test_numbers_out_of_range_are_named(changes: dict[str, Any], message: str, s
     with pytest.raises(ValueError, match=message):
         job(**changes)
     with pytest.raises(ValueError, match=message):
-        tree_search(KnownStrings(split="test"), strings, [0], Settings(**changes))
+        beam_search(KnownStrings(split="test"), strings, [0], Settings(**changes))
 
 
 def test_the_command_searches_the_maze(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = ["--method", "dvts", "--goal", "utility", "--tokens", "40", "--prompts", "2"]
+    asked = ["--method", "beam", "--goal", "utility", "--tokens", "40", "--prompts", "2"]
     assert main(["search", "tiny-maze", *asked, "--device", "cpu", "--out", "found"]) == 0
     shown = capsys.readouterr().out
-    assert "tiny-maze: dvts on 2 instances, 40 tokens each" in shown
-    assert re.search(r"\| tiny-maze \| dvts \| \d \| 40 \|", shown)
+    assert "tiny-maze: beam on 2 instances, 40 tokens each" in shown
+    assert re.search(r"\| tiny-maze \| beam \| \d \| 40 \|", shown)
     rows = [json.loads(line) for line in (tmp_path / "found" / "tiny-maze.jsonl").read_text().splitlines()]
     assert [sum(row["tokens"]) for row in rows] == [40, 40]
 
@@ -317,7 +297,7 @@ def test_two_budgets_exclude_each_other(tmp_path: Path, monkeypatch: Any, capsys
 
 
 def test_an_unused_budget_of_answers_is_marked(strings: LMPolicy) -> None:
-    found = tree_search(KnownStrings(split="test"), strings, range(3), Settings(method="beam", iterations=50, **SHORT))
+    found = beam_search(KnownStrings(split="test"), strings, range(3), Settings(method="beam", iterations=50, **SHORT))
     for one in found.instances:
         assert len(one.status) == 50
         sampled = one.status != NOT_SAMPLED
