@@ -234,9 +234,9 @@ def test_an_inactive_objective_has_no_number_in_the_logs(tokenizer: Any, monkeyp
 
 
 def test_max_at_k_is_taken_with_mean_zero(tokenizer: Any) -> None:
-    assert make_adapter(tokenizer, num_answers=1, method="max_at_k").estimator.options == {"baseline": "others"}
+    assert make_adapter(tokenizer, num_answers=(1,), method="max_at_k").estimator.options == {"baseline": "others"}
     with pytest.raises(ValueError, match=r"max_at_k, baseline='subset' have a group mean .* baseline='others'"):
-        make_adapter(tokenizer, num_answers=1, method="max_at_k", method_options={"baseline": "subset"})
+        make_adapter(tokenizer, num_answers=(1,), method="max_at_k", method_options={"baseline": "subset"})
 
 
 def test_an_estimator_of_ones_own_with_another_mean_is_refused(tokenizer: Any) -> None:
