@@ -16,7 +16,8 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
     counts = parser._option_string_actions.get("--prompts")
     add = parser.add_argument_group("your own rewards", "prompts and reward functions, instead of --env").add_argument
     if counts is not None:  # their number, which a file may stand for
-        counts.type, counts.help = partial(_number_or_file, counts.type), f"{counts.help}; or a file, see --rewards"
+        number: Any = counts.type
+        counts.type, counts.help = partial(_number_or_file, number), f"{counts.help}; or a file, see --rewards"
     else:
         add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
     add("--rewards", metavar="FILE.py:A,B", help="reward functions, one objective each; see vpo check")

@@ -85,7 +85,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
     task_type = PromptTask
     namespace = 27
     example_row: ClassVar[dict[str, Any]] = {"prompt": "What is 12 + 30?", "answer": "42"}
-    objectives = (Objective("reward", "The reward function that is named", float),)
+    objectives: tuple[Objective, ...] = (Objective("reward", "The reward function that is named", float),)
 
     def __init__(
         self,
@@ -173,13 +173,14 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
 
     def active(self, task: PromptTask) -> NDArray[np.bool_]:
         """Return which functions give the row's good answer a number, shape (d,)."""
-        if task.prompt not in self._active:
+        known = self._active.get(key := task.content_hash())
+        if known is None:
             found = np.ones(self.reward_dim, dtype=bool)
             if good := good_responses(task.row):
                 scores, failures = self.functions([task.row], [good[0]])
                 found = ~np.isnan(scores[0]) if not failures else found
-            self._active[task.prompt] = found if found.any() else ~found
-        return self._active[task.prompt].copy()
+            known = self._active[key] = found if found.any() else ~found
+        return known.copy()
 
     def demonstrations(self, task: PromptTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return the good answers of the row in random order."""

@@ -91,6 +91,8 @@ def test_an_objective_without_a_number_for_the_good_answer_is_inactive() -> None
     env = made(correct, only_hard)
     found = {bool(task.fields["hard"]): env.active(task).tolist() for task in env.rows}
     assert found == {True: [True, True], False: [True, False]}
+    same = [env.task(0).model_copy(update={"fields": {**env.task(0).fields, "hard": hard}}) for hard in (True, False)]
+    assert [env.active(task).tolist() for task in same] == [found[True], found[False]], "also with the same prompt"
 
 
 def test_a_function_that_fails_names_itself_the_prompt_and_the_answer() -> None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class ProgramsEnv(CodeEnv):
     )
     objectives = monotone_objectives = objectives_of(4, _right)
     read_row = TaskEnv.read_row
-    example_row = TaskEnv.example_row
+    example_row: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *, difficulty: Mapping[str, Any] | None = None, **options: Any) -> None:
         self.knobs = read_knobs(ProgramsConfig(), difficulty)
