@@ -88,16 +88,16 @@ def test_a_search_budget_sets_what_the_documents_say() -> None:
     for budget, (method, m, pooled) in documented.items():
         config = make_config({"search_budget": budget, "rollouts_per_prompt": 16})
         assert (config.method, config.num_answers) == (method, m)
-        k = min(16, (budget + 1) // 3)
+        k = min(8, (budget + 1) // 3)
         assert config.method_options == ({"k": k, "baseline": "subset"} if pooled else {})
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"method": "max_at_k"}, ("max_at_k", 1, {"k": 8, "baseline": "subset"})),
+        ({"method": "max_at_k"}, ("max_at_k", 1, {"k": 4, "baseline": "subset"})),
         ({"method_options": {"baseline": "others"}}, ("vpo_pool", 3, {"k": 4, "baseline": "others"})),
-        ({"num_answers": 2}, ("vpo_pool", 2, {"k": 6, "baseline": "subset"})),
+        ({"num_answers": 2}, ("vpo_pool", 2, {"k": 4, "baseline": "subset"})),
         ({"num_answers": [1, 3]}, ("vpo_pool", [1, 3], {"k": 4, "baseline": "subset"})),
         ({"num_answers": 12, "method": "vpo"}, ("vpo", 12, {})),
     ],

@@ -34,9 +34,10 @@ def settings_for_search(budget: int, given: Mapping[str, Any], rollouts: int) ->
     | 1 | grpo | 1 | |
     | 2 | vpo | 2 | |
     | 3 and 4 | vpo | 3 | |
-    | 5 to 128 | vpo_pool, baseline subset | 3 | a third of the answers, at most the ``rollouts`` of a prompt |
+    | 5 to 128 | vpo_pool, baseline subset | 3 | a third of the answers, at most half the ``rollouts`` |
 
-    Settings that are ``given`` stay, and the others follow them.
+    Settings that are ``given`` stay, and the others follow them. A pool of all rollouts of a prompt has no other to be
+    compared with: on a maze, k = 8 of 8 rollouts lost what k = 4 kept.
 
     Raises:
         ValueError: A method or a number of answers is given that is not for such a search.
@@ -48,7 +49,7 @@ def settings_for_search(budget: int, given: Mapping[str, Any], rollouts: int) ->
         raise ValueError(
             f"search_budget={budget} is below the {longest} answers of a response: raise it, or lower num_answers"
         )
-    k = min(max(1, round(budget / longest)), rollouts)
+    k = max(1, min(round(budget / longest), rollouts // 2))
     if method is None:
         method = "vpo_pool" if k > 1 else "grpo" if longest == 1 else "vpo"
     elif k > 1 and method in BUILT_IN and method not in POOLED:
