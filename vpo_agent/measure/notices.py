@@ -131,7 +131,11 @@ def _copies(pool: Pool, kept: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     for first, other in combinations(range(len(pool.objectives)), 2):
         both = kept[..., first] & kept[..., other]
         pair = [pool.rewards[..., place][both] for place in (first, other)]
-        if both.sum() >= FEW and min(map(np.ptp, pair)) > ROUNDING and np.corrcoef(*pair)[0, 1] > 1 - ROUNDING:
+        if (
+            both.sum() >= FEW
+            and min(map(np.ptp, pair)) > ROUNDING
+            and np.corrcoef(pair[0], pair[1])[0, 1] > 1 - ROUNDING
+        ):
             yield first, other
 
 
