@@ -115,11 +115,13 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
             return [nothing]
         inputs, outputs = zip(*task.hidden, strict=True)
         values = tuple([run(LISTS, words, value) for value in inputs])
-        found = set() if last else _reachable(values, outputs, MAX_STEPS - len(words))
+        found: frozenset[tuple[float, ...]] = frozenset()
+        if not last:
+            found = _reachable(values, outputs, MAX_STEPS - len(words))
         for name, step in LISTS.items():
             if last and name.startswith(last):
                 after = tuple([step.run(value) for value in values])
-                found = found | _reachable(after, outputs, MAX_STEPS - len(words) - 1)
+                found |= _reachable(after, outputs, MAX_STEPS - len(words) - 1)
         return [ProgramOutcome(right) for right in sorted(found)] or [nothing]
 
     def ways(self, task: ProgramTask) -> Sequence[Words]:
