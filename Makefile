@@ -26,7 +26,7 @@ help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
-maze: $(VENV)/installed ## train the bundled tiny model on the maze; ARGS are passed to examples/train_maze.py
+maze: $(VENV)/installed ## train a bundled tiny model on the maze with VPO and with GRPO; with ARGS, examples/train_maze.py trains once
 	$(VENV_PYTHON) examples/train_maze.py $(ARGS)
 
 smollm2: $(SMOLLM2) $(VENV)/installed-pretrained ## fetch SmolLM2-135M-Instruct (93 MB, Apache-2.0) for examples/train_pretrained.py
