@@ -329,3 +329,17 @@ def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
     assert [path.stat().st_mtime_ns for path in results] == finished
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "large"]) == 2
     assert "has no task 'large': it has small, smaller" in capsys.readouterr().err
+
+
+def test_a_study_of_one_task_ends_with_a_verdict_and_the_page_to_play_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path)
+    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0"]) == 0
+    printed = capsys.readouterr().out
+    verdict = printed.split("\n\n")[1].splitlines()
+    assert len(verdict) == 3
+    assert re.match(r"With \d+ answers, weights unknown \(utility@\d+\), (vpo|grpo) ", verdict[0])
+    assert re.search(r"(vpo|grpo) (gains|loses|changes by) .* against the base\.$", verdict[2])
+    page = (tmp_path / "tiny" / "explore.html").read_text(encoding="utf-8")
+    assert all(f'"{name}"' in page for name in ("vpo", "grpo", "base"))
