@@ -77,8 +77,8 @@ def print_task(label: str, pools: dict[str, dict[str, list[Pool]]]) -> None:
         ours, start = (at_k(pools, "pass", MANY) for pools in (of_arm, before[arm]))
         theirs = at_k(after[BASELINE], "pass", MANY)[: len(ours)]
         gain, lead = (interval(ours[: len(other)] - other, tasks) for other in (start, theirs))
-        ratio = ours[: len(theirs)].mean() / theirs.mean()
-        print(f"| {arm} | {cell(gain, signed=True)} | {cell(lead, signed=True)} | {ratio:.2f} |")
+        ratio = f"{ours[: len(theirs)].mean() / theirs.mean():.2f}" if theirs.any() else "none"
+        print(f"| {arm} | {cell(gain, signed=True)} | {cell(lead, signed=True)} | {ratio} |")
 
 
 if __name__ == "__main__":
