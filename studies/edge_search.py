@@ -35,7 +35,7 @@ ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 """Arms of the study, with the answers of a response."""
 BASE = "base-3"
 """The base with three answers a response, the better of the two."""
-METHODS: tuple[Method, ...] = ("best-of-n", "evolve", "beam")
+METHODS: tuple[Method, ...] = ("best-of-n", "evolve")
 INSTANCES = {"programs": 200, "parts": 600}
 """Test instances among which hard ones are sought: of parts many are of one function."""
 APART = 1000

@@ -326,9 +326,9 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         self.check_solver(task)
         return exact_front(self, task)
 
-    def check_solver(self, task: TaskT, verb: str = "outcome_front") -> None:
-        """Raise :class:`UnknownFront` if this class changes what its inherited solver, ``verb``, relies on."""
-        check_inherited(self, VectorTextEnv, task, verb)
+    def check_solver(self, task: TaskT) -> None:
+        """Raise :class:`UnknownFront` if this class changes what its inherited solver relies on."""
+        check_inherited(self, VectorTextEnv, task)
 
     def pareto_front(self, gamma: float = 1.0, *, task: TaskT | None = None) -> list[NDArray[np.float32]]:
         """Return the vectors (d,) of :meth:`front`, by default for the current task, in MO-Gymnasium's form.

@@ -35,28 +35,27 @@ def exact_front(env: Any, task: Any) -> list[FrontPoint]:
     return [point for point, kept in zip(points, keep, strict=True) if kept]
 
 
-def check_inherited(env: Any, base: type[Any], task: Any, verb: str) -> None:
+def check_inherited(env: Any, base: type[Any], task: Any) -> None:
     """Raise :class:`UnknownFront` if the class of ``env`` changes what its inherited solver relies on.
 
     Args:
         env: The environment.
-        base: The class whose own ``verb`` solves nothing.
+        base: The class whose own ``outcome_front`` solves nothing.
         task: The instance.
-        verb: The solver's method.
     """
     own = type(env)
     # How far down the class hierarchy each method is defined; 0 is this class itself.
-    age = {name: _age(own.__mro__, name) for name in (verb, "reward_vector", *SCORING)}
-    solver = own.__mro__[age[verb]]
+    age = {name: _age(own.__mro__, name) for name in ("outcome_front", "reward_vector", *SCORING)}
+    solver = own.__mro__[age["outcome_front"]]
     if solver is base:
         return
     for name in SCORING:
-        if age[name] < age[verb]:
+        if age[name] < age["outcome_front"]:
             raise UnknownFront(
                 f"{own.__name__} overrides {name}, so the front that {solver.__name__} computes may be wrong: override "
-                f"{verb} as well"
+                "outcome_front as well"
             )
-    if age["reward_vector"] >= age[verb] and all(one in env.monotone_objectives for one in env.objectives):
+    if age["reward_vector"] >= age["outcome_front"] and all(one in env.monotone_objectives for one in env.objectives):
         return
     falling = vars(env).setdefault("_falling", {})  # by grid, as each takes long
     for grid in env.fact_grids(task):
@@ -65,7 +64,7 @@ def check_inherited(env: Any, base: type[Any], task: Any, verb: str) -> None:
         if (place := falling[grid]) is not None:
             raise UnknownFront(
                 f"objective {env.objective_names[place]!r} of {own.__name__} falls where an outcome gets better in one "
-                f"fact, so the front that {solver.__name__} computes may be wrong: override {verb}"
+                f"fact, so the front that {solver.__name__} computes may be wrong: override outcome_front"
             )
 
 

@@ -14,12 +14,9 @@ from vpo_agent.runs.loop import vpo_command, when_stopped
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
-OF_THE_JOB = (
-    *("method", "goal", "split", "tokens", "seed", "temperature", "variation", "start", "offspring"),
-    *("width", "branches", "segment"),
-)
+OF_THE_JOB = ("method", "goal", "split", "tokens", "seed", "temperature", "variation", "start", "offspring")
 """Options that a search job takes as they are."""
-METHODS = ("best-of-n", "evolve", "beam")
+METHODS = ("best-of-n", "evolve")
 GOALS = ("scalar", "utility")
 _DEFAULTS: dict[str, Any] = {"env_kwargs": {}, "max_new_tokens": 1024}
 
@@ -46,9 +43,6 @@ def add_parser(commands: Commands) -> None:
     add("--variation", default="prefix", choices=("prefix", "rewrite"), help="default prefix")
     add("--start", type=int, default=30, help="evolve: answers sampled first, default 30")
     add("--offspring", type=int, default=5, help="evolve: children between selections, default 5")
-    add("--width", type=int, default=4, help="beam: unfinished answers that a tree keeps, default 4")
-    add("--branches", type=int, default=2, help="beam: continuations sampled for each, default 2")
-    add("--segment", type=int, default=1, help="beam: tokens of a continuation, default 1")
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)

@@ -1,4 +1,4 @@
-"""Search at test time, driven by a policy: best-of-n, evolution and tree search."""
+"""Search at test time, driven by a policy: best-of-n and evolution."""
 
 import lazy_loader
 

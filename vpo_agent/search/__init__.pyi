@@ -8,4 +8,3 @@ from .runner import SearchJob as SearchJob
 from .runner import plot_solved as plot_solved
 from .runner import run_search as run_search
 from .settings import Settings as Settings
-from .tree import beam_search as beam_search

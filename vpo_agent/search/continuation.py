@@ -43,18 +43,16 @@ class Continuer:
         beginnings: Sequence[Sequence[int]],
         closings: Sequence[str],
         keys: Sequence[Sequence[int]],
-        most: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Sample the rest of n responses and return the new tokens of each, at least one.
 
         Each row has the index of its prompt, its first tokens, the tag that ends it, and numbers that key its random
-        stream, whatever other rows are sampled. With ``most`` it ends early, after that many new tokens.
+        stream, whatever other rows are sampled.
 
         Raises:
             OutOfMemory: One response does not fit into the device's memory.
         """
-        room = [self.max_new_tokens - len(beginning) for beginning in beginnings]
-        limits = room if most is None else list(map(min, room, most))
+        limits = [self.max_new_tokens - len(beginning) for beginning in beginnings]
         found: list[list[int]] = []
         while len(found) < len(limits):
             part = slice(len(found), len(found) + self.most_rows)

@@ -25,11 +25,9 @@ from vpo_agent.search.evolution import best_of_n, evolve
 from vpo_agent.search.instances import Env, task_of
 from vpo_agent.search.records import SearchResult, read_log
 from vpo_agent.search.settings import VALUE_NAMES, Settings
-from vpo_agent.search.tree import beam_search
-from vpo_agent.search.values import check_values
 from vpo_envs.wording import counted
 
-SEARCHES = {"best-of-n": best_of_n, "evolve": evolve, "beam": beam_search}
+SEARCHES = {"best-of-n": best_of_n, "evolve": evolve}
 SIDE_BY_SIDE = 64
 """Instances that are searched at the same time, and saved together."""
 
@@ -57,9 +55,7 @@ class SearchJob(Settings):
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         for index in self.indices:
-            task = task_of(env, index)
-            if self.method == "beam":
-                check_values(env, task)
+            task_of(env, index)
         return env
 
 

@@ -21,7 +21,7 @@ from vpo_envs.pareto import set_utility
 Goal = Literal["scalar", "utility"]
 VALUE_NAMES: dict[Goal, str] = {"scalar": "best scalar reward", "utility": "expected utility"}
 """What the value of a set of answers is called in tables and figures."""
-Method = Literal["best-of-n", "evolve", "beam"]
+Method = Literal["best-of-n", "evolve"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +49,11 @@ class Settings:
     """``evolve``: answers sampled first, as best-of-n does."""
     offspring: int = 5
     """``evolve``: children of an instance per call of the policy, all from the same archive."""
-    width: int = 4
-    """``beam``: unfinished answers that a tree keeps."""
-    branches: int = 2
-    """``beam``: continuations sampled for each of them."""
-    segment: int = 1
-    """``beam``: tokens of a continuation. What comes before an answer is sampled once, through its opening tag."""
 
     def __post_init__(self) -> None:
         for name, kind in (("method", Method), ("goal", Goal), ("variation", Variation)):
             _check_choice(name, getattr(self, name), kind)
-        for name in ("iterations", "tokens", "start", "offspring", "max_new_tokens", "width", "branches", "segment"):
+        for name in ("iterations", "tokens", "start", "offspring", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")

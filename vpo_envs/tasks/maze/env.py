@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vpo_envs.core import Objective, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv
-from vpo_envs.tasks.maze.front import completions, outcome_front
+from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generate import PRESETS, draw_maze
 from vpo_envs.tasks.maze.lanes import routes_of_each_kind
 from vpo_envs.tasks.maze.routes import (
@@ -25,7 +25,6 @@ from vpo_envs.tasks.maze.routes import (
     compact_prompt,
     fact_grid,
     full_prompt,
-    moves_so_far,
     random_routes,
     read_route,
     walk,
@@ -151,18 +150,6 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
             UnknownFront: The maze is too large for exact search.
         """
         return [(outcome, self.write_answer(task, route)) for outcome, route in outcome_front(task)]
-
-    def completion_outcomes(self, task: MazeTask, partial: str) -> Sequence[MazeOutcome]:
-        """Return every outcome that no other route beats that begins with the moves of an unfinished one.
-
-        Tree search values unfinished routes by them; see :mod:`vpo_agent.search.tree`.
-
-        Raises:
-            UnknownFront: The maze is too large for exact search.
-        """
-        route = moves_so_far(partial)
-        # Nothing follows a text that is no route, and no moves at all earn nothing.
-        return [walk(task, "")] if route is None else completions(task, route)
 
     def fact_grids(self, task: MazeTask) -> Sequence[FactGrid]:
         """Return the outcomes on which objectives must be monotone in items, lava and steps."""

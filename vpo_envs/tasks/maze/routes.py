@@ -159,9 +159,6 @@ MOVE_OF_WORD = {
 }
 """Every way to write a move: a word, its first letter, or the letter with the cell that it leads to."""
 
-UNFINISHED = frozenset(word[:end] for word in MOVE_OF_WORD for end in range(1, len(word) + 1))
-"""Every beginning of such a word. Its first letter is that of its move."""
-
 
 def read_route(text: str) -> str:
     """Read a route: moves as words or first letters, separated by blanks or commas; capital letters may run together.
@@ -186,22 +183,6 @@ def read_route(text: str) -> str:
     if not route:
         raise Unparsable("no moves")
     return route
-
-
-def moves_so_far(text: str) -> str | None:
-    """Return the moves that every route has in common whose text begins with ``text``; ``None`` if there is none.
-
-    Any moves can follow them. A last word that is not finished counts as far as it determines a move: ``RI`` as R.
-    """
-    words = text.replace(",", " ").split()
-    last = words.pop() if words and not text.endswith((" ", ",")) and not text[-1].isspace() else ""
-    try:
-        route = read_route(" ".join(words)) if words else ""
-    except Unparsable:
-        return None
-    if last in UNFINISHED:
-        return route + last[0].upper()
-    return None if last.strip(MOVES) else route + last
 
 
 def write_route(route: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,25 +105,6 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
         """Return the outcome of the program itself, which no other beats."""
         return [(self.evaluate(task, task.program), " ".join(task.program))]
 
-    def completion_outcomes(self, task: ProgramTask, partial: str) -> Sequence[ProgramOutcome]:
-        """Return the outcomes of all programs that begin with an unfinished one."""
-        *words, last = partial.split() or [""]
-        if last and partial[-1].isspace():
-            words, last = [*words, last], ""
-        nothing = ProgramOutcome((0.0,) * len(task.hidden))
-        if len(words) + bool(last) > MAX_STEPS or not all(word in LISTS for word in words):
-            return [nothing]
-        inputs, outputs = zip(*task.hidden, strict=True)
-        values = tuple([run(LISTS, words, value) for value in inputs])
-        found: frozenset[tuple[float, ...]] = frozenset()
-        if not last:
-            found = _reachable(values, outputs, MAX_STEPS - len(words))
-        for name, step in LISTS.items():
-            if last and name.startswith(last):
-                after = tuple([step.run(value) for value in values])
-                found |= _reachable(after, outputs, MAX_STEPS - len(words) - 1)
-        return [ProgramOutcome(right) for right in sorted(found)] or [nothing]
-
     def ways(self, task: ProgramTask) -> Sequence[Words]:
         """Return the program, and those one edit away that fit a shown example."""
         return task.program, *near_programs(LISTS, task.program, task.shown)
@@ -142,15 +123,6 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
         if rng.random() < 1 - (1 - RIGHT) ** num_answers:
             programs[int(rng.integers(len(programs)))] = right
         return [" ".join(programs[i % len(programs)]) for i in range(num_answers)]
-
-
-@lru_cache(maxsize=1 << 19)
-def _reachable(values: tuple[Any, ...], outputs: tuple[Any, ...], steps: int) -> frozenset[tuple[float, ...]]:
-    """Return which examples are right after up to ``steps`` further steps."""
-    found = {tuple([float(value == output) for value, output in zip(values, outputs, strict=True)])}
-    for step in LISTS.values() if steps else ():
-        found |= _reachable(tuple([step.run(value) for value in values]), outputs, steps - 1)
-    return frozenset(found)
 
 
 def _line(name: str, example: Example) -> str:
