@@ -367,7 +367,7 @@ def test_a_split_without_rows_names_the_ways_out(tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda: SumEnv(preset="both"), "unknown preset 'both' of SumEnv: choose one of paper"),
-        (lambda: SumEnv(source=""), "source must be 'builtin', a path or hf:org/name"),
+        (lambda: SumEnv(source=""), "source must be 'builtin', a path, hf:org/name or rows"),
         (lambda: SumEnv(preset="conflict"), "unknown preset 'conflict' of SumEnv: choose one of paper"),
         (lambda: SumEnv(source="a.jsonl"), r"a\.jsonl: no such file"),
         (lambda: SumEnv().task(-1), "the index of a task must be an integer from 0"),
