@@ -103,7 +103,9 @@ def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
     assert to_compare(runs) == ([[runs[0].folder], [runs[1].folder, runs[2].folder]], ["vpo", "grpo"])
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*sorted((ROOT / "studies").glob("*.toml")), ROOT / "examples/maze.toml"], ids=lambda path: path.stem
+)
 def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> None:
     study = read_study(path)
     assert study.name == path.stem
