@@ -62,15 +62,18 @@ class RewardFunctions:
             parts = self._parts[name]
             try:
                 results = call(function, rows, responses)
-            except Exception:
+            except (Exception, SystemExit) as together:
                 # One by one, to find those that fail.
-                results = []
+                results, known = [], len(failures)
                 for place, (row, text) in enumerate(zip(rows, responses, strict=True)):
                     try:
                         results += call(function, [row], [text])
-                    except Exception as error:
+                    except (Exception, SystemExit) as error:
                         results.append(None)
                         failures.append((place, name, told(error)))
+                if len(failures) == known:  # It fails only for several responses, such as by the length of its list.
+                    results = [None] * len(rows)
+                    failures += [(place, name, told(together)) for place in range(len(rows))]
             for part in parts or (name,):
                 key = part.removeprefix(f"{name}.")
                 found = [one.get(key) if parts and isinstance(one, Mapping) else one for one in results]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vpo_agent.measure.intervals import Band
-from vpo_agent.pages.figure_style import UNTRAINED
 from vpo_agent.report.methods import Method, common_names
 from vpo_envs.wording import counted
 
@@ -28,10 +27,10 @@ def headlines(methods: Sequence[Method]) -> list[str]:
 def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
     """Say how the best method does against the baseline, and how both do against the untrained model, if it is there.
 
-    A method leads where the 95 % interval of the difference excludes zero. A method whose label begins with ``base``
-    or ``before`` is the untrained model.
+    A method leads where the 95 % interval of the difference excludes zero. A pool that was sampled before the first
+    step, or is labelled ``base`` or ``before``, is of the untrained model.
     """
-    trained = [one for one in methods if not UNTRAINED.match(one.label)]
+    trained = [one for one in methods if not _untrained(one)]
     starts = [one for one in methods if one not in trained]
     if len(methods) < 2 or not trained:
         return []
@@ -52,7 +51,7 @@ def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
     shown = f"{_short(high.values(name).mean())} against {_short(low.values(name).mean())}"
     if band.low > 0:
         return f"{_where(name)}, {high.label} leads {low.label} by {_change(band)}: {shown}."
-    return f"{_where(name)}, {high.label} and {low.label} are level: {shown}, a difference of {_change(band)}."
+    return f"{_where(name)}, {high.label} and {low.label} differ by {_change(band)}, which may be chance: {shown}."
 
 
 def _against_start(name: str, trained: Sequence[Method], starts: Sequence[Method]) -> str:
@@ -64,7 +63,12 @@ def _against_start(name: str, trained: Sequence[Method], starts: Sequence[Method
         less = Band(-band.mean, -band.high, -band.low)
         verb = "gains" if band.low > 0 else "changes by"
         told.append(f"{one.label} loses {_change(less)}" if less.low > 0 else f"{one.label} {verb} {_change(band)}")
-    return f"{_where(name)}, {' and '.join(told)} against the base."
+    start_said = "the base" if len(starts) == 1 else "the base with as many answers"
+    return f"{_where(name)}, {' and '.join(told)} against {start_said}."
+
+
+def _untrained(method: Method) -> bool:
+    return method.summaries[0].pool.source.get("step") == 0 or method.label.split(",")[0] in ("base", "before")
 
 
 def _answers(method: Method) -> int:
@@ -82,4 +86,5 @@ def _change(band: Band) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{round(float(value), 3) + 0.0:.3f}".replace("0.", ".", 1)
+    text = f"{round(float(value), 3) + 0.0:.3f}"
+    return text.removeprefix("0") if value >= 0 else text.replace("-0.", "-.", 1)

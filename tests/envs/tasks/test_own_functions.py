@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,21 @@ def test_a_function_that_fails_names_itself_the_prompt_and_the_answer() -> None:
     assert "the reward function fails gives KeyError: 'missing' (" in batch.failure
     assert f"test_own_functions.py, line {fails.__code__.co_firstlineno + 1})" in batch.failure
     assert f"for the answer 'nine' to the prompt {task.prompt!r}" in batch.failure
+
+
+def test_a_list_of_the_wrong_length_and_an_exit_are_failures_too() -> None:
+    def short(completions: list[str]) -> list[float]:
+        return [1.0]
+
+    def leaves(response: str) -> float:
+        return 1.0 if response in {str(row["solution"]) for row in ROWS} else sys.exit(3)
+
+    several = format_answers(["first", "second"])
+    for function, said in ((short, "ValueError: 1 results for 2 completions"), (leaves, "SystemExit: 3")):
+        env = made(function)
+        batch = env.score_batch([env.task(0)], [several], 2)
+        assert batch.status.tolist() == [[Status.INVALID] * 2]
+        assert said in batch.failure
 
 
 def test_answers_in_tags_reach_the_functions_in_tags() -> None:
