@@ -57,7 +57,8 @@ class RewardFunctions:
             Numbers (n, d), NaN for what is not scored, and for each failure the number of the response, the name of the
             function, and what it gave or raised.
         """
-        columns, failures = [], []
+        columns: list[list[float]] = []
+        failures: list[tuple[int, str, str]] = []
         for name, function in self.functions.items():
             parts = self._parts[name]
             try:
