@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.config import env_options
-from vpo_agent.measure.measures import passes
-from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
 from vpo_envs import Status, VectorTextEnv
@@ -73,7 +71,8 @@ def prospects(summary: Summary) -> list[str]:
 
 def _headroom(summary: Summary, best: float) -> list[str]:
     """Return whether a search over the answers of a pool has room above the model; ``best`` is the front's worth."""
-    k, reached = summary.k, float(summary.ranked.answers[:, -1].mean())
+    k, found = summary.k, {name: float(one.values.mean()) for name, one in summary.measures.items()}
+    reached = found[f"utility@{k}"]
     if k < FEW:
         return []
     if reached > (1 - LITTLE) * best:
@@ -81,10 +80,8 @@ def _headroom(summary: Summary, best: float) -> list[str]:
             f"{k} answers of the model together are worth {reached:.3f} of {best:.3f}, so a search over as many has "
             "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
         ]
-    if (passed := passes(summary.pool, None)) is None:
-        return []
-    once, often = (float(best_at_k(passed, one).mean()) for one in (1, k))
-    if once > EDGE[1] or often < EDGE[0]:
+    once, often = (found.get(f"pass@{one}") for one in (1, k))
+    if once is None or often is None or once > EDGE[1] or often < EDGE[0]:
         return []
     return [
         f"right answers are rare and within reach: one answer passes for {once:.0%} of the prompts, one of {k} for "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vpo_agent.measure.intervals import Band
 from vpo_agent.report.methods import Method, common_names
+from vpo_agent.report.tables import number
 from vpo_envs.wording import counted
 
 FEW = 3
@@ -86,5 +87,5 @@ def _change(band: Band) -> str:
 
 
 def _short(value: float) -> str:
-    text = f"{round(float(value), 3) + 0.0:.3f}"
-    return text.removeprefix("0") if value >= 0 else text.replace("-0.", "-.", 1)
+    text = number(value)
+    return f"-{text[2:]}" if text.startswith("-0.") else text.removeprefix("0")

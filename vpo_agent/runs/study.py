@@ -269,12 +269,12 @@ class _Active:
             return
         self.read = size
         # The last line may be half written.
-        rows = [json.loads(line) for line in log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()]
-        taken = [row for row in rows if row["kind"] == "train"]
-        if taken:
-            over = taken[-1]["step"] == self.run.config.steps
-            self.bar.set_postfix_str("evaluating" if over else f"set score {taken[-1]['set_score']:.3f}", refresh=False)
-            self.bar.update(taken[-1]["step"] - self.bar.n)
+        lines = reversed(log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
+        row = next((row for row in map(json.loads, lines) if row["kind"] == "train"), None)
+        if row is not None:
+            over = row["step"] == self.run.config.steps
+            self.bar.set_postfix_str("evaluating" if over else f"set score {row['set_score']:.3f}", refresh=False)
+            self.bar.update(row["step"] - self.bar.n)
 
 
 def _gpus(runs: Sequence[StudyRun]) -> list[str]:
