@@ -70,10 +70,10 @@ def parse_job(
             one for one in in_file.get("imports", []) if not one.endswith(".py") or Path(one).expanduser().is_file()
         ]
         values["imports"] = [*kept, *given["imports"]]
-    # Modules may register an estimator as well, which the settings are checked against.
-    import_modules(given.get("imports", []))
+    # Modules may register an estimator as well, which the settings are checked against. A settings file of --config is
+    # asked for; a saved run may come from anybody, and what it names is not imported unasked.
+    import_modules((given if saved_run else values).get("imports", []))
     if saved_run:
-        # A run may come from anybody: what it names is not imported unasked. A settings file of --config is asked for.
         needed = dict.fromkeys([*values.get("imports", []), values.get("env", "").rpartition(":")[0]])
         if unasked := [one for one in needed if one and not is_imported(one)]:
             options = " ".join(f"--import {one}" for one in unasked)

@@ -127,7 +127,7 @@ def _json(text: str) -> Any:
 
 def add_import_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--import``, which names the modules of a user's own environments."""
-    help_text = "module or .py file that registers an environment of your own; may be repeated"
+    help_text = "module or .py file that registers an environment or a method of your own; may be repeated"
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_text)
 
 

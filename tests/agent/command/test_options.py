@@ -276,6 +276,18 @@ def test_modules_are_imported_before_the_settings_are_checked_and_remembered(tmp
     assert config.answers_per_rollout == 3
 
 
+@pytest.mark.usefixtures("own_registry")
+def test_a_settings_file_imports_the_method_that_it_names_as_a_run_of_a_study_does(tmp_path: Path) -> None:
+    module, settings = tmp_path / "own_estimator_of_a_file.py", tmp_path / "settings.json"
+    module.write_text(
+        "from vpo_agent.estimators import Advantages, register_estimator\n"
+        "@register_estimator('method_of_a_file', answers='single')\n"
+        "def own(groups):\n    'Nothing.'\n    return Advantages(groups.rewards, groups.rewards)\n"
+    )
+    settings.write_text(json.dumps({"imports": [str(module)], "method": "method_of_a_file"}))
+    assert parse("--config", str(settings)).config.answers_per_rollout == 1
+
+
 @pytest.mark.parametrize(
     ("error", "code", "shown"),
     [
