@@ -1,7 +1,4 @@
-"""Rejection fine-tuning as a method: train on the best response of each group, leave the others alone.
-
-vpo study studies/edge.toml --import studies/rejection.py --arms rejection
-"""
+"""Rejection fine-tuning as a method: train on the best response of each group, leave the others alone."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings
 from vpo_agent.progress import progress_bar
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import changed_settings
+from vpo_envs.imports import import_modules
 from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
 from vpo_envs.wording import counted
 
@@ -125,8 +126,8 @@ def runs_of(
     """Return the runs of a study, ordered by seed, so that an interrupted study has all arms for its first seeds.
 
     ``seeds`` of every arm, ``labels`` of the arms and ``tasks`` to run are those of the file where ``None``.
-    ``imports`` are modules that register environments, over those of the settings. An unknown label or a bad setting
-    is a ValueError.
+    ``imports`` are modules that register environments or methods, over those of the settings; all are imported. An
+    unknown label or a bad setting is a ValueError.
     """
     in_file = {"arm": [arm.label for arm in study.arms], "task": [task.label for task in study.tasks]}
     for kind, wanted in (("arm", labels), ("task", tasks)):
@@ -151,6 +152,7 @@ def runs_of(
             label = arm.label if part is None else f"{arm.label}-part{part}"
             decided = {"seed": seed, "name": f"{label}-seed{seed}", "runs_dir": folder}
             decided["imports"] = [*settings.get("imports", []), *imports]
+            import_modules(decided["imports"])
             config = make_config({**settings, **decided}, f"arm {arm.label!r}")
             found.append(StudyRun(arm.label, seed, config, part, task.label if task else None))
     return sorted(found, key=lambda run: run.seed)

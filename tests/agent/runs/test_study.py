@@ -104,7 +104,9 @@ def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [*sorted((ROOT / "studies").glob("*.toml")), ROOT / "examples/maze.toml"], ids=lambda path: path.stem
 )
-def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("own_registry")
+def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     study = read_study(path)
     assert study.name == path.stem
     runs = runs_of(study, tmp_path)
