@@ -26,11 +26,6 @@ PATIENCE = 300
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
-def heed_interrupts() -> None:
-    """Called in a new process, have Ctrl-C reach it, also where the tests run in the background and ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @functools.cache
 def _server() -> str:
     """Start the process that the others are forked from; return the path of its socket."""

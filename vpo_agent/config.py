@@ -184,7 +184,7 @@ class Hardware(_Group):
         0.5, "share of the GPU's memory that vllm takes while it samples", gt=0, le=1
     )
     scorer_pool: Incidental[ScorerPool] = _setting(
-        "none", "where answers are scored: none (in this process), threads or processes"
+        "none", "what scores answers: none (the training's own thread) or threads"
     )
     scorer_workers: Incidental[int | None] = _setting(
         None, "workers of that pool; about one per processor by default", ge=1

@@ -63,22 +63,20 @@ def _run(trainer: Trainer, started: float) -> str:
     print(f"run folder: {folder.path}")
     # The pools of the longest responses have the plain names.
     endings = {m: "" if m == several[0] else f"_of_{m}" for m in several}
-    with trainer.scorer:
-        if trainer.step == 0:
-            print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
-            before = {m: trainer.evaluate(f"before{end}", m) for m, end in endings.items()}
-        else:
-            before = {m: _pool_from_before(trainer, f"before{end}", m) for m, end in endings.items()}
-        if trainer.step == 0:
-            first = summarise(before[several[0]])
-            for line in [
-                *notices(first.pool),
-                *about_rewards(first.pool, good_rewards(trainer.env)),
-                *prospects(first),
-            ]:
-                print(f"before training, {line}")
-        trainer.train()
-        after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
+    if trainer.step == 0:
+        print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
+        before = {m: trainer.evaluate(f"before{end}", m) for m, end in endings.items()}
+        first = summarise(before[several[0]])
+        for line in [
+            *notices(first.pool),
+            *about_rewards(first.pool, good_rewards(trainer.env)),
+            *prospects(first),
+        ]:
+            print(f"before training, {line}")
+    else:
+        before = {m: _pool_from_before(trainer, f"before{end}", m) for m, end in endings.items()}
+    trainer.train()
+    after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
 
     print("measuring, and drawing the figures")
     summaries = {m: (summarise(before[m]), summarise(after[m])) for m in several}

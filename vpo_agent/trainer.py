@@ -93,9 +93,7 @@ class Trainer(Training):
                     f"rollouts_per_prompt is 1, but method {config.method} compares the rollouts of a prompt, so none "
                     "would have an advantage: set it to 2 or more"
                 )
-        others = (self._eval_env, self._validation_env)
-        self.scorer = Scorer(self.env, config.scorer_pool, config.scorer_workers, others=others)
-        """Scores rollouts. Its workers live while it is entered, as in training and in each evaluation."""
+        self._scorer = Scorer(config.scorer_pool, config.scorer_workers)
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         self.policy = LMPolicy.from_pretrained(
@@ -162,10 +160,10 @@ class Trainer(Training):
                 weights that are not.
             DiskFull: There is no space left for a row or a checkpoint.
             OutOfMemory: The samples, the smallest micro-batch or the optimizer do not fit into the device's memory.
-            ValueError: The scorer's workers do not start, or a prompt is too long for the model.
+            ValueError: A prompt is too long for the model.
         """
         bar = progress_bar(self.config.method, self.steps, self.step)
-        with bar as self._bar, self.scorer, self.folder.room(), self.folder.writer(self.step) as self._log:
+        with bar as self._bar, self.folder.room(), self.folder.writer(self.step) as self._log:
             if self.step == 0 and self.config.eval_every:
                 self._log.write(self._validate())
             self.take_steps()
@@ -188,7 +186,7 @@ class Trainer(Training):
                 temperature=config.temperature,
                 seed=[config.seed, TRAIN_STREAM, self.step],
                 sample_batch=self.sample_batch,
-                scorer=self.scorer,
+                scorer=self._scorer,
             )
         except ValueError:
             # Names the task if its prompt is too long.
@@ -264,8 +262,7 @@ class Trainer(Training):
         the initial model, with the backend ``native``, whatever the step.
         """
         m, prompts = num_answers or self.config.answers_per_rollout, self.config.eval_prompts
-        with self.scorer:
-            pool = self._sample_pool(self._eval_env, prompts, m, f"evaluation {label}", initial=initial)
+        pool = self._sample_pool(self._eval_env, prompts, m, f"evaluation {label}", initial=initial)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -368,7 +365,7 @@ class Trainer(Training):
                 "step": 0 if initial else self.step,
                 "dtype": str(self.policy.dtype).removeprefix("torch."),
             },
-            scorer=self.scorer,
+            scorer=self._scorer,
             label=label,
         )
 

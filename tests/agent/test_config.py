@@ -58,7 +58,7 @@ from vpo_agent.estimators import available_estimators
         ({"env_kwargs": {"num_answers": 5}}, r"env_kwargs must not hold 'num_answers'.*set num_answers"),
         ({"env_kwargs": {"split": "test"}}, r"env_kwargs must not hold 'split'"),
         ({"microbatch_prompts": 0}, r"microbatch_prompts=0 is invalid: give a number of prompts from 1, or auto"),
-        ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is invalid: .*'none', 'threads' or 'processes'"),
+        ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is invalid: .*'none' or 'threads'"),
         ({"search_budget": 129}, "search_budget=129 is invalid: it must be at most 128"),
         ({"search_budget": 2, "num_answers": 3}, "search_budget=2 is below the 3 answers of a response: raise it"),
         ({"search_budget": 9, "method": "grpo"}, "method grpo trains for the 1 answer of .*: leave method out, or"),

@@ -46,7 +46,7 @@ def sample_pool(
 
     A response holds ``num_answers`` answers, by default the environment's. The exact front of each instance is
     computed, if the environment can. The fixed ``scalar_weights``
-    (d,) are the task's own by default. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this process
+    (d,) are the task's own by default. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this thread
     scores. ``label`` names a progress bar.
     """
     # Torch is slow to import, and a saved pool is read without it.

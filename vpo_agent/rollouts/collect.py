@@ -104,7 +104,7 @@ def collect(
         sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
             permanently when they do not fit into the device's memory. Every response has its own random numbers, so
             the split does not change it.
-        scorer: Scores the responses; it must know ``env``. By default they are scored in this process.
+        scorer: Scores the responses, by default in this thread.
 
     Raises:
         OutOfMemory: The responses to one prompt do not fit into the device's memory.
@@ -136,9 +136,6 @@ def score(
 ) -> RewardBatch:
     """Score ``rollouts`` adjacent responses to each of P tasks: reward matrices (P, G, m, d) and statuses (P, G, m)."""
     asked = [task for task in tasks for _ in range(rollouts)]
-    if scorer is None:
-        batch = env.score_batch(asked, texts, num_answers)
-    else:
-        batch = scorer.score_batch(asked, texts, env, num_answers)
+    batch = (scorer or Scorer()).score_batch(env, asked, texts, num_answers)
     shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
     return RewardBatch(batch.rewards.reshape(shape), batch.status.reshape(shape[:-1]), batch.failure)

@@ -276,7 +276,7 @@ def test_a_step_is_shared_by_the_processes() -> None:
         ({"backend": "vllm"}, 1, "backend='vllm' belongs to the built-in trainer: leave it out"),
         ({"gpu_memory_utilization": 0.8}, 1, r"gpu_memory_utilization=0\.8 belongs to the built-in trainer"),
         ({"importance_cap": 2.0}, 1, r"importance_cap=2\.0 belongs to the built-in trainer"),
-        ({"scorer_pool": "processes"}, 1, "scorer_pool='processes' belongs to the built-in trainer"),
+        ({"scorer_pool": "threads"}, 1, "scorer_pool='threads' belongs to the built-in trainer"),
         ({"scorer_workers": 2}, 1, "scorer_workers=2 belongs to the built-in trainer"),
         ({"prompts_per_step": 16, "minibatch_prompts": 5}, 1, "prompts_per_step, 16, to be a multiple"),
         ({"prompts_per_step": 1, "rollouts_per_prompt": 8}, 3, "cannot be shared evenly by 3 processes"),

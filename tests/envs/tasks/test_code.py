@@ -144,10 +144,9 @@ def test_threads_that_score_share_an_environment_and_its_places() -> None:
     env = CodeEnv(workers=1)
     sleeper = "import time\ndef add(a, b):\n    time.sleep(0.05)\n    return a + b  # "
     answers = [format_answers([f"{sleeper}{i}", "def add(a, b): return a + b or 1"]) for i in range(3)]
-    with Scorer(env, "threads", 3) as scorer:
-        start = time.monotonic()
-        rewards = scorer.score_batch([ADD] * 3, answers, num_answers=2).rewards
-        took = time.monotonic() - start
+    start = time.monotonic()
+    rewards = Scorer("threads", 3).score_batch(env, [ADD] * 3, answers, num_answers=2).rewards
+    took = time.monotonic() - start
     assert rewards.sum(-1).tolist() == [[4.0, 2.0]] * 3
     assert took >= 3 * 4 * 0.05  # one at a time
 
