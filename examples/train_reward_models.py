@@ -4,10 +4,9 @@ On a GPU of 80 GB, with the reward models that you name, each of them an objecti
 
     python examples/train_reward_models.py --env-kwargs '{"models": {"kind": "org/kind-rm", "brief": "org/brief-rm"}}'
 
-With your own prompts, and a judge behind an OpenAI-compatible endpoint beside a model (see docs/reward_models.md):
+With your own prompts (see docs/reward_models.md):
 
-    python examples/train_reward_models.py --env-kwargs '{"source": "prompts.jsonl", "models": {"kind": "org/kind-rm"},
-        "judges": {"brief": {"url": "http://localhost:8000/v1", "model": "qwen", "question": "How brief is it?"}}}'
+    python examples/train_reward_models.py --env-kwargs '{"source": "prompts.jsonl", "models": {"kind": "org/kind-rm"}}'
 """
 
 from vpo_agent.command.train import train_script

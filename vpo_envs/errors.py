@@ -12,7 +12,7 @@ class ScorerFailure(RuntimeError):
 
 
 class NothingToScoreWith(ValueError):
-    """Raised by ``evaluate`` when the environment was made without the models or judges that score its answers."""
+    """Raised by ``evaluate`` when the environment was made without the models that score its answers."""
 
 
 class AnswerTimeout(RuntimeError):

@@ -195,6 +195,12 @@ def test_an_address_that_is_no_api_is_noticed_before_anything_is_sampled(models:
     assert endpoint.requests == []
 
 
+def test_an_endless_reply_is_given_up_before_it_fills_the_memory() -> None:
+    bad = scripted(lambda body, number: Reply(forever=b"[" * 2**20))
+    with bad as endpoint, pytest.raises(EndpointError, match=r"sent a reply of more than 64 MiB, 2 times in a row$"):
+        sampled(endpoint.url, client={"retries": 1}, concurrency=1)
+
+
 def test_a_server_that_is_not_there_is_said_at_once() -> None:
     with scripted() as endpoint:
         pass

@@ -1,1 +1,1 @@
-"""Reward models and judges as objectives: scorers, calibration, prompts, and the environment."""
+"""Reward models as objectives: scorers, calibration, prompts, and the environment."""

@@ -100,15 +100,7 @@ class RewardOutcome(NamedTuple):
     quantiles: tuple[float, ...]
     """Place of each score among those of the references, in [0, 1]."""
     scores: tuple[float, ...]
-    """What the models and judges gave, before calibration."""
-
-
-class Source(NamedTuple):
-    """A model or judge."""
-
-    names: tuple[str, ...]
-    """Names of its scores, which are those of the objectives."""
-    load: Callable[[], ScoreCache]
+    """What the models gave, before calibration."""
 
 
 def objectives_of(described: Mapping[str, str]) -> tuple[Objective, ...]:
@@ -116,16 +108,18 @@ def objectives_of(described: Mapping[str, str]) -> tuple[Objective, ...]:
     return tuple(Objective(name, text, entry("quantiles", i)) for i, (name, text) in enumerate(described.items()))
 
 
-def evaluate_all(sources: Sequence[Source], pairs: Sequence[tuple[RewardTask, str]]) -> list[RewardOutcome | Failure]:
-    """Score answers with every source, in one batch each, and compare them with the references of their tasks."""
+def evaluate_all(
+    models: Sequence[Callable[[], ScoreCache]], pairs: Sequence[tuple[RewardTask, str]]
+) -> list[RewardOutcome | Failure]:
+    """Load every model, score answers with each in one batch, and compare them with the references of their tasks."""
     asked: list[Pair] = []
     for task, answer in pairs:
         asked += [(task.request, text) for text in (answer, *task.references)]
     raw: list[list[float]] = [[] for _ in pairs]
     places: list[list[float]] = [[] for _ in pairs]
     failed: dict[int, ScorerFailure] = {}
-    for source in sources:
-        scored = iter(source.load()(asked))
+    for load in models:
+        scored = iter(load()(asked))
         for i, (task, _) in enumerate(pairs):
             own, *references = [next(scored) for _ in range(1 + len(task.references))]
             known = [scores for scores in references if not isinstance(scores, ScorerFailure)]
