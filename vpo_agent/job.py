@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from importlib.util import find_spec
 from typing import Any
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
+from vpo_agent.config import DEFAULT_RUNS_DIR, Backend, Job, TrainConfig
 from vpo_agent.estimators.choices import FEWEST_FOR_A_POOL, POOLED
 from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
 from vpo_agent.measure.pool import Pool
@@ -18,6 +17,7 @@ from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
+from vpo_agent.rollouts.backends import why_native
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.loop import vpo_command, when_stopped
 from vpo_agent.runs.run_folder import read_metrics
@@ -42,10 +42,10 @@ def train_and_report(job: Job | TrainConfig) -> str:
     where = [] if place == DEFAULT_RUNS_DIR else ["--runs-dir", str(place)]
     again = vpo_command("train", "--resume", "--name", trainer.folder.path.name, *where)
     with when_stopped(f"continue with: {again}"):
-        return _run(trainer, started)
+        return _run(trainer, job.config.backend, started)
 
 
-def _run(trainer: Trainer, started: float) -> str:
+def _run(trainer: Trainer, asked: Backend, started: float) -> str:
     config, folder = trainer.config, trainer.folder
     several = config.numbers_of_answers
     answers = " or ".join(counted(m, "answer") for m in several)
@@ -56,8 +56,7 @@ def _run(trainer: Trainer, started: float) -> str:
     )
     if trainer.plan:
         print(trainer.plan.table())
-        installed = "" if find_spec("vllm") else ", since vllm is not installed"
-        print(f"sampled by the backend {config.backend}{installed}")
+        print(f"sampled by the backend {config.backend}{why_native(asked, config)}")
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {folder.path}")

@@ -247,6 +247,8 @@ def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
         (found,) = call(function, [row], [response])
     except Exception as error:
         raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
+    if found is not None and not isinstance(found, Mapping) and not np.isfinite(_number(found)):
+        raise ValueError(f"{name} gives {_fault(found, '')}, for the good answer of row 1")
     return tuple(f"{name}.{part}" for part in found) if isinstance(found, Mapping) else ()
 
 

@@ -38,10 +38,9 @@ def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
     names = headlines(methods)
     if not starts:
         return [_duel(name, methods, baseline) for name in names]
-    few, *_, most = names
     if len(trained) < 2 or baseline in starts:
         return [_against_start(name, trained, starts) for name in names]
-    return [_duel(few, trained, baseline), _duel(most, trained, baseline), _against_start(most, trained, starts)]
+    return [*(_duel(name, trained, baseline) for name in names[:2]), _against_start(names[-1], trained, starts)]
 
 
 def standing(method: Method) -> list[str]:

@@ -55,6 +55,13 @@ def with_backend(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"backend": "vllm", "importance_cap": config.importance_cap or IMPORTANCE_CAP})
 
 
+def why_native(asked: Backend, config: TrainConfig) -> str:
+    """Return why ``auto`` chose the native loop for a run on a GPU, to follow its name; nothing if it did not."""
+    if asked != "auto" or config.backend != "native":
+        return ""
+    return ", since vllm takes no GGUF file" if is_gguf(config.model) else ", since vllm is not installed"
+
+
 def open_sampler(backend: Backend, policy: LMPolicy, *, model: str, gpu_memory_utilization: float = 0.5) -> Sampler:
     """Make the sampler that generates from ``policy``."""
     if backend == "vllm":

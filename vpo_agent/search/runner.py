@@ -15,6 +15,7 @@ import torch
 from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
+from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import looks
 from vpo_agent.pages.page import markdown_table
@@ -110,8 +111,27 @@ def run_search(
     return results
 
 
+def verdict(results: Mapping[str, SearchResult]) -> str:
+    """Say in a sentence which policy solves most instances with the whole budget, and by how much more than each other.
+
+    Empty where no exact front says what solves one.
+    """
+    last = {name: one.solved_within([one.budget])[:, 0] for name, one in results.items()}
+    first = next(iter(results.values()))
+    if any(one.optimum is None for one in first.instances):
+        return ""
+    best = max(last, key=lambda name: int(last[name].sum()))
+    said = f"With {counted(first.budget, first.unit)}, {best} solves {last[best].sum()} of {len(last[best])} instances"
+    for name, solved in last.items():
+        if name != best:
+            gap = over_prompts(last[best].astype(float) - solved)
+            chance = "" if gap.low > 0 else ", which may be chance"
+            said += f"; {name} {solved.sum()}: {gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}] less{chance}"
+    return f"{said}."
+
+
 def summary(results: Mapping[str, SearchResult]) -> str:
-    """Return a Markdown table of what each search reached against its budget."""
+    """Return the verdict, and a Markdown table of what each search reached against its budget."""
     body = []
     for name, result in results.items():
         count, shown = len(result.instances), _shown(result)
@@ -125,7 +145,8 @@ def summary(results: Mapping[str, SearchResult]) -> str:
             body.append(row)
     goal = next(iter(results.values())).goal
     head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], "optimum", "solved"]
-    return markdown_table(head, body, "llrrrrr")
+    said = verdict(results)
+    return f"{said}\n\n" * bool(said) + markdown_table(head, body, "llrrrrr")
 
 
 def _number(value: float | None) -> str:

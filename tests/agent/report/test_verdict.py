@@ -51,7 +51,7 @@ def test_the_baseline_may_lead_and_equal_methods_are_level() -> None:
 def test_trained_methods_are_also_set_against_the_untrained_model() -> None:
     base, better, worse = method("base, 1 answer", 0.5), method("vpo", 0.9), method("grpo", 0.1)
     *duels, last = verdict([base, better, worse], worse)
-    assert len(duels) == 2
+    assert [line.partition(" (")[2].partition(")")[0] for line in duels] == ["utility@3", "pass@3"]
     assert not any("base" in line for line in duels)
     assert "vpo gains .400 [.2" in last
     assert "grpo loses .400 [.2" in last

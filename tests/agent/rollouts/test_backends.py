@@ -15,7 +15,7 @@ from torch import Tensor
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import SampleRequest, Samples
-from vpo_agent.rollouts.backends import open_sampler, to_samples, with_backend
+from vpo_agent.rollouts.backends import open_sampler, to_samples, why_native, with_backend
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
 
@@ -91,25 +91,32 @@ def test_a_backend_that_is_not_installed_is_named(letters_config: MakeConfig) ->
 
 
 @pytest.mark.parametrize(
-    ("settings", "installed", "gpu", "backend", "cap"),
+    ("settings", "installed", "gpu", "backend", "cap", "why"),
     [
-        ({}, True, True, "vllm", 2.0),
-        ({"importance_cap": 5.0}, True, True, "vllm", 5.0),
-        ({}, False, True, "native", None),
-        ({}, True, False, "native", None),
-        ({"device": "cpu"}, True, True, "native", None),
-        ({"model": "x.gguf"}, True, True, "native", None),
-        ({"backend": "native"}, True, True, "native", None),
-        ({"backend": "vllm"}, True, True, "vllm", None),
+        ({}, True, True, "vllm", 2.0, ""),
+        ({"importance_cap": 5.0}, True, True, "vllm", 5.0, ""),
+        ({}, False, True, "native", None, ", since vllm is not installed"),
+        ({}, True, False, "native", None, None),
+        ({"device": "cpu"}, True, True, "native", None, None),
+        ({"model": "x.gguf"}, True, True, "native", None, ", since vllm takes no GGUF file"),
+        ({"backend": "native"}, True, True, "native", None, ""),
+        ({"backend": "vllm"}, True, True, "vllm", None, ""),
     ],
 )
 def test_auto_takes_vllm_where_it_is_installed_and_there_is_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], installed: bool, gpu: bool, backend: str, cap: object
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    installed: bool,
+    gpu: bool,
+    backend: str,
+    cap: object,
+    why: str | None,  # said on a GPU only
 ) -> None:
     monkeypatch.setattr("vpo_agent.rollouts.backends.find_spec", lambda name: installed or None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     chosen = with_backend(make_config(settings))
     assert (chosen.backend, chosen.importance_cap) == (backend, cap)
+    assert why is None or why_native(make_config(settings).backend, chosen) == why
 
 
 def test_an_unknown_backend_is_named() -> None:

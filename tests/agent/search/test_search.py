@@ -35,7 +35,7 @@ from vpo_agent.search import (
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Archive
 from vpo_agent.search.records import NOT_SAMPLED, read_log
-from vpo_agent.search.runner import SearchTarget
+from vpo_agent.search.runner import SearchTarget, verdict
 from vpo_agent.search.settings import Goal
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
 from vpo_envs import Status
@@ -302,6 +302,19 @@ def test_solved_means_within_the_tolerance_of_the_optimum() -> None:
     assert record([1.0], optimum=None).solved_at() is None
     result = SearchResult("evolve", ("a",), (record([0.1, 0.99]), record([0.1, 0.2])))
     assert result.solved().tolist() == [[False, True], [False, False]]
+
+
+def test_the_verdict_says_who_solves_most_and_whether_that_may_be_chance() -> None:
+    good, poor = [0.1, 0.99], [0.1, 0.2]
+
+    def results(*curves: list[float], optimum: float | None = 1.0) -> SearchResult:
+        return SearchResult("evolve", ("a",), tuple(record(one, optimum, place) for place, one in enumerate(curves)))
+
+    clear = verdict({"grpo": results(*[poor] * 8), "vpo": results(*[good] * 8)})
+    assert clear == "With 2 answers, vpo solves 8 of 8 instances; grpo 0: 1.00 [1.00, 1.00] less."
+    close = verdict({"vpo": results(good, good, poor), "base": results(good, poor, poor)})
+    assert close == "With 2 answers, vpo solves 2 of 3 instances; base 1: 0.33 [0.00, 1.00] less, which may be chance."
+    assert verdict({"vpo": results(good, optimum=None)}) == ""
 
 
 def test_the_utility_goal_is_solved_by_the_set_that_covers_the_front() -> None:

@@ -131,16 +131,24 @@ def test_what_is_no_number_is_named() -> None:
     def renamed(response: str) -> Any:
         return {"long": 1.0, "short": 0.5} if response in right else {"long": 1.0, "brief": 0.5}
 
+    def wordy(response: str) -> Any:
+        return 1.0 if response in right else "good"
+
     for function, said in (
-        (lambda response: "good", "not a finite number: the str 'good'"),
-        (lambda response: "0.5", "not a finite number: the str '0.5'"),
-        (lambda response: np.array([1.0, 2.0]), "not a finite number: the ndarray array([1., 2.])"),
+        (wordy, "not a finite number: the str 'good'"),
         (renamed, "a result without 'short', which it has for row 1: {'long': 1.0, 'brief': 0.5}; give None where"),
     ):
         env = made(function)
         batch = env.score_batch([env.task(0)], [format_answers(["nine"])])
         assert batch.status.tolist() == [[Status.INVALID]]
         assert said in batch.failure
+    for value, shown in (
+        ("0.5", "str '0.5'"),
+        (np.array([1.0, 2.0]), r"ndarray array\(\[1., 2.\]\)"),
+        (np.nan, "float nan"),
+    ):
+        with pytest.raises(ValueError, match=f"not a finite number: the {shown}, for the good answer of row 1"):
+            made(lambda response, value=value: value)
     with pytest.raises(ValueError, match="late is async, so it returns no number"):
         made(late)
 
