@@ -44,23 +44,21 @@ class Sandbox:
 
     Args:
         tier: ``"auto"``, or one particular tier.
-        allow_unsafe: Permit tier C, which limits resources and nothing else.
         limits: Limits of each test.
 
     Raises:
-        ValueError: Unknown tier, or C without ``allow_unsafe``.
+        ValueError: Unknown tier.
     """
 
-    def __init__(self, tier: Wanted = "auto", *, allow_unsafe: bool = False, limits: Limits | None = None) -> None:
-        check_wanted(tier, allow_unsafe=allow_unsafe)
+    def __init__(self, tier: Wanted = "auto", limits: Limits | None = None) -> None:
+        check_wanted(tier)
         self.wanted: Wanted = tier
-        self.allow_unsafe = allow_unsafe
         self.limits = Limits() if limits is None else limits
 
     @property
     def tier(self) -> Tier:
         """The tier in use; the first access runs the preflight."""
-        return choose_tier(self.wanted, allow_unsafe=self.allow_unsafe)
+        return choose_tier(self.wanted)
 
     def run(self, program: Program) -> ProgramRun:
         """Run a program on each of its inputs.

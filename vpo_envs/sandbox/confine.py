@@ -78,8 +78,8 @@ def confine(plan: dict[str, Any]) -> int:
     prctl(SET_DUMPABLE, 0)
     prctl(SET_NO_NEW_PRIVS, 1)
     os.environ.clear()
-    version = landlock(plan["readable"]) if plan["landlock"] != "off" else 0
-    if plan["landlock"] == "required" and not version:
+    version = landlock(plan["readable"])
+    if plan["needs_landlock"] and not version:
         raise OSError("this kernel has no Landlock")
     return version
 

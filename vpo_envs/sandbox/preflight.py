@@ -6,7 +6,6 @@ import json
 import logging
 import platform
 import threading
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 from vpo_envs.sandbox.interpreters import SandboxUnavailable
@@ -15,7 +14,7 @@ from vpo_envs.sandbox.tiers import HOLDS, Limits, Tier, not_held
 
 logger = logging.getLogger("vpo_envs.sandbox")
 
-Wanted = Literal["auto", "A", "B", "C"]
+Wanted = Literal["auto", "A", "B"]
 LIMITS = Limits(seconds=10.0, memory_mb=256)
 
 # Each function is named for a promise and returns a true value if its attack succeeds.
@@ -117,18 +116,17 @@ _broken: dict[Tier, str] = {}
 """Why a tier that was tried is not used; empty if it is used."""
 
 
-def canaries(tier: Tier, promises: Sequence[str] | None = None) -> list[str]:
+def canaries(tier: Tier) -> list[str]:
     """Attack ``tier``, and return the promises that it broke, with what the attacks returned.
 
-    All promises of the tier are attacked, or only ``promises``. The limits on time and output are not, since they are
-    enforced outside, on any machine.
+    The limits on time and output are not attacked, since they are enforced outside, on any machine.
     """
     arguments: dict[str, list[object]] = {
         "tracing": [TRACE_CALLS.get(platform.machine(), [])],
         "kernel_interfaces": [GENERIC_CALLS + MACHINE_CALLS.get(platform.machine(), [])],
         "memory": [2 * LIMITS.memory_mb],
     }
-    names = [name for name in (HOLDS[tier] if promises is None else promises) if name not in ("time", "output")]
+    names = [name for name in HOLDS[tier] if name not in ("time", "output")]
     inputs = tuple(json.dumps([name, *arguments.get(name, [])]) for name in names)
     runs = run_program(Program(CANARY, "call", inputs, "answer"), tier, LIMITS)
     broken = []
@@ -139,25 +137,21 @@ def canaries(tier: Tier, promises: Sequence[str] | None = None) -> list[str]:
     return broken
 
 
-def check_wanted(wanted: Wanted, *, allow_unsafe: bool) -> None:
-    """Raise ValueError for an unknown tier, or for C without ``allow_unsafe``; no tier is tried."""
+def check_wanted(wanted: Wanted) -> None:
+    """Raise ValueError for an unknown tier; no tier is tried."""
     if wanted not in get_args(Wanted):
         raise ValueError(f"unknown sandbox tier {wanted!r}: choose one of {', '.join(get_args(Wanted))}")
-    if wanted == "C" and not allow_unsafe:
-        raise ValueError("sandbox tier 'C' limits resources and nothing else: pass allow_unsafe=True to use it anyway")
 
 
-def choose_tier(wanted: Wanted = "auto", *, allow_unsafe: bool = False) -> Tier:
+def choose_tier(wanted: Wanted = "auto") -> Tier:
     """Return the best tier that works on this machine, or the wanted one, after its preflight.
 
     Raises:
-        ValueError: Unknown tier, or C without ``allow_unsafe``.
+        ValueError: Unknown tier.
         SandboxUnavailable: No such tier works on this machine; the message gives the reason for each.
     """
-    check_wanted(wanted, allow_unsafe=allow_unsafe)
+    check_wanted(wanted)
     tiers = list(Tier) if wanted == "auto" else [Tier(wanted)]
-    if not allow_unsafe:
-        tiers = [tier for tier in tiers if tier is not Tier.C]
     with _lock:
         for tier in tiers:
             if tier not in _broken:
@@ -178,8 +172,7 @@ def _try(tier: Tier) -> str:
     if broken:
         logger.warning("sandbox tier %s is not used, canaries got through: %s", tier, "; ".join(broken))
         return f"canaries got through: {'; '.join(broken)}"
-    logger.log(
-        logging.WARNING if tier is Tier.C else logging.INFO,
+    logger.info(
         "sandbox tier %s passed its preflight; not guaranteed is that code %s",
         tier,
         "; ".join([*not_held(tier), "makes no use of a bug of the kernel, or of the time that things take"]),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from vpo_envs.sandbox.interpreters import SandboxUnavailable
-from vpo_envs.sandbox.tiers import HOLDS, Limits, Tier, start_plan
+from vpo_envs.sandbox.tiers import Limits, Tier, start_plan
 
 START_SECONDS = 20.0
 """Time limit for setting up a sandbox."""
@@ -23,7 +23,7 @@ GRACE_SECONDS = 5.0
 """How long after its time limit the result of a test may arrive."""
 
 Kind = Literal["stdin", "call", "expression"]
-Ending = Literal["exited", "timed_out", "output_limit", "died"]
+Ending = Literal["exited", "timed_out", "output_limit"]
 
 
 class Program(NamedTuple):
@@ -199,7 +199,7 @@ class _Process:
         return self.process.returncode is not None
 
     def _inner(self) -> list[int]:
-        """Return the children of the started process: the first of the namespace, or what a test left in tier C."""
+        """Return the children of the started process: the first of the namespace, or the process of a test."""
         pid = self.process.pid
         try:
             # The process has not been reaped, so its number cannot belong to another one.
@@ -212,8 +212,7 @@ def run_program(program: Program, tier: Tier, limits: Limits) -> list[RunResult]
     """Run ``program`` on each of its inputs, in a fresh sandbox with a process of its own for each.
 
     If a sandbox dies or stops answering during a test, the test runs once more in a new one, and the tests after it in
-    that one too. Code cannot cause either where a tier keeps it from signalling other processes, so there a second
-    failure is the host's. In tier C it counts as the end of the test.
+    that one too. Code cannot cause either, since it signals no other process, so a second failure is the host's.
 
     Raises:
         SandboxUnavailable: A sandbox could not be set up, or the host failed; this says nothing about the program.
@@ -224,13 +223,9 @@ def run_program(program: Program, tier: Tier, limits: Limits) -> list[RunResult]
         try:
             _run_rest(program, tier, limits, runs)
         except (Died, TimeoutError) as error:
-            if failed_on < len(runs) and not (isinstance(error, TimeoutError) and tier is Tier.C):
-                failed_on = len(runs)
-                continue
-            if "signals" in HOLDS[tier]:
+            if failed_on == len(runs):
                 raise HostFailed(f"tier {tier}: a sandbox failed twice on test {len(runs) + 1}: {error}") from None
-            ending: Ending = "timed_out" if isinstance(error, TimeoutError) else "died"
-            runs.append(RunResult(ending, -signal.SIGKILL, b"", b"", str(error).encode()))
+            failed_on = len(runs)
     return runs
 
 

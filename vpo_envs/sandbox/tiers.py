@@ -1,4 +1,4 @@
-"""The three tiers of confinement: what each one guarantees, and how the sandboxed interpreter starts in it."""
+"""The two tiers of confinement: what each one guarantees, and how the sandboxed interpreter starts in it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,8 @@ class Tier(StrEnum):
     """Bubblewrap's namespaces, seccomp, Landlock where the kernel has it, resource limits."""
     B = "B"
     """Landlock, seccomp, resource limits."""
-    C = "C"
-    """Resource limits only."""
 
 
-SECCOMP_HOLDS = ("network", "processes", "signals", "tracing", "kernel_interfaces", "writing")
-ALWAYS_HOLDS = ("environment", "descriptors", "time", "memory", "output")
-HOLDS: dict[Tier, tuple[str, ...]] = {
-    Tier.A: (*ALWAYS_HOLDS, *SECCOMP_HOLDS, "reading", "file_names", "process_list"),
-    Tier.B: (*ALWAYS_HOLDS, *SECCOMP_HOLDS, "reading"),
-    Tier.C: ALWAYS_HOLDS,
-}
 PROMISES = {
     "environment": "sees no environment variable of its parent",
     "descriptors": "has no descriptor but its own pipes",
@@ -50,6 +41,8 @@ PROMISES = {
     "file_names": "cannot ask whether a file exists, nor its size or owner",
     "process_list": "sees no other process",
 }
+HOLDS: dict[Tier, tuple[str, ...]] = {Tier.A: tuple(PROMISES), Tier.B: tuple(PROMISES)[:-2]}
+"""The last two take namespaces."""
 
 
 def not_held(tier: Tier) -> list[str]:
@@ -130,7 +123,7 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
     command = [python.executable, "-S", "-s", "-P", "-B", "-X", "utf8", "-c", code]
     environment = {"PYTHONHASHSEED": "0", **dict(python.environment)}
     code_filter = candidate_filter()
-    if code_filter is None and tier is not Tier.C:
+    if code_filter is None:
         raise SandboxUnavailable(f"no table of system calls for {platform.machine()}, so no seccomp filter")
     # The kernel counts processes per user, so without a fresh user the limit would count everything else that it runs.
     own_count = user is not None or tier is Tier.A
@@ -143,8 +136,8 @@ def start_plan(tier: Tier, limits: Limits, code: str) -> Start:
     }
     plan: dict[str, Any] = {
         "limits": rlimits,
-        "filter": "" if tier is Tier.C or code_filter is None else code_filter.hex(),
-        "landlock": {Tier.A: "wanted", Tier.B: "required", Tier.C: "off"}[tier],
+        "filter": code_filter.hex(),
+        "needs_landlock": tier is Tier.B,
         # Tier A covers hidden folders with empty ones; in B Landlock must leave them out.
         "readable": readable_parts(python) if tier is Tier.B else [[path, True] for path in python.paths],
     }

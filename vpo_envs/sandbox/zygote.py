@@ -122,7 +122,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter | None) -> NoReturn:
+def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter) -> NoReturn:
     """The process of one test."""
     prctl(SET_PDEATHSIG, signal.SIGKILL)
     for number, end in enumerate(ends):
@@ -137,8 +137,7 @@ def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter | Non
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     limit_test(job["limits"])
-    if barrier is not None:
-        prctl(SET_SECCOMP, SECCOMP_FILTER, ctypes.byref(barrier))
+    prctl(SET_SECCOMP, SECCOMP_FILTER, ctypes.byref(barrier))
     NAMES["random"].seed(0)  # code that does not seed draws the same numbers in every run
     code = 0
     try:
@@ -151,9 +150,7 @@ def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter | Non
     leave(code)
 
 
-def run_test(
-    job: dict[str, Any], text: str, barrier: Filter | None
-) -> tuple[str, int, bytearray, bytearray, bytearray]:
+def run_test(job: dict[str, Any], text: str, barrier: Filter) -> tuple[str, int, bytearray, bytearray, bytearray]:
     """Run one test in a forked process.
 
     Returns:
@@ -271,7 +268,7 @@ def main() -> NoReturn:
         # Imported here once, so that no test has to.
         exec(PRELUDE, NAMES)
         rules = bytes.fromhex(plan["filter"])
-        barrier = Filter(len(rules) // 8, rules) if rules else None
+        barrier = Filter(len(rules) // 8, rules)
     except Exception as error:
         write_frame(json.dumps({"failed": str(error) or type(error).__name__}).encode())
         os._exit(1)

@@ -41,10 +41,10 @@ UNHURRIED = LIMITS._replace(seconds=20.0)
 SECRET = "the-secret-of-the-parent-8f1c"
 
 
-@pytest.fixture(scope="module", params=os.environ.get("VPO_SANDBOX_TIER", "A B C").split())
+@pytest.fixture(scope="module", params=os.environ.get("VPO_SANDBOX_TIER", "A B").split())
 def tier(request: pytest.FixtureRequest) -> Tier:
     try:
-        return choose_tier(request.param, allow_unsafe=True)
+        return choose_tier(request.param)
     except SandboxUnavailable as error:
         pytest.skip(str(error))
 
@@ -555,7 +555,7 @@ def f(x):
 def score(source: str, tier: Tier, limits: Limits = LIMITS) -> CodeOutcome:
     tests = (CodeTest(input="[1]", output=json.dumps(WANTED)), CodeTest(input="[2]", output='["wanted-list", 7]'))
     task = CodeTask(title="", statement="Find out.", kind="call", entry="f", tests=(*tests,))
-    return run_tests(task, source, Sandbox(tier.value, allow_unsafe=True, limits=limits))
+    return run_tests(task, source, Sandbox(tier.value, limits))
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -585,7 +585,7 @@ def test_a_function_with_the_answer_passes(tier: Tier) -> None:
 )
 def test_no_program_passes_without_the_answer_and_a_clean_end(source: str, tier: Tier) -> None:
     task = CodeTask(title="", statement="Find out.", kind="stdin", tests=(CodeTest(input="", output="wanted\n"),))
-    assert run_tests(task, source, Sandbox(tier.value, allow_unsafe=True, limits=LIMITS)).passed == (False,)
+    assert run_tests(task, source, Sandbox(tier.value, LIMITS)).passed == (False,)
 
 
 def test_the_sandbox_is_sent_no_expected_output(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,7 @@ def test_lazy_answers_earn_nothing(env: CodeEnv) -> None:
         ({"time_limit": 0}, "time_limit must be above 0"),
         ({"memory_mb": 1}, "memory_mb must be at least 64"),
         ({"workers": 0}, "workers must be at least 1"),
-        ({"sandbox": "C"}, "allow_unsafe=True"),
+        ({"sandbox": "C"}, "unknown sandbox tier 'C'"),
         ({"sandbox": "Z"}, "unknown sandbox tier 'Z'"),
     ],
 )

@@ -95,7 +95,6 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         time_limit: Seconds per test.
         memory_mb: Megabytes of memory per test.
         sandbox: ``"auto"`` for the best tier that works on this machine, or one particular tier.
-        allow_unsafe: Permit tier C, which limits resources and nothing else.
         workers: Candidates in flight at a time, across all threads; ``None`` means one per processor.
         **options: Those of :class:`vpo_envs.TaskEnv`: ``source``, ``split`` and others.
     """
@@ -116,7 +115,6 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         time_limit: float = 6.0,
         memory_mb: int = 1024,
         sandbox: Wanted = "auto",
-        allow_unsafe: bool = False,
         workers: int | None = None,
         **options: Any,
     ) -> None:
@@ -130,9 +128,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
             raise ValueError(f"workers must be at least 1, got {workers}")
         super().__init__(**options)
         self.difficulty = difficulty
-        self.sandbox = Sandbox(
-            sandbox, allow_unsafe=allow_unsafe, limits=Limits(seconds=float(time_limit), memory_mb=memory_mb)
-        )
+        self.sandbox = Sandbox(sandbox, Limits(seconds=float(time_limit), memory_mb=memory_mb))
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self._solved: dict[str, CodeOutcome] = {}
 
