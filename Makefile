@@ -18,6 +18,9 @@ AXE := axe-playwright-python==0.1.8
 
 SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
 
+# Empty: where the environment forbids compiled files, every process would compile all that it imports again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help maze smollm2 test test-slow quick adapters browser lint docs bench install clean

@@ -6,44 +6,51 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Torch reads this when it is imported, here and in the processes that tests start. One thread gives the same results on
 # every machine; with more, workers side by side spend most of their time waiting for each other's threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# What takes seconds to load is imported where it is used: the process that hands out the tests reads this file too.
 import pytest
-import toys
-from matplotlib.figure import Figure
-from PIL import Image
 
-from vpo_agent.config import TrainConfig, make_config
-from vpo_agent.estimators import registry
-from vpo_agent.job import train_and_report
-from vpo_agent.policy.language_model import LMPolicy
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from vpo_agent.config import TrainConfig
+    from vpo_agent.policy.language_model import LMPolicy
 
 
 @pytest.fixture(scope="session")
 def letters_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model that answers the environment of letters with uniformly drawn letters."""
+    import toys
+
     return toys.save_letters_model(tmp_path_factory.mktemp("letters"))
 
 
 @pytest.fixture(scope="session")
 def broken_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, with letters among them at which the scorer fails."""
+    import toys
+
     return toys.save_letters_model(tmp_path_factory.mktemp("broken"), letters="abc" + toys.BROKEN)
 
 
 @pytest.fixture(scope="session")
 def strings() -> LMPolicy:
     """A policy that writes six letters, each a or b with equal chances."""
+    import toys
+
     return toys.strings_policy()
 
 
 @pytest.fixture(scope="session")
 def bpe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved Llama with random weights and a byte-level tokenizer."""
+    import toys
+
     folder = tmp_path_factory.mktemp("bpe")
     tokenizer = toys.bpe_tokenizer()
     toys.tiny_model("llama", tokenizer).save_pretrained(folder)
@@ -54,6 +61,9 @@ def bpe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def letters_config(letters_model: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
     """Return a function that makes the settings of a short run on letters; keyword arguments change them."""
+    import toys
+
+    from vpo_agent.config import make_config
 
     def make(**changes: Any) -> TrainConfig:
         settings = {
@@ -78,7 +88,7 @@ def letters_config(letters_model: Path, tmp_path: Path) -> Callable[..., TrainCo
     return make
 
 
-Finished = Callable[..., tuple[TrainConfig, str]]
+Finished = Callable[..., "tuple[TrainConfig, str]"]
 
 
 @pytest.fixture(scope="session")
@@ -95,6 +105,7 @@ def finished(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Finished:
     """Return a function that copies the folder of a finished job, and returns its settings and its table."""
+    from vpo_agent.job import train_and_report
 
     def copy(**changes: Any) -> tuple[TrainConfig, str]:
         key = repr(changes)
@@ -112,18 +123,25 @@ def finished(
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of estimators that this test may add to."""
+    from vpo_agent.estimators import registry
+
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write one pixel for each figure, which otherwise take most of the time of a short job."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: Image.new("RGB", (1, 1)).save(path, "PNG"))
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, no_figures: None) -> list[Figure]:
     """Every figure that would be written."""
+    from matplotlib.figure import Figure
+
     figures: list[Figure] = []
     write = Figure.savefig
 

@@ -70,14 +70,22 @@ def follow_singles(envs: Any, singles: list[Any], steps: int, seed: int) -> None
             expected.append((observation, info))
 
 
-@pytest.mark.parametrize("env_id", TEXT_ENVS)
-@pytest.mark.parametrize("kwargs", [{}, {"num_answers": 2}, {"num_answers": 2, "answers_as_steps": True}])
-def test_copies_do_what_single_environments_do(env_id: str, kwargs: dict[str, Any]) -> None:
-    kwargs = {"preset": "paper", **kwargs}  # which takes the least time to draw
+STEPWISE = {"num_answers": 2, "answers_as_steps": True}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "n"),
     # The copies of every environment go the same way.
-    for n in (1, 3, 64) if env_id == "vpo/Maze-v0" else (2,):
-        envs = gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **kwargs)
-        follow_singles(envs, [gym.make(env_id, **kwargs) for _ in range(n)], steps=5, seed=11)
+    [
+        *((env_id, STEPWISE, 2) for env_id in TEXT_ENVS),
+        *(("vpo/Maze-v0", {}, n) for n in (1, 3, 64)),
+        ("vpo/Maze-v0", {"num_answers": 2}, 3),
+    ],
+)
+def test_copies_do_what_single_environments_do(env_id: str, kwargs: dict[str, Any], n: int) -> None:
+    kwargs = {"preset": "paper", **kwargs}  # which takes the least time to draw
+    envs = gym.make_vec(env_id, num_envs=n, vectorization_mode="vector_entry_point", **kwargs)
+    follow_singles(envs, [gym.make(env_id, **kwargs) for _ in range(n)], steps=5, seed=11)
 
 
 def test_a_large_number_of_copies_shares_one_environment() -> None:

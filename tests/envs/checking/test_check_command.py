@@ -12,6 +12,7 @@ from test_checker import Leaking, OutOfBounds, Random, TwoOfOneKind, WordEnv, Wo
 
 from vpo_agent.command import main, template
 from vpo_envs import Objective
+from vpo_envs.checking import checks
 from vpo_envs.checking.checker import Finding, check_each
 from vpo_envs.registration import env_type, text_env_ids
 
@@ -25,7 +26,10 @@ WARNINGS = {("vpo/Tools-v0", "paper"): {"stuffing": "in full on format"}}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("env_id", "preset"), SUITE)
-def test_the_suite_gets_only_the_warnings_that_are_explained(env_id: str, preset: str) -> None:
+def test_the_suite_gets_only_the_warnings_that_are_explained(
+    env_id: str, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "SPLIT_INSTANCES", 2)  # tests/envs/tasks/test_splits.py compares many
     env: Any = gym.make(env_id, preset=preset)
     findings, rows = check_each(env)
     assert [one for one in findings if one.verdict in ("FAIL", "skipped")] == []

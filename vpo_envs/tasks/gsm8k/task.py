@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -79,6 +79,7 @@ def read_number(text: str) -> Fraction:
     return _read_digits(over) / divisor * (-1 if sign else 1)
 
 
+@lru_cache(maxsize=1 << 12)
 def _read_digits(text: str) -> Fraction:
     """Return the number that matched ``DIGITS``."""
     digits = text.replace(",", "").removesuffix("%").removesuffix(".")

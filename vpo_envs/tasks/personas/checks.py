@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -180,7 +181,11 @@ def _breaks(first: Check, second: Check) -> bool:
     """Return whether what ``first`` demands is more than ``second`` allows."""
     if first.family not in FORCING or not first.least or second.family not in GROWING or second.most is None:
         return False
-    return COUNTS[second.family](read_text(first.value), second.value) > second.most
+    return COUNTS[second.family](_read_phrase(first.value), second.value) > second.most
+
+
+_read_phrase = functools.lru_cache(maxsize=1 << 12)(read_text)
+"""What checks demand is asked for again and again."""
 
 
 # Words ---------------------------------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ CLOSING = (WORDS["farewells"], (", ", ": ", " to all "), NUMBERS, WORDS["readers
 """The pieces of a phrase, one of each."""
 LETTERS = "bdfgjkmpqvwxyz"
 MARKS = ",!?:"
+_check = functools.cache(Check)
+"""Make a check; the same object for the same arguments, since thousands are drawn for one that is kept."""
 
 
 def draw_task(rng: np.random.Generator, config: PersonasConfig, split: Split) -> PersonasTask:
@@ -120,13 +122,13 @@ def _with_contradictions(
             if phrase is None or phrase in phrases:
                 return None
             phrases.append(phrase)
-            personas[k].append(Check(family=family, value=phrase, least=1))
+            personas[k].append(_check(family=family, value=phrase, least=1))
     counted: list[Family] = ["words", "sentences", "bullets"]
     for family in source.sample(counted, exclusive - 2):
         bands = _bands(source, family, len(personas))
         source.shuffle(bands)
         for own, (least, most) in zip(personas, bands, strict=True):
-            own.append(Check(family=family, least=least, most=most))
+            own.append(_check(family=family, least=least, most=most))
     return personas
 
 
@@ -139,11 +141,11 @@ def _draw_limits(source: random.Random, topic: str, sizes: list[int]) -> list[li
 def _limits(source: random.Random, topic: str) -> list[Check]:
     """Return different checks that forbid something, in random order."""
     limits = [
-        *(Check(family="mark", value=mark, most=0) for mark in MARKS),
-        Check(family="digits", most=0),
-        Check(family="longest", most=max(7, len(topic)) + source.randint(0, 2)),
-        *(Check(family="letter", value=letter, most=0) for letter in LETTERS if letter not in topic),
-        *(Check(family="keyword", value=word, most=0) for word in source.sample(WORDS["readers"], 3)),
+        *(_check(family="mark", value=mark, most=0) for mark in MARKS),
+        _check(family="digits", most=0),
+        _check(family="longest", most=max(7, len(topic)) + source.randint(0, 2)),
+        *(_check(family="letter", value=letter, most=0) for letter in LETTERS if letter not in topic),
+        *(_check(family="keyword", value=word, most=0) for word in source.sample(WORDS["readers"], 3)),
     ]
     source.shuffle(limits)
     return limits
@@ -202,7 +204,7 @@ def _draw_agreeing(source: random.Random, topic: str, sizes: list[int]) -> list[
         while len(own) < size:
             check = _draw_check(source, topic)
             if check.family not in [other.family for other in own] and not any(
-                check == other or exclude(check, other) for other in drawn
+                check is other or exclude(check, other) for other in drawn
             ):
                 own.append(check)
                 drawn.append(check)
@@ -222,18 +224,18 @@ def _draw_check(source: random.Random, topic: str) -> Check:
     match family:
         case "words":
             least = source.randint(18, 36)
-            return Check(family=family, least=least, most=least + source.randint(10, 30))
+            return _check(family=family, least=least, most=least + source.randint(10, 30))
         case "sentences":
             least = source.randint(2, 5)
-            return Check(family=family, least=least, most=least + source.randint(1, 3))
+            return _check(family=family, least=least, most=least + source.randint(1, 3))
         case "bullets":
             least = source.randint(2, 4)
-            return Check(family=family, least=least, most=least)
+            return _check(family=family, least=least, most=least)
         case "capital_words":
-            return Check(family=family, least=source.randint(1, 3))
+            return _check(family=family, least=source.randint(1, 3))
         case "capitals":
-            return Check(family=family, most=0)
+            return _check(family=family, most=0)
         case "keyword":
-            return Check(family=family, value=source.choice(WORDS["nouns"]), least=1)
+            return _check(family=family, value=source.choice(WORDS["nouns"]), least=1)
         case _:
-            return Check(family=family, value=_draw_phrase(source, family, [], []) or "", least=1)
+            return _check(family=family, value=_draw_phrase(source, family, [], []) or "", least=1)
