@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import envs_data.code_problems as bundled
-from vpo_envs.sandbox import Claim, Limits, Program, ProgramRun, Sandbox, same_output
+from vpo_envs.sandbox import Claim, Limits, Program, RunResult, choose_tier, run_program, same_output
 
 TARGET = Path(bundled.__file__).with_name("expected.json")
 
@@ -34,10 +34,10 @@ def plain(tree: Any) -> Any:
     raise ValueError(f"a reference solution returned what JSON cannot hold: {tree}")
 
 
-def outputs(problem: dict[str, Any], run: ProgramRun) -> list[str]:
+def outputs(problem: dict[str, Any], runs: list[RunResult]) -> list[str]:
     """Return the output of a solution for each input."""
     given = []
-    for number, test in enumerate(run.runs, start=1):
+    for number, test in enumerate(runs, start=1):
         if test.ending != "exited" or test.code != 0:
             raise SystemExit(f"{problem['title']}, input {number}: {test.ending} {test.code}\n{test.stderr.decode()}")
         if problem["kind"] == "stdin":
@@ -47,10 +47,10 @@ def outputs(problem: dict[str, Any], run: ProgramRun) -> list[str]:
     return given
 
 
-def passes(problem: dict[str, Any], run: ProgramRun, expected: list[str]) -> str:
-    """Return a ``1`` for each test that a run passes and a ``0`` for each that it fails."""
+def passes(problem: dict[str, Any], runs: list[RunResult], expected: list[str]) -> str:
+    """Return a ``1`` for each test that a solution passes and a ``0`` for each that it fails."""
     marks = []
-    for test, wanted in zip(run.runs, expected, strict=True):
+    for test, wanted in zip(runs, expected, strict=True):
         if test.ending != "exited" or test.code != 0:
             marks.append(False)
         elif problem["kind"] == "stdin":
@@ -60,11 +60,12 @@ def passes(problem: dict[str, Any], run: ProgramRun, expected: list[str]) -> str
     return "".join(map(str, map(int, marks)))
 
 
-def solve(problem: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
+def solve(problem: dict[str, Any]) -> dict[str, Any]:
     """Return the outputs of a problem's references, and which tests its wrong solutions pass."""
 
-    def run(source: str) -> ProgramRun:
-        return sandbox.run(Program(source, problem["kind"], tuple(problem["inputs"]), problem.get("entry", "")))
+    def run(source: str) -> list[RunResult]:
+        program = Program(source, problem["kind"], tuple(problem["inputs"]), problem.get("entry", ""))
+        return run_program(program, choose_tier(), Limits(seconds=2.0))
 
     sources = problem.get("readings") or [problem["reference"]]
     columns = [outputs(problem, run(source)) for source in sources]
@@ -78,10 +79,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the file, instead of comparing")
     write = parser.parse_args().write
-    sandbox = Sandbox(limits=Limits(seconds=2.0))
     names = [name for collection in bundled.FILES.values() for name in collection]
     problems = [problem for name in names for problem in bundled.read_problem_file(name)]
-    solved = {problem["title"]: solve(problem, sandbox) for problem in problems}
+    solved = {problem["title"]: solve(problem) for problem in problems}
     if len(solved) != len(problems):
         raise SystemExit("two problems have the same title")
     text = "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in solved.items()) + "\n}\n"

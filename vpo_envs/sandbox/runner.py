@@ -57,14 +57,6 @@ class Died(Exception):
     """The sandbox closed its pipe or broke the protocol."""
 
 
-class SetupFailed(SandboxUnavailable):
-    """One sandbox could not be started."""
-
-
-class HostFailed(SandboxUnavailable):
-    """A sandbox that code cannot end was ended by the host, for example because it ran out of memory."""
-
-
 @functools.cache
 def inside_code() -> str:
     """Return the program that runs inside: ``confine.py`` and ``zygote.py`` as one text."""
@@ -100,7 +92,7 @@ class _Process:
                 extra_groups=None if start.user is None else [],
             )
         except OSError as error:
-            raise SetupFailed(f"tier {tier}: {error}") from None
+            raise SandboxUnavailable(f"tier {tier}: {error}") from None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -117,10 +109,10 @@ class _Process:
         except (Died, TimeoutError, ValueError) as error:
             self.close()
             said = self.errors.decode("utf-8", "replace").strip().splitlines()
-            raise SetupFailed(f"tier {tier}: {said[-1] if said else error or 'it did not start'}") from None
+            raise SandboxUnavailable(f"tier {tier}: {said[-1] if said else error or 'it did not start'}") from None
         if "ready" not in told:
             self.close()
-            raise SetupFailed(f"tier {tier}: {told.get('failed', 'it did not start')}")
+            raise SandboxUnavailable(f"tier {tier}: {told.get('failed', 'it did not start')}")
 
     def send(self, message: dict[str, Any], deadline: float) -> None:
         text = json.dumps(message).encode()
@@ -224,7 +216,8 @@ def run_program(program: Program, tier: Tier, limits: Limits) -> list[RunResult]
             _run_rest(program, tier, limits, runs)
         except (Died, TimeoutError) as error:
             if failed_on == len(runs):
-                raise HostFailed(f"tier {tier}: a sandbox failed twice on test {len(runs) + 1}: {error}") from None
+                number = len(runs) + 1
+                raise SandboxUnavailable(f"tier {tier}: a sandbox failed twice on test {number}: {error}") from None
             failed_on = len(runs)
     return runs
 

@@ -27,7 +27,6 @@ from vpo_envs.sandbox import (
     Limits,
     Program,
     RunResult,
-    Sandbox,
     SandboxUnavailable,
     Tier,
     choose_tier,
@@ -555,7 +554,7 @@ def f(x):
 def score(source: str, tier: Tier, limits: Limits = LIMITS) -> CodeOutcome:
     tests = (CodeTest(input="[1]", output=json.dumps(WANTED)), CodeTest(input="[2]", output='["wanted-list", 7]'))
     task = CodeTask(title="", statement="Find out.", kind="call", entry="f", tests=(*tests,))
-    return run_tests(task, source, Sandbox(tier.value, limits))
+    return run_tests(task, source, tier, limits)
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -585,7 +584,7 @@ def test_a_function_with_the_answer_passes(tier: Tier) -> None:
 )
 def test_no_program_passes_without_the_answer_and_a_clean_end(source: str, tier: Tier) -> None:
     task = CodeTask(title="", statement="Find out.", kind="stdin", tests=(CodeTest(input="", output="wanted\n"),))
-    assert run_tests(task, source, Sandbox(tier.value, LIMITS)).passed == (False,)
+    assert run_tests(task, source, tier, LIMITS).passed == (False,)
 
 
 def test_the_sandbox_is_sent_no_expected_output(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:

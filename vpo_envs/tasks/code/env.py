@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
 from vpo_envs.pareto import FactGrid
-from vpo_envs.sandbox import Limits, Sandbox, SandboxUnavailable, Wanted
+from vpo_envs.sandbox import Limits, SandboxUnavailable, Wanted, check_wanted, choose_tier
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.code.generate import builtin_tasks
 from vpo_envs.tasks.code.rows import read_code_row
@@ -126,9 +126,11 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
             raise ValueError(f"memory_mb must be at least 64, which Python itself needs; got {memory_mb}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
+        check_wanted(sandbox)
         super().__init__(**options)
         self.difficulty = difficulty
-        self.sandbox = Sandbox(sandbox, Limits(seconds=float(time_limit), memory_mb=memory_mb))
+        self.sandbox: Wanted = sandbox
+        self.limits = Limits(seconds=float(time_limit), memory_mb=memory_mb)
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self._solved: dict[str, CodeOutcome] = {}
 
@@ -150,12 +152,12 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         """Run the program on every test."""
         try:
             with _slots(self.workers):
-                outcome = run_tests(task, answer, self.sandbox)
+                outcome = run_tests(task, answer, choose_tier(self.sandbox), self.limits)
         except SandboxUnavailable as error:
             logger.error("an answer could not be scored: %s", error)
             raise ScorerFailure(str(error)) from None
         if all(verdict == "timed_out" for verdict in outcome.verdicts):
-            raise AnswerTimeout(f"no test ended within {self.sandbox.limits.seconds:g} seconds")
+            raise AnswerTimeout(f"no test ended within {self.limits.seconds:g} seconds")
         return outcome
 
     def evaluate_many(self, pairs: Sequence[tuple[CodeTask, str]]) -> list[CodeOutcome | Failure]:

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from envs_data.readers import BadRow, parse_json
-from vpo_envs.tasks.code.task import MAX_TEST_BYTES, MAX_TESTS, CodeKind, CodeTask, CodeTest, spread
+from vpo_envs.sandbox import Kind
+from vpo_envs.tasks.code.task import MAX_TEST_BYTES, MAX_TESTS, CodeTask, CodeTest, spread
 
 MAX_CHARS = 200_000
 
@@ -194,7 +195,7 @@ def _problem(raw: Mapping[str, Any], statement: str, tests: list[Any], field: st
     if isinstance(metadata, Mapping):
         entry = entry or metadata.get("func_name")
     read: list[CodeTest] = []
-    kinds: set[CodeKind] = set()
+    kinds: set[Kind] = set()
     for number, test in enumerate(tests, start=1):
         where = f"{field}.{number}"
         if not isinstance(test, Mapping):
@@ -204,7 +205,7 @@ def _problem(raw: Mapping[str, Any], statement: str, tests: list[Any], field: st
         style = test.get("testtype") or test.get("type") or ("functional" if entry else "stdin")
         if style not in ("stdin", "stdin_stdout", "functional", "function_call"):
             raise BadRow(where, f"unknown kind of test {style!r}: stdin or functional")
-        kind: CodeKind = "stdin" if style.startswith("stdin") else "call"
+        kind: Kind = "stdin" if style.startswith("stdin") else "call"
         kinds.add(kind)
         read.append((_program_test if kind == "stdin" else _call_test)(test.get("input"), test.get("output"), where))
     if not read:

@@ -12,14 +12,13 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Task, Unparsable
-from vpo_envs.sandbox import Claim, Program, RunResult, Sandbox, same_output
+from vpo_envs.sandbox import Claim, Kind, Limits, Program, RunResult, Tier, run_program, same_output
 from vpo_envs.text import answer_tags
 
 MAX_TESTS = 16
 MAX_TEST_BYTES = 8192
 """Maximum bytes of the input or output of a test that is read from a data set."""
 
-CodeKind = Literal["stdin", "call", "expression"]
 Difficulty = Literal["easy", "medium", "hard"]
 
 
@@ -37,7 +36,7 @@ class CodeTask(Task):
 
     title: str
     statement: str = Field(min_length=1)
-    kind: CodeKind
+    kind: Kind
     tests: tuple[CodeTest, ...] = Field(min_length=1, max_length=MAX_TESTS)
     shown: int = Field(default=0, ge=0)
     """Number of tests, from the first, that the prompt shows as examples and that count nevertheless, as in MBPP."""
@@ -110,7 +109,7 @@ def code_prompt(task: CodeTask, num_answers: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def example(kind: CodeKind, entry: str, number: int, test: CodeTest) -> str:
+def example(kind: Kind, entry: str, number: int, test: CodeTest) -> str:
     """Return a test as an example of the prompt."""
     given, wanted = test.input, test.output
     if kind == "stdin":
@@ -187,16 +186,16 @@ class CodeOutcome(NamedTuple):
         return tuple([verdict == "passed" for verdict in self.verdicts])
 
 
-def run_tests(task: CodeTask, source: str, sandbox: Sandbox) -> CodeOutcome:
+def run_tests(task: CodeTask, source: str, tier: Tier, limits: Limits) -> CodeOutcome:
     """Run a program on every test of a problem.
 
     The sandbox receives inputs only. An input that several tests share runs once, so a program cannot answer it in
     several ways.
     """
     inputs = tuple(dict.fromkeys(test.input for test in task.tests))
-    ran = sandbox.run(Program(source, task.kind, inputs, task.entry, task.setup))
-    runs = dict(zip(inputs, ran.runs, strict=True))
-    return outcome_of(task, [judge(task, test, runs[test.input]) for test in task.tests], ran.tier.value)
+    program = Program(source, task.kind, inputs, task.entry, task.setup)
+    runs = dict(zip(inputs, run_program(program, tier, limits), strict=True))
+    return outcome_of(task, [judge(task, test, runs[test.input]) for test in task.tests], tier.value)
 
 
 def outcome_of(task: CodeTask, verdicts: Sequence[Verdict], tier: str = "") -> CodeOutcome:
