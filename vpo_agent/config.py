@@ -76,9 +76,6 @@ class Run(Task):
     runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs", strict=False)
     checkpoint_every: Incidental[int] = _setting(50, "steps between checkpoints", ge=1)
     keep_checkpoints: Incidental[int] = _setting(2, "number of newest checkpoints to keep", ge=1)
-    tracker: Incidental[Literal["none", "wandb"]] = _setting(
-        "none", "also log to Weights & Biases (install wandb first); none: files and TensorBoard only"
-    )
 
 
 class Method(_Group):

@@ -19,7 +19,7 @@ from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target
 from vpo_envs.wording import counted
 
-OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir", "tracker"}
+OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir"}
 """Settings that do not concern the policy."""
 SHOWN = (
     *("steps", "prompts_per_step", "rollouts_per_prompt", "max_new_tokens", "temperature"),

@@ -175,7 +175,7 @@ def test_every_setting_is_in_one_group_and_a_saved_config_has_them_all(tmp_path:
 
 
 def test_what_cannot_change_results_may_change_on_resume() -> None:
-    assert {"tracker", "device", "name", "runs_dir", "scorer_pool", "checkpoint_every", "imports"} <= INCIDENTAL
+    assert {"device", "name", "runs_dir", "scorer_pool", "checkpoint_every", "imports"} <= INCIDENTAL
     assert {"steps"} == MAY_CHANGE_ON_RESUME - INCIDENTAL
     assert not MAY_CHANGE_ON_RESUME & {"learning_rate", "method", "seed", "dtype", "num_answers", "eval_prompts"}
 

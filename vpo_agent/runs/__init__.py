@@ -1,1 +1,1 @@
-"""What a run leaves on disk: folder, lock, checkpoints, trackers, studies."""
+"""What a run leaves on disk: folder, lock, checkpoints, studies."""

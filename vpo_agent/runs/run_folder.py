@@ -7,7 +7,6 @@ import errno
 import json
 import math
 import os
-import secrets
 import shutil
 import sys
 import threading
@@ -22,7 +21,6 @@ from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, fla
 from vpo_agent.errors import DiskFull
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
-from vpo_envs.libraries import check_package
 from vpo_envs.registration import registering_module
 
 TRANSCRIPTS = "transcripts.jsonl"
@@ -48,8 +46,6 @@ class RunFolder:
     @classmethod
     def open(cls, config: TrainConfig, *, resume: bool, overwrite: bool) -> RunFolder:
         """Choose the folder, and check that it may be used; a run in it stays locked as long as this object lives."""
-        if config.tracker != "none":
-            check_package(config.tracker, config.tracker, f"tracker={config.tracker}")
         name = config.name
         if name is None:
             if resume:
@@ -99,8 +95,7 @@ class RunFolder:
 
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
-        tracker = None if self.config.tracker == "none" else Tracker(self.config, self.path)
-        return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step, tracker)
+        return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step)
 
     @contextlib.contextmanager
     def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
@@ -165,19 +160,18 @@ class RunFolder:
 
 
 class MetricsWriter:
-    """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, to TensorBoard and to the tracker.
+    """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, and to TensorBoard.
 
     Timings have a file of their own, so that ``metrics.jsonl`` of two equal runs is equal byte by byte.
     """
 
-    def __init__(self, metrics: Path, timings: Path, events: Path, step: int, tracker: Tracker | None = None) -> None:
+    def __init__(self, metrics: Path, timings: Path, events: Path, step: int) -> None:
         """Open the files; TensorBoard's events after ``step``, from before a resume, are hidden."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._metrics = metrics.open("a", encoding="utf-8")
         self._timings = timings.open("a", encoding="utf-8")
         self._events = SummaryWriter(str(events), purge_step=step + 1)
-        self._tracker = tracker
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add one row, which has ``kind`` and ``step``; numbers that are not finite become null, as JSON lacks them."""
@@ -193,11 +187,9 @@ class MetricsWriter:
             if values:
                 file.write(json.dumps({**place, **values}, allow_nan=False) + "\n")
                 file.flush()
-        known = {f"{row['kind']}/{name}": value for name, value in finite.items() if value is not None}
-        for name, value in known.items():
-            self._events.add_scalar(name, value, row["step"])
-        if self._tracker is not None:
-            self._tracker.log(known, row["step"])
+        for name, value in finite.items():
+            if value is not None:
+                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
 
     def sync(self) -> None:
         """Flush the rows to disk, so that no checkpoint is ahead of them."""
@@ -210,8 +202,6 @@ class MetricsWriter:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close everything; an error on closing must not hide the error that ends the run."""
         with contextlib.ExitStack() as stack:
-            if self._tracker is not None:
-                stack.callback(self._tracker.close, failed=error is not None)
             for opened in (self._events, self._timings, self._metrics):
                 if error is not None:
                     stack.enter_context(contextlib.suppress(OSError))
@@ -266,34 +256,3 @@ def _why_full(error: Exception) -> str | None:
         return "a file was cut short"
     # safetensors has the system's error number only in its message.
     return next((reason for number, reason in _FULL.items() if f"(os error {number})" in str(error)), None)
-
-
-class Tracker:
-    """A run at Weights & Biases, which receives the rows of a run; imported only for runs that ask for it.
-
-    The id of the run there is stored in the run folder, so that a resumed run continues in the same place.
-    """
-
-    def __init__(self, config: TrainConfig, folder: Path) -> None:
-        import wandb
-
-        known = folder / "tracker.json"
-        if not known.is_file():
-            write_text_atomically(known, json.dumps({"id": secrets.token_hex(4)}) + "\n")
-        # WANDB_MODE=offline keeps the run in its folder.
-        self._run: Any = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "vpo-gym"),
-            name=folder.name,
-            dir=str(folder),
-            **json.loads(known.read_text(encoding="utf-8")),
-            config=json.loads(config.model_dump_json(exclude={"runs_dir"})),
-            resume="allow",
-        )
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Add the values of a step, by names such as ``train/loss``."""
-        self._run.log(dict(values), step=step)
-
-    def close(self, *, failed: bool) -> None:
-        """End the run; ``failed`` if an error ended it."""
-        self._run.finish(exit_code=int(failed))
