@@ -123,7 +123,7 @@ def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollo
     return [
         *("python", "-m", "verl.trainer.main_ppo"),
         "algorithm.adv_estimator=grpo",
-        f"algorithm.norm_adv_by_std_in_grpo={settings['method'] != 'dr_grpo'}",
+        "algorithm.norm_adv_by_std_in_grpo=True",
         "algorithm.use_kl_in_reward=False",
         f"data.train_files={folder.absolute() / 'train.parquet'}",
         f"data.val_files={folder.absolute() / 'validation.parquet'}",

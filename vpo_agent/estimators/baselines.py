@@ -8,14 +8,6 @@ from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_
 from vpo_agent.estimators.reward_groups import RewardGroups
 
 
-@register_estimator("dr_grpo", answers="single")
-def dr_grpo(groups: RewardGroups) -> Advantages:
-    """Scalar reward minus its group mean, not divided by the deviation (arXiv 2503.20783)."""
-    scores = groups.scalar_scores().squeeze(-1)
-    centred, _, _ = centre(scores, groups.valid)
-    return Advantages(centred, scores)
-
-
 @register_estimator("rs_grpo", answers="single")
 def rs_grpo(groups: RewardGroups, *, beta: float = 2.0) -> Advantages:
     """Risk-seeking GRPO: (exp(beta x) / mean exp(beta x) - 1) / beta of the scalar rewards x (arXiv 2509.24261).

@@ -13,8 +13,8 @@ Aggregation = Literal["token_mean", "sequence_mean", "fixed_length"]
 
 BUILT_IN: dict[str, Answers] = {
     **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single", "multi_rlvr": "set"},
-    **{"grpo": "single", "random_weights": "single", "vpo_credit": "set"},
-    **dict.fromkeys(("dr_grpo", "rs_grpo", "darling", "pareto_rank"), "single"),
+    **{"grpo": "single", "vpo_credit": "set"},
+    **dict.fromkeys(("rs_grpo", "darling", "pareto_rank"), "single"),
 }
 """The built-in estimators in the order of the registry, and what they score: rollouts of one answer, or of several."""
 

@@ -12,7 +12,6 @@ weightings. Every method here is one of its corners:
 | `max_at_k` | 1 | k | the task's own |
 | `grpo` | 1 | 1 | the task's own |
 | `multi_rlvr` | m, of which the mean counts | 1 | the task's own |
-| `random_weights` | 1 | 1 | one drawn |
 """
 
 from __future__ import annotations
@@ -70,12 +69,6 @@ def multi_rlvr(groups: RewardGroups) -> Advantages:
 def grpo(groups: RewardGroups) -> Advantages:
     """Scalar reward, standardised within the group (arXiv 2402.03300)."""
     return pool(groups.scalar_scores(), groups.valid)
-
-
-@register_estimator("random_weights", answers="single", needs_weights=True)
-def random_weights(groups: RewardGroups) -> Advantages:
-    """Scalar reward under one drawn weight per group, the first of the K, standardised within the group."""
-    return pool(_best_answers(groups)[..., :1], groups.valid)
 
 
 @register_estimator("vpo_credit", answers="set", needs_weights=True)

@@ -34,7 +34,7 @@ MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = (
     *("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr"),
-    *("vpo_credit", "dr_grpo", "pareto_rank", "darling", "random_weights", "rs_grpo"),
+    *("vpo_credit", "pareto_rank", "darling", "rs_grpo"),
 )
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""
 UNTRAINED = re.compile(r"(before|base|start|untrained)\b")

@@ -49,7 +49,7 @@ def test_the_files_hold_what_a_score_needs(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_printed_command_trains_on_these_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--method", "dr_grpo", "--rollouts", "6", "--model", "some/model"]
+    options = ["--method", "grpo", "--rollouts", "6", "--model", "some/model"]
     assert main(["export", "verl", "vpo/Maze-v0", "--out", str(tmp_path / "a b"), *SMALL, *options]) == 0
     printed = capsys.readouterr().out.split("\n\n", 1)[1]
     words = shlex.split(printed.replace("\\\n", " "))
@@ -58,7 +58,7 @@ def test_the_printed_command_trains_on_these_files(tmp_path: Path, capsys: pytes
     assert Path(settings["data.train_files"]).is_file()
     assert Path(settings["data.val_files"]).is_file()
     assert settings["algorithm.adv_estimator"] == "grpo"
-    assert settings["algorithm.norm_adv_by_std_in_grpo"] == "False"
+    assert settings["algorithm.norm_adv_by_std_in_grpo"] == "True"
     assert settings["actor_rollout_ref.rollout.n"] == "6"
     assert settings["actor_rollout_ref.model.path"] == "some/model"
 

@@ -24,12 +24,12 @@ from vpo_agent.estimators import (
 from vpo_agent.estimators.weights import draw_weights
 
 SETS = ("vpo", "vpo_pool", "multi_rlvr")
-DRAWN = ("vpo", "vpo_pool", "set_rl", "random_weights")
+DRAWN = ("vpo", "vpo_pool", "set_rl")
 POOLS = ("vpo_pool", "set_rl", "max_at_k")
-SINGLE = ("grpo", "dr_grpo", "random_weights", "rs_grpo", "darling", "pareto_rank")
+SINGLE = ("grpo", "rs_grpo", "darling", "pareto_rank")
 BUILT_IN = (*SETS, "set_rl", "max_at_k", *SINGLE)
 MEAN_ZERO = tuple(name for name in BUILT_IN if name not in ("max_at_k", "set_rl"))
-STANDARDISED = ("vpo", "vpo_pool", "multi_rlvr", "grpo", "random_weights")
+STANDARDISED = ("vpo", "vpo_pool", "multi_rlvr", "grpo")
 
 
 def batch(
@@ -95,12 +95,10 @@ def test_multi_rlvr_scores_the_mean_answer() -> None:
     torch.testing.assert_close(result.scores, expected, atol=1e-6, rtol=0)
 
 
-def test_scalar_baselines_are_their_formulas() -> None:
+def test_grpo_is_its_formula() -> None:
     rewards = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64).reshape(1, 4, 1, 1)
-    expected = {"grpo": 1.0, "dr_grpo": 0.5}
-    for method, size in expected.items():
-        signs = torch.tensor([[-1.0, 1.0, 1.0, -1.0]], dtype=torch.float64)
-        torch.testing.assert_close(advantages(rewards, method=method).advantages, size * signs, atol=1e-5, rtol=0)
+    signs = torch.tensor([[-1.0, 1.0, 1.0, -1.0]], dtype=torch.float64)
+    torch.testing.assert_close(advantages(rewards, method="grpo").advantages, signs, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("beta", [0.5, 2.0, 30.0])
@@ -112,10 +110,11 @@ def test_rs_grpo_is_its_formula(beta: float) -> None:
         assert row == pytest.approx([(risk * 8 / sum(risks) - 1) / beta for risk in risks], abs=1e-9)
 
 
-def test_rs_grpo_without_risk_is_dr_grpo_and_stays_finite_with_much() -> None:
+def test_rs_grpo_without_risk_is_the_centred_reward_and_stays_finite_with_much() -> None:
     rewards, _ = batch(answers=1)
     low = advantages(rewards, method="rs_grpo", beta=1e-3).advantages
-    torch.testing.assert_close(low, advantages(rewards, method="dr_grpo").advantages, atol=1e-3, rtol=0)
+    scalar = rewards.mean(dim=(2, 3))
+    torch.testing.assert_close(low, scalar - scalar.mean(dim=1, keepdim=True), atol=1e-3, rtol=0)
     assert advantages(rewards, method="rs_grpo", beta=1e4).advantages.isfinite().all()
     for wrong in (0, -1.0, math.inf):
         with pytest.raises(ValueError, match="beta must be finite and above 0"):

@@ -130,14 +130,6 @@ def test_a_pool_of_one_rollout_is_vpo() -> None:
     assert torch.equal(pool.scores, vpo.scores)
 
 
-def test_one_answer_and_a_pool_of_one_under_one_weighting_is_random_weights() -> None:
-    rewards, weights = batch(answers=1)
-    one: dict[str, Any] = {"weights": weights[:, :1], "k": 1}
-    drawn = advantages(rewards, method="vpo_pool", **one)
-    random = advantages(rewards, method="random_weights", weights=weights)
-    torch.testing.assert_close(drawn.advantages, random.advantages, atol=1e-12, rtol=0)
-
-
 def test_one_answer_under_drawn_weights_is_set_rl() -> None:
     rewards, weights = batch(answers=1)
     pool = advantages(rewards, method="vpo_pool", weights=weights, k=3, baseline="subset")

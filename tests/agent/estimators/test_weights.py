@@ -50,7 +50,6 @@ def test_moments_are_those_of_the_dirichlet(sampler: WeightSampler, alpha: float
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 3.0])
 def test_the_first_weight_of_each_prompt_has_the_beta_marginal(sampler: WeightSampler, alpha: float) -> None:
-    # random_weights takes one draw per prompt, so every single draw has to be right, not only the set.
     weights = draw_weights(range(4_000), num_objectives=3, num_weights=4, alpha=alpha, sampler=sampler)
     for objective in range(3):
         marginal = beta(alpha, 2 * alpha)
