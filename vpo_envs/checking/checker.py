@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 
 from vpo_envs.checking.checks import CHECKS, CannotCheck, Check, Doubtful
-from vpo_envs.checking.conflict import ConflictReport, checked_text_env, objective_conflict
+from vpo_envs.checking.conflict import checked_text_env
 from vpo_envs.checking.subject import Broken, CheckFailed, EnvSubject, Row, Subject
-from vpo_envs.core import UnknownFront
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.wording import told
 
@@ -36,20 +34,10 @@ class CheckReport(NamedTuple):
     """The checks that passed."""
     skipped: tuple[str, ...]
     """The checks that do not apply, each with the reason."""
-    constant: tuple[str, ...]
-    """Objectives that had the same value for every answer that was tried, so they may have no effect."""
-    echo: float
-    """The highest single score that the prompt itself earns when sent back as a response or as an answer."""
-    conflict: ConflictReport | None
-    """How far the objectives conflict; ``None`` if there are neither fronts nor demonstrations."""
 
     def __str__(self) -> str:
         lines = [f"{self.env}: {len(self.passed)} checks passed", *(f"  ok    {name}" for name in self.passed)]
-        lines += [f"  skip  {name}" for name in self.skipped]
-        if self.constant:
-            lines.append(f"the same for every answer that was tried: {', '.join(self.constant)}")
-        lines.append(f"an echo of the prompt scores at most {self.echo:.2f} on any objective")
-        return "\n".join([*lines, *([str(self.conflict)] if self.conflict is not None else [])])
+        return "\n".join([*lines, *(f"  skip  {name}" for name in self.skipped)])
 
 
 def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
@@ -79,13 +67,7 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
             skipped.append(f"{check}: {detail}")
         else:
             passed.append(check)
-    try:
-        conflict = objective_conflict(subject.env, instances)
-    except UnknownFront:
-        conflict = None
-    constant = tuple(row.objective for row in subject.table() if row.lowest == row.highest)
-    echo = float(np.nan_to_num(np.concatenate(subject.echoes)).max())
-    return CheckReport(name, tuple(passed), tuple(skipped), constant, echo, conflict)
+    return CheckReport(name, tuple(passed), tuple(skipped))
 
 
 def check_each(

@@ -222,36 +222,6 @@ def _episodes(it: EnvSubject) -> None:
         )
 
 
-def _nothing_is_shared(it: EnvSubject) -> None:
-    def episode(scribbling: bool) -> list[Any]:
-        returned: tuple[Any, ...] = it.env.reset(options={"index": 0})
-        kept = [copy.deepcopy(returned)]
-        while len(kept) == 1 or not kept[-1][2]:
-            if scribbling:
-                _scribble(returned)
-            returned = it.env.step(it.some_response(0))
-            kept.append(copy.deepcopy(returned))
-        if scribbling:
-            _scribble(returned)
-        return kept
-
-    reference = episode(False)
-    for changed in (episode(True), episode(False)):
-        same = data_equivalence(changed, reference, exact=True)
-        expect(same, "writing into what reset and step return changes what they return later")
-
-
-def _scribble(data: Any) -> None:
-    """Overwrite everything in ``data`` that can be written to."""
-    if isinstance(data, dict | list | tuple):
-        for value in data.values() if isinstance(data, dict) else data:
-            _scribble(value)
-        if not isinstance(data, tuple):
-            data.clear()
-    elif isinstance(data, np.ndarray) and data.flags.writeable:
-        data.fill(0)
-
-
 def _spec(it: EnvSubject) -> None:
     if it.env.spec is None:
         raise CannotCheck("the environment was not made by gym.make")
@@ -481,7 +451,6 @@ CHECKS = (
     Check("duplicate objectives", _same_objectives),
     Check("oracle and floor", _oracle, contract=False),
     Check("episodes return what score_batch gives", _episodes, of_functions=False),
-    Check("no mutable object is shared between calls", _nothing_is_shared, of_functions=False),
     Check("the spec survives JSON", _spec, of_functions=False),
 )
 """The checks in the order of the table."""
