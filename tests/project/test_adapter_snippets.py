@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from paths import ROOT
 from processes import run_python
 
+from vpo_agent.bench.sample import blind_responses
+from vpo_agent.bench.tasks import TRACKS
 from vpo_envs.registration import make_text_env
 
 
@@ -35,6 +38,34 @@ def test_the_table_of_reducers_is_what_its_command_prints(tmp_path: Path) -> Non
     assert "\n".join(table) in document
     assert above.removeprefix("`max`: ") in document
     assert perfect == "`pass_at`: 0 answers were perfect in all"
+
+
+def test_inspect_scores_the_tasks_of_the_bench_as_its_entries_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed: make adapters")
+    from inspect_ai.model import GenerateConfig, ModelOutput, ModelUsage, get_model
+
+    names = snippet("The tasks of `vpo bench`")
+    quick = tuple(task for task in TRACKS["natural"] if task.name in ("musique", "maze", "gsm8k"))
+    monkeypatch.setitem(TRACKS, "natural", quick)
+    texts = {
+        prompt: text
+        for task in quick
+        for prompt, text in zip(task.prompts(0), blind_responses()["natural"][task.name], strict=True)
+    }
+
+    def answer(messages: list[Any], _tools: Any, _choice: Any, config: GenerateConfig) -> ModelOutput:
+        assert (config.temperature, config.max_tokens) == (1.0, 2048)
+        output = ModelOutput.from_content("mockllm/model", texts[messages[-1].text])
+        output.usage = ModelUsage()  # else it is counted, with a vocabulary that would have to be downloaded
+        return output
+
+    assert names["bench_task"](quick[0]).epochs == 10
+    model = get_model("mockllm/model", custom_outputs=answer)
+    found = names["bench"]("natural", model, epochs=1, log_dir=str(tmp_path), display="none")
+    entry = json.loads((ROOT / "leaderboard" / "natural_blind.json").read_text(encoding="utf-8"))
+    assert found == pytest.approx({task.name: entry["tasks"][task.name]["mean"] for task in quick}, abs=1e-3)
 
 
 def test_reasoning_gym_scores_the_best_answer_by_the_mean_of_its_objectives() -> None:

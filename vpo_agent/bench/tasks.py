@@ -33,6 +33,8 @@ class BenchTask(NamedTuple):
     blind: float
     """What three answers earn that leave out the lines they should rest on, as a share of the best three of the exact
     front: docs/blind.md says which, and a test measures it on the public instances."""
+    best: float
+    """What the best three answers of the exact front earn, in the mean over the public instances."""
     model: str | None = None
     """The bundled model that answers by default."""
 
@@ -46,36 +48,36 @@ class BenchTask(NamedTuple):
         return [env.prompt(env.task(index), ANSWERS) for index in range(self.instances)]
 
 
-def _compact(name: str, env: str, limit: int, blind: float, model: str, **more: Any) -> BenchTask:
-    return BenchTask(name, f"vpo/{env}-v0", {"preset": "compact", **more}, 100, limit, blind, f"tiny-{model}")
+def _compact(name: str, env: str, limit: int, blind: float, best: float, model: str, **more: Any) -> BenchTask:
+    return BenchTask(name, f"vpo/{env}-v0", {"preset": "compact", **more}, 100, limit, blind, best, f"tiny-{model}")
 
 
-def _natural(name: str, env: str, preset: str, blind: float, **more: Any) -> BenchTask:
-    return BenchTask(name, f"vpo/{env}-v0", {"preset": preset, **more}, 50, 2048, blind)
+def _natural(name: str, env: str, preset: str, blind: float, best: float, **more: Any) -> BenchTask:
+    return BenchTask(name, f"vpo/{env}-v0", {"preset": preset, **more}, 50, 2048, blind, best)
 
 
 PARTS = {"parts": True, "steps": [3, 4]}
 TRACKS: dict[str, tuple[BenchTask, ...]] = {
     "compact": (
-        _compact("maze", "Maze", 60, 0.3927, "maze"),
-        _compact("maze-exit", "Maze", 60, 0.1408, "maze", reward_shape="exit"),
-        _compact("countdown", "Countdown", 32, 0.2520, "countdown"),
-        _compact("musique", "MuSiQue", 20, 0.6291, "musique"),
-        _compact("tools", "Tools", 32, 0.3873, "tools"),
-        _compact("code", "Code", 20, 0.7525, "code"),
-        _compact("programs", "Programs", 24, 0.0869, "programs"),
-        _compact("parts", "Programs", 24, 0.3547, "programs", difficulty=PARTS),
+        _compact("maze", "Maze", 60, 0.3927, 0.6111, "maze"),
+        _compact("maze-exit", "Maze", 60, 0.1408, 0.8334, "maze", reward_shape="exit"),
+        _compact("countdown", "Countdown", 32, 0.2520, 0.5209, "countdown"),
+        _compact("musique", "MuSiQue", 20, 0.6291, 0.6111, "musique"),
+        _compact("tools", "Tools", 32, 0.3873, 0.6111, "tools"),
+        _compact("code", "Code", 20, 0.7525, 0.6113, "code"),
+        _compact("programs", "Programs", 24, 0.0869, 1.0000, "programs"),
+        _compact("parts", "Programs", 24, 0.3547, 1.0000, "programs", difficulty=PARTS),
     ),
     # The longest prompts first, so that a model whose context is too short for them fails at once.
     "natural": (
-        _natural("eureqa", "EUREQA", "conflict", 0.2409, difficulty={"decoys": 8}),
-        _natural("musique", "MuSiQue", "conflict", 0.7466),
-        _natural("maze", "Maze", "paper", 0.2363),
-        _natural("maze-conflict", "Maze", "conflict", 0.1530),
-        _natural("countdown", "Countdown", "paper", 0.1449),
-        _natural("countdown-conflict", "Countdown", "conflict", 0.4576),
-        _natural("gsm8k", "GSM8K", "paper", 0.5200),
-        _natural("personas", "Personas", "paper", 0.6316),
+        _natural("eureqa", "EUREQA", "conflict", 0.2409, 0.7333, difficulty={"decoys": 8}),
+        _natural("musique", "MuSiQue", "conflict", 0.7466, 0.9237),
+        _natural("maze", "Maze", "paper", 0.2363, 0.8774),
+        _natural("maze-conflict", "Maze", "conflict", 0.1530, 0.8236),
+        _natural("countdown", "Countdown", "paper", 0.1449, 0.5107),
+        _natural("countdown-conflict", "Countdown", "conflict", 0.4576, 0.5517),
+        _natural("gsm8k", "GSM8K", "paper", 0.5200, 0.8803),
+        _natural("personas", "Personas", "paper", 0.6316, 1.0000),
     ),
 }
 """Tiny models answer the compact track, whose prompts are a few words; pretrained models answer the natural one."""

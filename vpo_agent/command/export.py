@@ -18,6 +18,8 @@ from vpo_agent.command.parser import (
 
 OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
+BENCH = "bench-v1/"
+"""Begins the names of the tracks of ``vpo bench``."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -58,7 +60,7 @@ def add_parser(commands: Commands) -> None:
         description="Write an installable package whose taskset is an environment; each objective is a named reward.",
     )
     add = verifiers.add_argument
-    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID")
+    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID, or all tasks of bench-v1/natural")
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder, new or empty")
     add_env_options(verifiers, default={})
     add("--num-answers", type=at_least(1), default=1, metavar="M", help="answers in a response, default 1")
@@ -98,16 +100,45 @@ def run_verifiers(chosen: argparse.Namespace) -> None:
     """Write the package and print how to run it."""
     from vpo_envs.adapters.verifiers_package import write_package
 
-    command = write_package(
-        chosen.env,
-        chosen.out,
-        env_kwargs=chosen.env_kwargs,
-        num_answers=chosen.num_answers,
-        scalar_weights=chosen.scalar_weights,
-        place=chosen.vpo_gym,
-    )
+    if chosen.env.startswith(BENCH):
+        command = _write_track(chosen)
+    else:
+        command = write_package(
+            chosen.env,
+            chosen.out,
+            env_kwargs=chosen.env_kwargs,
+            num_answers=chosen.num_answers,
+            scalar_weights=chosen.scalar_weights,
+            place=chosen.vpo_gym,
+        )
     # pip takes a word without a slash for the name of a package of an index.
     print(f"pip install {shlex.quote(os.path.join('.', chosen.out))}\n{command}")
+
+
+def _write_track(chosen: argparse.Namespace) -> str:
+    from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS
+    from vpo_envs.adapters.verifiers_package import write_taskset
+
+    tasks = TRACKS.get(chosen.env.removeprefix(BENCH))
+    if tasks is None or chosen.env_kwargs or chosen.num_answers != 1 or chosen.scalar_weights:
+        known = " or ".join(BENCH + track for track in TRACKS)
+        raise ValueError(f"give {known} without settings of environments, which are fixed; got {chosen.env!r}")
+    settings, about = ["parts: dict[str, dict[str, Any]] = {"], []
+    for task in tasks:
+        part = {
+            "env": task.env,
+            "env_kwargs": dict(task.env_kwargs),
+            "num_answers": ANSWERS,
+            "split": "test",
+            "size": task.instances,
+            "sampling": {"temperature": TEMPERATURE, "max_tokens": task.max_new_tokens},
+            "scale": (task.blind * task.best, task.best),
+        }
+        settings.append(f"    {task.name!r}: {part!r},")
+        about.append(f"- {task.name}: {task.instances} of `{task.env}`, `{part['env_kwargs']}`")
+    about.append("\nThe mean of the metric `score` over all responses is the score of `vpo bench`.")
+    run = f"-n {sum(task.instances for task in tasks)} -r {RESPONSES}"
+    return write_taskset(chosen.env, chosen.out, [*settings, "}"], about, run, chosen.vpo_gym)
 
 
 def run_verl(chosen: argparse.Namespace) -> None:

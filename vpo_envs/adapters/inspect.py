@@ -6,9 +6,10 @@
     task = vector_task("vpo/Maze-v0", env_kwargs={"preset": "conflict"})
     eval(task, model="openai/gpt-5", epochs=Epochs(30, [best_at(10), utility_at(10)]))
 
-A score holds each objective, and ``utility``. Inspect's own reducers go key by key: ``max`` reports the best of each
-objective, a point that no answer may have reached, and ``pass_at`` answers whether some answer is perfect in each
-objective, not whether one is in all. The reducers here choose whole answers.
+A score holds each objective, ``utility``, and ``set_utility``, the expected utility of all answers in the response
+under uniform weights. Inspect's own reducers go key by key: ``max`` reports the best of each objective, a point
+that no answer may have reached, and ``pass_at`` answers whether some answer is perfect in each objective, not whether
+one is in all. The reducers here choose whole answers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from vpo_envs.adapters import read_weights
 from vpo_envs.core import Split, Status
 from vpo_envs.libraries import check_package
-from vpo_envs.pareto import best_of_chances, spread_weights
+from vpo_envs.pareto import best_of_chances, set_utility, spread_weights
 from vpo_envs.registration import make_text_env
 
 check_package("inspect_ai", "inspect", "evaluating with inspect-ai")
@@ -44,6 +45,8 @@ from inspect_ai.solver import TaskState, generate  # noqa: E402
 
 UTILITY = "utility"
 """Key of the weighted sum of the objectives in a score."""
+SET_UTILITY = "set_utility"
+"""Key of the expected utility of all answers in a response, whose mean over epochs is that of a response."""
 
 
 @task
@@ -74,8 +77,8 @@ def vector_task(
     first = made.task(0)
     weights = [float(one) for one in scalar_weights or made.scalar_weights or [1.0] * made.reward_dim]
     read_weights(weights, made.active(first), made.objective_names)
-    if UTILITY in made.objective_names:
-        raise ValueError(f"{env} has an objective named {UTILITY!r}, the key of the weighted sum: rename it")
+    if taken := {UTILITY, SET_UTILITY}.intersection(made.objective_names):
+        raise ValueError(f"{env} has an objective named {taken.pop()!r}, a key of every score: rename it")
     samples = []
     for index in range(size):
         instance = made.task(index)
@@ -86,7 +89,7 @@ def vector_task(
 
 @scorer(metrics={"*": [mean(), stderr()]})
 def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weights: list[float]) -> Scorer:
-    """Return a scorer that gives each objective by name, and their sum under fixed weights as ``utility``.
+    """Return a scorer of each objective by name, their sum under fixed weights, ``utility``, and ``set_utility``.
 
     Of several answers in a response the score shows the best under the weights. Its metadata has the reward vectors of
     all. An objective that is inactive in a task is NaN, and the weights of the others are scaled to sum to 1. If the
@@ -106,7 +109,8 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
         fixed = read_weights(weights, active, made.objective_names)
         best = vectors[(vectors @ fixed).argmax()]
         return Score(
-            value=_value(made.objective_names, best, active, float(best @ fixed)),
+            value=_value(made.objective_names, best, active, float(best @ fixed))
+            | {SET_UTILITY: set_utility(vectors[:, active], spread_weights(int(active.sum())))},
             answer=state.output.completion,
             metadata={
                 "rewards": vectors.tolist(),
@@ -161,7 +165,7 @@ def _reduce(scores: list[Score], k: int, *, uniform: bool) -> Score:
     if not 1 <= k <= len(answers):
         explanation = f"the best of k={k} answers needs 1 <= k <= {len(answers)}, the answers with a score"
         return Score.unscored(reason="scoring_failed", explanation=explanation)
-    names = [name for name in scored[0].as_dict() if name != UTILITY]
+    names = [name for name in scored[0].as_dict() if name not in (UTILITY, SET_UTILITY)]
     active = np.array([not np.isnan(float(scored[0].as_dict()[name] or 0.0)) for name in names])
     weights = np.array(found[0]["weights"])[None]
     if uniform:

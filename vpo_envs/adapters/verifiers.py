@@ -42,6 +42,10 @@ class VectorData(vf.TaskData):
     """Weight of each objective."""
     instance: dict[str, Any]
     """The environment's own task."""
+    sampling: dict[str, Any]
+    """Settings of the call."""
+    scale: tuple[float, float] | None
+    """The ``set_utility`` whose ``score`` is 0, and the one whose score is 1."""
 
 
 class VectorTask(vf.Task[VectorData]):
@@ -57,7 +61,7 @@ class VectorTask(vf.Task[VectorData]):
 
         The reward of an inactive objective is ``None``, not scored, and the weights of the others are scaled to sum to
         1. The metrics are ``set_utility``, the expected utility of all answers under uniform weights, and ``answered``,
-        the share of answers that could be read.
+        the share of answers that could be read; with a ``scale`` also ``score``.
 
         Raises:
             ScorerFailure: The environment's scorer failed. All rewards stay ``None``, and verifiers records the error.
@@ -80,7 +84,10 @@ class VectorTask(vf.Task[VectorData]):
         for place in np.flatnonzero(active):
             trace.record_reward(env.objective_names[place], best[place], weights[place])
         uniform = spread_weights(int(active.sum()))
-        trace.record_metric("set_utility", set_utility(matrix[:, active], uniform))
+        utility = set_utility(matrix[:, active], uniform)
+        trace.record_metric("set_utility", utility)
+        if data.scale is not None:
+            trace.record_metric("score", (utility - data.scale[0]) / (data.scale[1] - data.scale[0]))
         trace.record_metric("answered", float((batch.status == Status.OK).mean()))
         trace.info["reward_matrix"] = matrix.tolist()
 
@@ -101,14 +108,25 @@ class VectorTasksetConfig(vf.TasksetConfig):
     """Split of the tasks."""
     size: int = Field(4096, ge=1)
     """Number of tasks."""
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the calls, such as ``max_tokens``, unless the run sets them."""
+    scale: tuple[float, float] | None = None
+    """The ``set_utility`` whose ``score`` is 0, and the one whose score is 1; by default there is no score."""
+    parts: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Several environments, one after the other: by name, each one's settings in place of those above."""
 
 
 class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
-    """The first tasks of a split of an environment."""
+    """The first tasks of a split of an environment, or of several."""
 
     def load(self) -> Iterator[VectorTask]:
         """Yield the tasks."""
-        config = self.config
+        for name, part in self.config.parts.items():
+            yield from self._tasks(self.config.model_copy(update=part), f"{name}-")
+        if not self.config.parts:
+            yield from self._tasks(self.config, "")
+
+    def _tasks(self, config: VectorTasksetConfig, prefix: str) -> Iterator[VectorTask]:
         env = make_text_env(config.env, **config.env_kwargs, num_answers=config.num_answers, split=config.split)
         names = env.objective_names
         if unknown := sorted(set(config.weights) - set(names)):
@@ -118,13 +136,15 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
         for index in range(config.size):
             instance = env.task(index)
             data = VectorData(
-                name=f"{config.split}-{index}",
+                name=f"{prefix}{config.split}-{index}",
                 prompt=env.prompt(instance, config.num_answers),
                 env=config.env,
                 env_kwargs=config.env_kwargs,
                 num_answers=config.num_answers,
                 weights=weights,
                 instance=instance.model_dump(mode="json"),
+                sampling=config.sampling,
+                scale=config.scale,
             )
             yield VectorTask(data, config.task)
 
@@ -154,7 +174,7 @@ class OneCallHarness(vf.Harness[vf.HarnessConfig]):
             reply = await client.post(
                 f"{endpoint}/chat/completions",
                 headers={"Authorization": f"Bearer {secret}"},
-                json={"model": ctx.model, "messages": messages},
+                json={"model": ctx.model, "messages": messages, **getattr(data, "sampling", {})},
             )
         return vf.ProgramResult(exit_code=int(reply.is_error), stdout="", stderr=reply.text if reply.is_error else "")
 

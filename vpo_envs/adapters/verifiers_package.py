@@ -1,4 +1,4 @@
-"""Writes an environment as a package for verifiers, which installs and runs tasksets by the name of their package."""
+"""Writes environments as a package for verifiers, which installs and runs tasksets by the name of their package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vpo_envs.registration import env_type, make_text_env, registering_module
 TEMPLATES = Path(__file__).with_name("taskset")
 COMMAND = (
     "vf-eval {package} --model MODEL --client.base-url http://localhost:8000/v1 --env.agent.runtime.type subprocess "
-    "-n 20 -r 8 --no-push"
+    "{run} --no-push"
 )
 """Runs the package on this machine; verifiers' own default is a machine of its maker's cloud."""
 
@@ -58,31 +58,52 @@ def write_package(
     chosen = scalar_weights or env.scalar_weights or [1.0] * env.reward_dim
     everything = np.ones(env.reward_dim, dtype=bool)
     weights = dict(zip(names, map(float, read_weights(chosen, everything, names)), strict=True))
-    package = re.sub(r"[^a-z0-9]+", "-", bare_id.lower()).strip("-")
-    stem = re.sub(r"-v\d+$", "", bare_id.rpartition("/")[2])
-    command = COMMAND.format(package=package)
-    words: dict[str, Any] = {
-        "env": env_id,
+    settings = [
+        f"env: str = {env_id!r}",
+        f"env_kwargs: dict[str, Any] = {json.loads(json.dumps(kwargs))!r}",
+        f"num_answers: int = {num_answers}",
+        f"weights: dict[str, float] = {weights!r}",
+    ]
+    about = [
+        "| reward | weight | meaning |\n|---|---|---|",
+        *(f"| `{one.name}` | {weights[one.name]:.4g} | {one.description} |" for one in env.objectives),
+        f"\nA response has {'one answer' if num_answers == 1 else f'{num_answers} answers'}. Settings: "
+        "`--env.taskset.split test`, `--env.taskset.size 100`,",
+        f"`--env.taskset.num-answers 3`, `--env.taskset.weights.{names[0]} 1`.",
+    ]
+    return write_taskset(env_id, folder, settings, about, "-n 20 -r 8", place)
+
+
+def write_taskset(
+    name: str, folder: Path, settings: Sequence[str], about: Sequence[str], run: str, place: str | None = None
+) -> str:
+    """Write a package whose taskset has these settings, fields of ``VectorTasksetConfig``; see :func:`write_package`.
+
+    The package is named for ``name``. ``about`` are lines of its README, and ``run`` says how much the returned command
+    runs.
+    """
+    bare = name.rpartition(":")[2]
+    package = re.sub(r"[^a-z0-9]+", "-", bare.lower()).strip("-")
+    stem = re.sub(r"-v\d+$", "", bare.rpartition("/")[2])
+    command = COMMAND.format(package=package, run=run)
+    module = package.replace("-", "_")
+    words = {
+        "env": name,
         "package": package,
         "command": command,
-        "module": package.replace("-", "_"),
+        "module": module,
         "name": "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", stem)),
         "requirement": json.dumps(_requirement(place)),
-        "env_kwargs": json.loads(json.dumps(kwargs)),
-        "num_answers": num_answers,
-        "weights": weights,
-        "answers": "one answer" if num_answers == 1 else f"{num_answers} answers",
-        "first": names[0],
-        "rows": "\n".join(f"| `{one.name}` | {weights[one.name]:.4g} | {one.description} |" for one in env.objectives),
+        "settings": "\n    ".join(settings),
+        "about": "\n".join(about),
     }
     try:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{str(folder)!r} is not empty: choose a new folder")
-        (folder / words["module"]).mkdir(parents=True)
-        places = {"pyproject.toml": folder, "README.md": folder, "__init__.py": folder / words["module"]}
-        for name, where in places.items():
-            text = (TEMPLATES / f"{name}.template").read_text(encoding="utf-8")
-            (where / name).write_text(text.format(**words), encoding="utf-8")
+        (folder / module).mkdir(parents=True)
+        for file in ("pyproject.toml", "README.md", f"{module}/__init__.py"):
+            text = (TEMPLATES / f"{Path(file).name}.template").read_text(encoding="utf-8")
+            (folder / file).write_text(text.format(**words), encoding="utf-8")
     except OSError as error:
         raise ValueError(f"cannot write {str(folder)!r}: {error.strerror or error}") from None
     return command

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paths import ROOT
 from scripted_endpoint import Body, Reply, scripted
 
 from envs_data import BUNDLED_MODELS
@@ -50,6 +51,13 @@ def test_the_best_three_of_the_front_score_one(track: str, name: str) -> None:
     task = task_named(name, track)
     row = scored(task, optimal_responses(task.environment(0), 3))
     assert [row[one] for one in ("mean", "low", "high")] == pytest.approx([1, 1, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_tasks_state_what_the_best_three_earn(track: str) -> None:
+    entry = read_entry(ROOT / "leaderboard" / f"{track}_optimum.json")
+    for task in TRACKS[track]:
+        assert task.best == pytest.approx(entry["tasks"][task.name]["best three of the front"], abs=5.1e-5)
 
 
 def test_copies_of_one_answer_score_as_one_answer() -> None:

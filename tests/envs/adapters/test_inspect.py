@@ -20,7 +20,7 @@ from inspect_ai.log import EvalLog
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import Score
 
-from vpo_envs.adapters.inspect import UTILITY, best_at, utility_at, vector_task
+from vpo_envs.adapters.inspect import SET_UTILITY, UTILITY, best_at, utility_at, vector_task
 
 CONFLICT = {"preset": "conflict"}
 OBJECTIVES = ("completion", "gold", "diamond", "avoid_lava")
@@ -92,6 +92,7 @@ def test_all_answers_of_a_response_count_and_the_score_shows_the_best(tmp_path: 
     assert log.samples is not None
     score = (log.samples[0].scores or {})["reward_vector"]
     np.testing.assert_allclose(score.metadata["rewards"], vectors[:3], atol=1e-6)
+    assert score.as_dict()[SET_UTILITY] == pytest.approx(set_utility(vectors[:3], spread_weights(4)))
     assert [score.as_dict()[name] for name in OBJECTIVES] in score.metadata["rewards"]
 
 
@@ -112,7 +113,7 @@ def test_an_inactive_objective_is_not_scored_and_carries_no_weight(tmp_path: Pat
 def test_an_answer_that_cannot_be_read_is_worth_nothing(tmp_path: Path) -> None:
     task = vector_task("vpo/Maze-v0", size=1)
     (found,) = means(run(task, ["I give up."], tmp_path)).values()
-    assert found == dict.fromkeys((*OBJECTIVES, UTILITY), 0.0)
+    assert found == dict.fromkeys((*OBJECTIVES, UTILITY, SET_UTILITY), 0.0)
 
 
 def test_reducers_leave_out_what_the_scorer_failed_on() -> None:

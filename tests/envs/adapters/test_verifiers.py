@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import json
 import os
@@ -17,8 +18,11 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from paths import ROOT
 from scripted_endpoint import Body, completion, scripted
 
+from vpo_agent.bench.sample import blind_responses, optimal_responses
+from vpo_agent.bench.tasks import digest
 from vpo_agent.command import main
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
@@ -90,6 +94,8 @@ def test_the_package_depends_on_a_vpo_gym_that_pip_can_find(tmp_path: Path) -> N
         (["vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "vpo/Maze-v0 cannot be made"),
         (["vpo/Maze-v0", "--num-answers", "0"], "--num-answers must be at least 1, got 0"),
         (["vpo/RewardModels-v0"], "vpo/RewardModels-v0 has nothing to score with"),
+        (["bench-v1/easy"], "give bench-v1/compact or bench-v1/natural"),
+        (["bench-v1/compact", "--num-answers", "2"], "without settings of environments, which are fixed; got"),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
@@ -134,10 +140,13 @@ def test_an_environment_of_a_file_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 def scored(taskset: Any, index: int, reply: str) -> Any:
     """The trace of a reply to a task, with scores."""
+    return score_of(list(taskset)[index], reply)
+
+
+def score_of(task: Any, reply: str) -> Any:
     import verifiers.v1 as vf
     from verifiers.v1.graph import MessageNode
 
-    task = list(taskset)[index]
     trace = vf.Trace(
         task=vf.TraceTask(type="VectorTask", data=task.data),
         agent=vf.AgentInfo(config=vf.AgentConfig()),
@@ -219,6 +228,33 @@ def test_a_failed_scorer_is_an_error_and_no_score(monkeypatch: pytest.MonkeyPatc
 def test_weights_of_an_unknown_objective_are_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"vpo/Maze-v0 has no objective 'golf': it has completion, gold"):
         list(maze_taskset(weights={"golf": 1.0}, size=1))
+
+
+@needs_verifiers
+def test_a_track_of_the_bench_has_its_prompts_limits_and_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "verifiers", "bench-v1/natural", "--out", str(tmp_path)]) == 0
+    assert "vf-eval bench-v1-natural" in (said := capsys.readouterr().out)
+    assert "-n 400 -r 10" in said
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = importlib.import_module("bench_v1_natural")
+    tasks = list(package.NaturalTaskset(package.NaturalConfig()))
+    named: dict[str, list[Any]] = {}
+    for task in tasks:
+        named.setdefault(task.data.name.rpartition("-test-")[0], []).append(task)
+        assert task.data.sampling == {"temperature": 1.0, "max_tokens": 2048}
+    entry = json.loads((ROOT / "leaderboard" / "natural_blind.json").read_text(encoding="utf-8"))
+    assert digest({name: [task.data.prompt for task in of_name] for name, of_name in named.items()}) == entry["prompts"]
+    scores = {
+        name: [score_of(*pair).metrics["score"] for pair in zip(named[name], texts, strict=True)]
+        for name, texts in blind_responses()["natural"].items()
+    }
+    for name, found in scores.items():
+        assert np.mean(found) == pytest.approx(entry["tasks"][name]["mean"], abs=1e-3)
+    best = optimal_responses(make_text_env("vpo/MuSiQue-v0", preset="conflict", split="test", num_answers=3), 50)
+    found = [score_of(*pair).metrics["score"] for pair in zip(named["musique"], best, strict=True)]
+    assert np.mean(found) == pytest.approx(1, abs=1e-3)
 
 
 # --- the installed package in vf-eval -------------------------------------------------------------------------------
