@@ -62,6 +62,8 @@ class Transcripts(NamedTuple):
 def read_transcripts(path: Path) -> Transcripts:
     """Read the answers of a run, finished or not, of an evaluation's folder or of a saved pool.
 
+    If a run wrote none, they are those of its last evaluation by ``vpo eval``.
+
     Raises:
         ValueError: There are no answers, or no texts of them.
     """
@@ -75,8 +77,11 @@ def read_transcripts(path: Path) -> Transcripts:
         parts += [_of_training(path, rows)] if rows else []
     if after.is_file():
         parts.append(_of_pool("after training", Pool.load(after), str(path)))
+    if not parts:  # A run inside TRL evaluates nothing itself.
+        evaluated = sorted(path.glob("eval_*/pool.npz"))[-1:]
+        parts = [_of_pool(pool.parent.name, Pool.load(pool), str(path)) for pool in evaluated]
     if not parts:
-        raise ValueError(f"the run {str(path)!r} has no answers yet: wait for its first evaluation, or use vpo eval")
+        raise ValueError(f"the run {str(path)!r} has no answers yet: sample some with vpo eval {path}")
     lacks = next((part.lacks for part in parts if part.lacks), "")
     if lacks and "--import" not in lacks:
         lacks += import_option([flat_settings(read_values(path / CONFIG_FILE))])

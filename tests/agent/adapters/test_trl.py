@@ -353,7 +353,9 @@ def test_adapters_are_those_of_the_built_in_trainer(letters_config: Any) -> None
 
 
 @pytest.mark.parametrize("lora_rank", [0, 2])
-def test_its_run_is_evaluated_and_published(letters_config: Any, tmp_path: Path, lora_rank: int) -> None:
+def test_its_run_is_evaluated_shown_and_published(
+    letters_config: Any, tmp_path: Path, lora_rank: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     if lora_rank:
         pytest.importorskip("peft", reason="adapters need the lora extra, which the dev extra installs")
     # Two optimizer steps to each step.
@@ -361,8 +363,12 @@ def test_its_run_is_evaluated_and_published(letters_config: Any, tmp_path: Path,
     trainer = train_with_trl(Job(config, resume=False, overwrite=False))
     assert trainer.state.global_step == 4
     run, out = config.runs_dir / "run", tmp_path / "out"
+    assert main(["show", str(run)]) == 2
+    assert f"has no answers yet: sample some with vpo eval {run}" in capsys.readouterr().err
     assert main(["eval", str(run), "--prompts", "4", "--k", "6", "--examples", "1"]) == 0
     assert Pool.load(run / "eval_test_step_000002" / "pool.npz").source["step"] == 2
+    assert main(["show", str(run)]) == 0
+    assert "eval_test_step_000002, task 0" in capsys.readouterr().out
     assert main(["push", str(run), "--repo", "someone/letters", "--dry-run", str(out)]) == 0
     card = (out / "README.md").read_text()
     assert "was trained for 2 steps with the method `vpo`" in card

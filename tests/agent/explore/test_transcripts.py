@@ -107,7 +107,7 @@ def test_what_has_no_answers_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     run = save_run(tmp_path / "run", maze_pool())
     (run / "pool_after.npz").unlink()
     assert main(["show", str(run)]) == 2
-    assert "has no answers yet: wait for its first evaluation" in capsys.readouterr().err
+    assert "has no answers yet: sample some with vpo eval" in capsys.readouterr().err
     (tmp_path / "mine.html").write_text("mine")
     maze_pool().save(tmp_path / "mine.npz")
     assert main(["show", str(tmp_path / "mine.npz")]) == 2
