@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +38,8 @@ def check_inherited(env: Any, base: type[Any], task: Any) -> None:
     """Raise :class:`UnknownFront` if the class of ``env`` changes what its inherited solver relies on."""
     own = type(env)
     # How far down the class hierarchy each method is defined; 0 is this class itself.
-    age = {name: _age(own.__mro__, name) for name in ("outcome_front", "reward_vector", *SCORING)}
+    names = ("outcome_front", "reward_vector", *SCORING)
+    age = {name: next(place for place, cls in enumerate(own.__mro__) if name in vars(cls)) for name in names}
     solver = own.__mro__[age["outcome_front"]]
     if solver is base:
         return
@@ -60,7 +60,3 @@ def check_inherited(env: Any, base: type[Any], task: Any) -> None:
                 f"objective {env.objective_names[place]!r} of {own.__name__} falls where an outcome gets better in one "
                 f"fact, so the front that {solver.__name__} computes may be wrong: override outcome_front"
             )
-
-
-def _age(classes: Sequence[type[Any]], name: str) -> int:
-    return next(place for place, cls in enumerate(classes) if name in vars(cls))

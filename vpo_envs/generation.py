@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 from zlib import crc32
 
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from vpo_envs.core import Split
+from vpo_envs.core import Frozen, Split
+from vpo_envs.pareto import FINE_ERROR
 
 
 def split_of_content(content: str) -> Split:
@@ -64,6 +65,25 @@ def ascending(least: int = 0, most: int | None = None) -> AfterValidator:
 
 Range = Annotated[tuple[int, int], ascending()]
 """An inclusive range of numbers that are not negative."""
+
+
+class CertifiedConfig(Frozen):
+    """Knobs of a generator that certifies each instance by its exact front."""
+
+    min_set_worth: float = Field(1.3, ge=1.0, description="least worth of a set: the best three answers / the best one")
+    min_vector_worth: float = Field(
+        1.15, ge=1.0, description="least worth of the vector: the best three / the best three with nearly the best mean"
+    )
+
+    def certifies(self, worths: Callable[[], tuple[float, float]]) -> bool:
+        """Return whether the :func:`vpo_envs.pareto.worths` of an instance suffice, beyond the error of computing them.
+
+        They are computed only where one above 1 is asked for.
+        """
+        least = self.min_set_worth, self.min_vector_worth
+        return max(least) == 1 or all(
+            wanted == 1 or worth >= wanted * (1 + FINE_ERROR) for worth, wanted in zip(worths(), least, strict=True)
+        )
 
 
 def read_knobs(preset: ConfigT, difficulty: Mapping[str, Any] | None) -> ConfigT:

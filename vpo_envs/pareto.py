@@ -108,11 +108,6 @@ def best_set(points: NDArray[np.floating], size: int, weights: NDArray[np.floati
     return found
 
 
-def best_set_utility(points: NDArray[np.floating], size: int, weights: NDArray[np.floating]) -> float:
-    """Return the :func:`set_utility` of the :func:`best_set`, with many points a lower bound of the highest."""
-    return set_utility(points[best_set(points, size, weights)], weights)
-
-
 def _grown_set(scores: NDArray[np.floating], size: int) -> list[int]:
     """Return the points of a set that grows by what adds most, from the scores (K, n) under each weight."""
     best, chosen = np.full(len(scores), -math.inf), []
@@ -191,11 +186,6 @@ def worths(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | 
     """
     best = best_sets(points, scalar_weights)
     return best.set_worth, best.vector_worth
-
-
-def certified(found: tuple[float, float], least: tuple[float, float]) -> bool:
-    """Return whether the :func:`worths` of a task are at least ``least``, beyond the error of their computation."""
-    return all(wanted == 1 or worth >= wanted * (1 + FINE_ERROR) for worth, wanted in zip(found, least, strict=True))
 
 
 def _ratio(utility: float, base: float) -> float:

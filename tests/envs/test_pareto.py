@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from vpo_envs.generation import CertifiedConfig
 from vpo_envs.pareto import (
     COARSE,
     EXHAUSTIVE,
     FactGrid,
-    best_set_utility,
+    best_set,
     best_sets,
-    certified,
     falling_component,
     needs_a_set,
     non_dominated,
@@ -72,6 +72,10 @@ def test_spread_weights_give_the_utility_of_two_points_in_closed_form(num_object
             if gain > 0
         )
         assert set_utility(np.stack([one, other]), weights) == pytest.approx(other.mean() + rise, rel=4e-4)
+
+
+def best_set_utility(points: np.ndarray, size: int, weights: np.ndarray) -> float:
+    return set_utility(points[best_set(points, size, weights)], weights)
 
 
 @settings(max_examples=40)
@@ -135,10 +139,11 @@ def test_a_component_that_falls_is_found(levels: int) -> None:
 
 
 def test_a_certificate_leaves_room_for_its_error() -> None:
-    assert certified((1.3006, 1.1506), (1.3, 1.15))
-    assert not certified((1.3003, 1.1506), (1.3, 1.15))
-    assert not certified((1.3006, 1.1503), (1.3, 1.15))
-    assert certified((1.0, 1.0), (1.0, 1.0))
+    config = CertifiedConfig(min_set_worth=1.3, min_vector_worth=1.15)
+    assert config.certifies(lambda: (1.3006, 1.1506))
+    assert not config.certifies(lambda: (1.3003, 1.1506))
+    assert not config.certifies(lambda: (1.3006, 1.1503))
+    assert CertifiedConfig(min_set_worth=1, min_vector_worth=1).certifies(lambda: (1.0, 1.0))
 
 
 SPECIALISTS = np.eye(3)

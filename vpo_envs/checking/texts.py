@@ -62,13 +62,8 @@ def guesses(source: random.Random, prompt: str) -> list[str]:
 def reordered(text: str) -> list[str]:
     """Return the text with its words in ascending, descending and reverse order."""
     words = WORD.findall(text)
-    return [_filled(text, order) for order in (sorted(words), sorted(words)[::-1], words[::-1])]
-
-
-def _filled(text: str, words: Sequence[str]) -> str:
-    """Return the text with its words replaced by these."""
-    left = iter(words)
-    return WORD.sub(lambda _: next(left), text)
+    orders = map(iter, (sorted(words), sorted(words)[::-1], words[::-1]))
+    return [WORD.sub(lambda _, left=left: next(left), text) for left in orders]  # type: ignore[misc]  # the default
 
 
 def parts_like(answer: str, prompt: str) -> list[str]:

@@ -152,16 +152,13 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
 
     def evaluate(self, task: PromptTask, answer: str) -> RewardsOutcome:
         """Score one answer."""
-        (outcome,) = self._score_pairs([(task, answer)])
+        (outcome,) = FunctionsEnv.evaluate_many(self, [(task, answer)])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def evaluate_many(self, pairs: Sequence[tuple[PromptTask, str]]) -> list[RewardsOutcome | Failure]:
         """Score answers, each function with one call where it takes lists."""
-        return self._score_pairs(pairs)
-
-    def _score_pairs(self, pairs: Sequence[tuple[PromptTask, str]]) -> list[RewardsOutcome | Failure]:
         texts = [answer.join(TAGS) if self._in_tags else answer for _, answer in pairs]
         scores, failures = self.functions([task.row for task, _ in pairs], texts)
         failed = {

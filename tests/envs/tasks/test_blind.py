@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from blind import ROWS, SIZES, Row, expressions, ordered, points, solutions
 
-from vpo_envs.pareto import best_set_utility, set_utility, spread_weights
+from vpo_envs.pareto import best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, text_env_ids
 
 PAGE = Path(__file__).parents[3] / "docs/blind.md"
@@ -35,7 +35,8 @@ def measured(row: Row, tested: int = TESTED) -> list[float]:
         weights = spread_weights(found.shape[1], 1 << 10)
         front = np.array([point.vector for point in env.front(task)])[:, env.active(task)]
         earned.append([set_utility(found[:size], weights) for size in SIZES])
-        possible.append([*(best_set_utility(front, size, weights) for size in SIZES[:2]), set_utility(front, weights)])
+        best = [front[best_set(front, size, weights)] for size in SIZES[:2]]
+        possible.append([set_utility(one, weights) for one in (*best, front)])
     return list(np.mean(earned, axis=0) / np.mean(possible, axis=0))
 
 

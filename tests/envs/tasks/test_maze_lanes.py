@@ -122,7 +122,7 @@ def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
         ({"size": 8}, "size must be odd, since the direct lane lies in the middle, got 8"),
         ({"reach": 4}, "reach must be at most 3 on a grid of size 7, got 4"),
         ({"near": (2, 4), "far": (1, 3)}, "near and far must allow at most 6 items together"),
-        ({"zone_radius": 2}, "the knobs are size, reach, near, far, opened, slack, min_set_worth, min_vector_worth"),
+        ({"zone_radius": 2}, "the knobs are min_set_worth, min_vector_worth, size, reach, near, far, opened, slack"),
     ],
 )
 def test_knobs_out_of_range_are_one_sentence(knobs: dict[str, Any], message: str) -> None:

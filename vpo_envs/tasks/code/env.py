@@ -162,11 +162,8 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
 
     def evaluate_many(self, pairs: Sequence[tuple[CodeTask, str]]) -> list[CodeOutcome | Failure]:
         """Run the programs, up to ``workers`` of them at a time."""
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
-        try:
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox") as pool:
             return list(pool.map(lambda pair: self.try_evaluate(*pair), pairs))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
     def active(self, task: CodeTask) -> NDArray[np.bool_]:
         """Return one active objective for each test of the problem."""

@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.pareto import non_dominated
-from vpo_envs.tasks.countdown.task import (
-    STRENGTH,
-    CountdownTask,
-)
+from vpo_envs.tasks.countdown.task import STRENGTH, CountdownTask
 
 Ints = NDArray[np.int64]
 Keep = Callable[[Ints, Ints], NDArray[np.bool_]]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import Range, ascending, split_of_content
-from vpo_envs.pareto import certified, worths
+from vpo_envs.core import Split
+from vpo_envs.generation import CertifiedConfig, Range, ascending, split_of_content
+from vpo_envs.pareto import worths
 from vpo_envs.tasks.countdown.front import Ints, front_expressions, reach
 from vpo_envs.tasks.countdown.task import (
     LARGEST,
@@ -32,7 +32,7 @@ TARGET_TRIES = 8
 """Targets that are tried with the same numbers."""
 
 
-class CountdownConfig(Frozen):
+class CountdownConfig(CertifiedConfig):
     """How instances are drawn. Pairs are inclusive ranges."""
 
     count: int = Field(4, ge=2, le=MAX_NUMBERS, description="given numbers")
@@ -43,14 +43,6 @@ class CountdownConfig(Frozen):
     needs: int = Field(2, ge=1, description="fewest numbers that reach a target exactly")
     most: int = Field(MAX_NUMBERS, description="most numbers that the shortest expression for a target uses")
     integers: bool = Field(False, description="whether every intermediate result must be a whole number")
-    min_set_worth: float = Field(
-        1.3, ge=1.0, description="certify by the exact front that three expressions are worth this many times the best"
-    )
-    min_vector_worth: float = Field(
-        1.15,
-        ge=1.0,
-        description="certify that three expressions are worth this many times the best three with nearly the best mean",
-    )
 
     @model_validator(mode="after")
     def _can_be_drawn(self) -> Self:
@@ -80,11 +72,10 @@ small numbers hit the target that the mean prefers, and all three the others, fo
 def draw_task(rng: np.random.Generator, config: CountdownConfig, split: Split) -> CountdownTask:
     """Draw an instance of ``split``: a function of the generator's state, the configuration and the split."""
     source = random.Random(int.from_bytes(rng.bytes(16)))
-    least = (config.min_set_worth, config.min_vector_worth)
     refused = 0
     for _ in range(MAX_TRIES):
         for task in _candidates(source, config, split):
-            if least == (1.0, 1.0) or certified(_worths(task), least):
+            if config.certifies(partial(_worths, task)):
                 return task
             refused += 1
             if refused == MAX_CERTIFICATES:

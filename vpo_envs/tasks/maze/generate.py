@@ -144,7 +144,10 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     text = [symbols.get(c) or (OPEN if passable >> c & 1 else WALL) for c in cells]
     rows = tuple(["".join(text[i : i + size]) for i in range(0, size * size, size)])
     task = MazeTask(rows=rows, budget=budget)
-    return task if config.conflict == 0.0 or _conflicts(task, config.conflict) else None
+    if config.conflict:
+        vectors = [[objective.score(outcome) for objective in LINEAR] for outcome, _ in outcome_front(task)]
+        return task if needs_a_set(np.array(vectors), config.conflict) else None
+    return task
 
 
 def _grow(source: random.Random, size: int, opened: tuple[int, int]) -> int:
@@ -191,8 +194,3 @@ def _within(size: int, corner: int, low: int, high: int) -> list[int]:
         for c in range(max(0, column - high), min(size, column + high + 1))
         if low <= abs(r - row) + abs(c - column) <= high
     ]
-
-
-def _conflicts(task: MazeTask, margin: float) -> bool:
-    vectors = [[objective.score(outcome) for objective in LINEAR] for outcome, _ in outcome_front(task)]
-    return needs_a_set(np.array(vectors), margin)

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import Range
-from vpo_envs.pareto import certified, worths
+from vpo_envs.core import Split
+from vpo_envs.generation import CertifiedConfig, Range
+from vpo_envs.pareto import worths
 from vpo_envs.tasks.base import of_each_kind
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
 from vpo_envs.tasks.maze.routes import LANES, MazeOutcome
@@ -40,7 +40,7 @@ Place = tuple[int, int]
 """Height above the direct lane (negative below it), and column from the start."""
 
 
-class LanesConfig(Frozen):
+class LanesConfig(CertifiedConfig):
     """How mazes with three lanes are drawn. Pairs are inclusive ranges, drawn uniformly for gold and diamonds."""
 
     size: int = Field(7, ge=5, le=MAX_SIZE, description="rows and columns of the grid, an odd number")
@@ -49,14 +49,6 @@ class LanesConfig(Frozen):
     far: Range = Field((2, 3), description="items of each kind on the far side: more are worse compromises")
     opened: Range = Field((0, 5), description="further walls opened: dead ends and shortcuts")
     slack: int = Field(0, ge=0, description="steps of the budget beyond the length of an outer lane")
-    min_set_worth: float = Field(
-        1.3, ge=1.0, description="certify by the exact front that three routes are worth this many times the best one"
-    )
-    min_vector_worth: float = Field(
-        1.15,
-        ge=1.0,
-        description="certify that three routes are worth this many times the best three with nearly the best mean",
-    )
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -104,7 +96,9 @@ def try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeT
     _open_walls(source, grid, size, source.randint(*config.opened))
     rows = tuple(["".join(grid[i : i + size]) for i in range(0, size * size, size)])
     task = MazeTask(rows=rows, budget=size - 1 + 2 * reach + config.slack)
-    return task if split_of_layout(task.board.passable) == split and _certified(task, config) else None
+    if split_of_layout(task.board.passable) != split:
+        return None
+    return task if config.certifies(lambda: worths(lane_vectors(solved_lanes(task)))) else None
 
 
 @lru_cache(maxsize=64)
@@ -146,8 +140,3 @@ def _open_walls(source: random.Random, grid: list[str], size: int, count: int) -
     ]
     for i in source.sample(walls, min(count, len(walls))):
         grid[i] = OPEN
-
-
-def _certified(task: MazeTask, config: LanesConfig) -> bool:
-    least = config.min_set_worth, config.min_vector_worth
-    return max(least) == 1 or certified(worths(lane_vectors(solved_lanes(task))), least)

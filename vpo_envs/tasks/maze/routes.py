@@ -115,14 +115,8 @@ def walk(task: MazeTask, route: str) -> MazeOutcome:
         visited |= marks[cell]
         if cell == goal:
             break
-    return outcome_of(task, cell == goal, steps, visited)
-
-
-def outcome_of(task: MazeTask, reached_exit: bool, steps: int, visited: int) -> MazeOutcome:
-    """Return the outcome of a route of ``steps`` steps that stepped on the cells of the set ``visited``."""
-    board = task.board
     return MazeOutcome(
-        reached_exit,
+        cell == goal,
         steps,
         task.budget,
         (visited & board.gold).bit_count(),

@@ -9,9 +9,9 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import ascending, split_of_content
-from vpo_envs.pareto import certified, worths
+from vpo_envs.core import Split
+from vpo_envs.generation import CertifiedConfig, ascending, split_of_content
+from vpo_envs.pareto import worths
 from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
 from vpo_envs.tasks.personas.task import PersonasTask, content, request
@@ -23,19 +23,13 @@ PHRASES = 200
 MAX_PERSONAS = 4
 
 
-class PersonasConfig(Frozen):
+class PersonasConfig(CertifiedConfig):
     """How personas are drawn. Pairs are inclusive ranges, drawn uniformly."""
 
     personas: int = Field(3, ge=2, le=MAX_PERSONAS, description="personas that judge a text: the objectives")
     checks: Annotated[tuple[int, int], ascending(1, 6)] = Field((3, 5), description="checks of each persona")
     exclusive: Annotated[tuple[int, int], ascending(0, 4)] = Field(
         (0, 0), description="checks of each persona that contradict one of every other persona; 0 in preset paper"
-    )
-    min_set_worth: float = Field(
-        1.0, ge=1.0, description="certify by the exact front that three texts are worth this many times the best one"
-    )
-    min_vector_worth: float = Field(
-        1.0, ge=1.0, description="certify that three texts are worth this many times three with nearly the best mean"
     )
 
     @model_validator(mode="after")
@@ -48,8 +42,8 @@ class PersonasConfig(Frozen):
 
 
 PRESETS = {
-    "conflict": PersonasConfig(exclusive=(2, 3), min_set_worth=1.3, min_vector_worth=1.15),
-    "paper": PersonasConfig(),
+    "conflict": PersonasConfig(exclusive=(2, 3)),
+    "paper": PersonasConfig(min_set_worth=1.0, min_vector_worth=1.0),
 }
 
 NUMBERS = ("", "", "", "", "3 ", "7 ", "12 ", "40 ", "99 ")
@@ -93,8 +87,7 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
         source.shuffle(checks)
     checks = [check for own in personas for check in own]
     sets = list(maximal_sets(contradictions(checks)))
-    wanted = config.min_set_worth, config.min_vector_worth
-    if max(wanted) > 1 and not certified(worths(shares(personas, sets)), wanted):
+    if not config.certifies(lambda: worths(shares(personas, sets))):
         return None
     if not all(witness([checks[i] for i in sorted(chosen)], topic, 0) for chosen in sets):
         return None
