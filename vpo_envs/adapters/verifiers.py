@@ -138,13 +138,9 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
             data = VectorData(
                 name=f"{prefix}{config.split}-{index}",
                 prompt=env.prompt(instance, config.num_answers),
-                env=config.env,
-                env_kwargs=config.env_kwargs,
-                num_answers=config.num_answers,
                 weights=weights,
                 instance=instance.model_dump(mode="json"),
-                sampling=config.sampling,
-                scale=config.scale,
+                **config.model_dump(include={"env", "env_kwargs", "num_answers", "sampling", "scale"}),
             )
             yield VectorTask(data, config.task)
 
