@@ -263,7 +263,7 @@ def letters_tokenizer() -> PreTrainedTokenizerFast:
 def save_letters_model(folder: Path, *, letters: str = "".join(LETTERS)) -> Path:
     """Save a model that answers with uniformly drawn letters, one or three at a time; return its folder."""
     tokenizer = letters_tokenizer()
-    model = tiny_model("qwen3", tokenizer, scale=1.0, max_position_embeddings=64)
+    model = tiny_model("qwen3", tokenizer, scale=1.0, num_hidden_layers=1, max_position_embeddings=64)
     rng = np.random.default_rng(0)
     env = LettersEnv()
     pairs = []

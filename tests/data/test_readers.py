@@ -221,7 +221,7 @@ def test_an_unknown_way_with_bad_rows_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "rows.jsonl", on_bad_row="ignore")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60), st.sampled_from([".json", ".jsonl", ".json.gz"]), st.sampled_from(["error", "skip"]))
 def test_no_bytes_raise_anything_but_a_value_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, ending: str, on_bad_row: str

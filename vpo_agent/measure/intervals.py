@@ -10,10 +10,11 @@ its interval says nothing of other training runs.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from vpo_agent.measure.pool import Floats
 
@@ -59,10 +60,15 @@ def resampled_means(rows: Floats, tasks: Sequence[Hashable] | None = None, seed:
         sums, sizes = np.zeros((len(places), *rows.shape[1:])), np.bincount(group)
         np.add.at(sums, group, rows)
     count = len(sums)
-    # How often each task is drawn decides the mean of a resample.
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    drawn = _draws(count, seed)
     means: Floats = ((drawn @ sums).T / (drawn @ sizes)).T
     return means
+
+
+@lru_cache(maxsize=2)
+def _draws(count: int, seed: int) -> NDArray[np.int64]:
+    """Return how often each task is drawn, which decides the mean of a resample, (RESAMPLES, count)."""
+    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
 
 
 def band_of(mean: Any, resamples: Floats) -> Band:

@@ -79,7 +79,7 @@ def tasks(env: Any) -> list[Any]:
     return [env.task(i) for i in range(8)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), own=st.lists(RESPONSES, min_size=1, max_size=10))
 def test_no_response_raises_and_scores_are_bounded_and_repeatable(
     env: Any, tasks: list[Any], seed: int, own: list[str]

@@ -236,7 +236,7 @@ def test_hostile_fences_are_read_in_linear_time() -> None:
 FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(["```", "````", "~~~", "```py", " ```\t", "~~~ x", "`a", "x = 1", ""]), max_size=12))
 def test_fenced_blocks_are_those_of_a_plain_search(lines: list[str]) -> None:
     text = "\n".join(lines)

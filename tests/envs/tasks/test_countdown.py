@@ -62,7 +62,7 @@ def exactly(node: ast.expr, steps: list[Fraction]) -> Fraction:
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_values_are_those_of_pythons_own_grammar_in_fractions(text: str) -> None:
     steps: list[Fraction] = []
     try:
@@ -339,12 +339,11 @@ def test_knobs_without_instances_are_named() -> None:
 
 def test_worths_that_no_instance_has_end_after_a_number_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[CountdownTask] = []
+    monkeypatch.setattr(generate, "MAX_CERTIFICATES", 20)
     monkeypatch.setattr(generate, "_worths", lambda task: (tried.append(task), (1.4, 1.3))[1])
-    with pytest.raises(
-        ValueError, match=f"none of {generate.MAX_CERTIFICATES} instances is certified for .*lower worths"
-    ):
+    with pytest.raises(ValueError, match=r"none of 20 instances is certified for .*lower worths"):
         CountdownEnv(difficulty={"min_set_worth": 50}).task(0)
-    assert len(tried) == generate.MAX_CERTIFICATES
+    assert len(tried) == 20
 
 
 @pytest.mark.parametrize(

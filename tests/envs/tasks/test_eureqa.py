@@ -1,5 +1,6 @@
 """EUREQA: scores by hand, narratives solved again from their text, fronts by brute force, and what cheating earns."""
 
+import functools
 import json
 import random
 import re
@@ -26,7 +27,6 @@ from vpo_envs.tasks.eureqa.task import (
 from vpo_envs.text import format_answers
 
 ENVS = {preset: EUREQAEnv(preset=preset) for preset in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
-TASKS = {preset: [env.task(i) for i in range(150)] for preset, env in ENVS.items()}
 MODES = pytest.mark.parametrize("preset", list(ENVS))
 FIRST = ("Gabriel García Márquez", "The Beatles", "Tromsø", "Jean-Luc", "Oz")
 SECOND = ("Ada", "Bob", "Tromsø", "Dan", "Eve")
@@ -132,9 +132,15 @@ def solutions(task: EUREQATask) -> set[tuple[str, ...]]:
     return extend(())
 
 
+@functools.cache
+def tasks_of(preset: str) -> list[Any]:
+    """The first instances of a preset."""
+    return [ENVS[preset].task(index) for index in range(80)]
+
+
 @MODES
 def test_clues_fit_exactly_the_worlds(preset: str) -> None:
-    for task in TASKS[preset]:
+    for task in tasks_of(preset):
         assert solutions(task) == set(task.worlds)
         assert list(task.worlds) == sorted(task.worlds)
         assert len(task.worlds) in ({1} if preset == "paper" else {2, 3})
@@ -142,7 +148,7 @@ def test_clues_fit_exactly_the_worlds(preset: str) -> None:
 
 @MODES
 def test_a_clue_alone_fits_several_people(preset: str) -> None:
-    for task in TASKS[preset][:40]:
+    for task in tasks_of(preset)[:40]:
         for clue in task.clues:
             _, trade, relation = re.fullmatch(r"Entity (\w), a (\w+), (.+) entity \w\.", clue).groups()  # type: ignore[union-attr]
             assert sum(f", a {trade}, {relation} " in fact for fact in task.facts) >= 2
@@ -189,7 +195,7 @@ def test_bad_input_is_named(make: Callable[[], object], message: str) -> None:
 @MODES
 def test_the_front_is_that_of_all_answers(preset: str) -> None:
     env = ENVS[preset]
-    for task in TASKS[preset][:5]:
+    for task in tasks_of(preset)[:5]:
         named = [sorted({world[i] for world in task.worlds} | {task.leaf}) for i in range(5)]
         answers = [f"<answer>{write_names(names)}</answer>" for names in product(*named)]
         vectors = {tuple(vector) for vector in env.score_batch([task] * len(answers), answers).rewards[:, 0]}
@@ -228,8 +234,8 @@ def test_a_name_that_is_called_unknown_does_not_spoil_the_front() -> None:
 def test_demonstrations_are_good_and_imperfect() -> None:
     for preset, env in ENVS.items():
         rng = np.random.default_rng(0)
-        shown = [env.demonstrations(task, rng, 3) for task in TASKS[preset][:100]]
-        batch = env.score_batch(TASKS[preset][:100], [format_answers(texts) for texts in shown], num_answers=3)
+        shown = [env.demonstrations(task, rng, 3) for task in tasks_of(preset)]
+        batch = env.score_batch(tasks_of(preset), [format_answers(texts) for texts in shown], num_answers=3)
         assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.DUPLICATE}
         assert 0.2 < (batch.rewards.max(axis=2) == 1).mean() < 0.9
         # Half of the answers give all names of a world right: all five objectives of the paper, one of the conflict's.
@@ -303,7 +309,7 @@ def test_the_sixth_entity_is_the_leaf_and_what_follows_is_not_read() -> None:
 
 def scalar_of(make: Callable[[EUREQATask, str], str]) -> float:
     """Mean of the paper's scalar that a way to respond earns on generated narratives."""
-    env, tasks = ENVS["paper"], TASKS["paper"]
+    env, tasks = ENVS["paper"], tasks_of("paper")
     return float(env.score_batch(tasks, [make(task, env.prompt(task, 1)) for task in tasks]).rewards.mean())
 
 

@@ -159,7 +159,7 @@ def test_no_configuration_that_cannot_be_drawn_runs_for_ever() -> None:
 # --- walking ---
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["paper", "paper"]), st.integers(0, 49), ROUTES)
 def test_a_walk_comes_to_what_a_plain_walk_comes_to(preset: str, index: int, route: str) -> None:
     task = mazes(preset, 50)[index]

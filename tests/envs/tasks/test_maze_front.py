@@ -84,20 +84,20 @@ def frugal_vector(rows: tuple[str, ...], facts: Facts, budget: int) -> Vector:
     return (*linear_vector(rows, facts), 1 - facts.steps / budget)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(RANDOM_MAZES)
 def test_the_front_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
     assert solved_front(MazeEnv(preset="paper"), task) == brute_front(task.rows, task.budget, linear_vector)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(RANDOM_MAZES)
 def test_the_convex_front_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
     env = MazeEnv(reward_shape="convex_bonus", preset="paper")
     assert solved_front(env, task) == brute_front(task.rows, task.budget, convex_vector)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(RANDOM_MAZES)
 def test_the_front_of_an_own_decomposition_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
     outcomes = every_outcome(task.rows, task.budget)
@@ -109,7 +109,7 @@ def test_the_front_of_an_own_decomposition_is_that_of_an_exhaustive_search(task:
     assert solved_front(BothOrNothing(), task) == both
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(RANDOM_MAZES)
 def test_the_front_of_gold_diamonds_and_haste_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
     def score(rows: tuple[str, ...], facts: Facts) -> Vector:

@@ -1,5 +1,6 @@
 """MuSiQue: scores by hand, questions solved again by reading them, fronts by brute force, and what cheating earns."""
 
+import functools
 import json
 import random
 import re
@@ -139,13 +140,18 @@ def test_absent_hops_are_inactive_and_the_scalar_weighs_the_answer_three_times(h
 # --- generated questions ---
 
 ENVS = {preset: MuSiQueEnv(preset=preset) for preset in ("paper", "conflict")}  # type: ignore[arg-type]  # a loop over modes
-TASKS = {preset: [env.task(i) for i in range(150)] for preset, env in ENVS.items()}
 MODES = pytest.mark.parametrize("preset", list(ENVS))
+
+
+@functools.cache
+def tasks_of(preset: str) -> list[Any]:
+    """The first instances of a preset."""
+    return [ENVS[preset].task(index) for index in range(100)]
 
 
 @MODES
 def test_a_generated_question_is_solved_by_following_names(preset: str) -> None:
-    for task in TASKS[preset]:
+    for task in tasks_of(preset):
         about = {paragraph.title: paragraph for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
         assert len(about) == len(task.paragraphs) == 20
@@ -167,7 +173,7 @@ def test_a_generated_question_is_solved_by_following_names(preset: str) -> None:
 
 @MODES
 def test_names_of_different_things_share_no_word(preset: str) -> None:
-    for task in TASKS[preset][:50]:
+    for task in tasks_of(preset)[:50]:
         words = [word for paragraph in task.paragraphs for word in paragraph.title.split()]
         assert len(set(words)) == len(words)
 
@@ -185,7 +191,7 @@ def relations_stated(text: str) -> set[str]:
 
 @MODES
 def test_every_step_has_lookalikes(preset: str) -> None:
-    for task in TASKS[preset][:50]:
+    for task in tasks_of(preset)[:50]:
         stated = {paragraph.number: relations_stated(paragraph.text) for paragraph in task.paragraphs}
         for hop in task.hops:
             relation = {
@@ -197,7 +203,7 @@ def test_every_step_has_lookalikes(preset: str) -> None:
 
 @MODES
 def test_a_generated_row_has_the_published_schema(preset: str) -> None:
-    for task in TASKS[preset][:30]:
+    for task in tasks_of(preset)[:30]:
         row = json.loads(json.dumps(write_published(task)))
         again = read_published(row)
         assert again.model_copy(update={"max_citations": task.max_citations}) == task
@@ -242,7 +248,7 @@ def test_bad_input_is_named(make: Callable[[], object], message: str) -> None:
 
 
 def test_the_prompt_shows_everything() -> None:
-    task = TASKS["conflict"][0]
+    task = tasks_of("conflict")[0]
     prompt = ENVS["conflict"].prompt(task, 3)
     assert all(f"[{p.number}] {p.title}: {p.text}" in prompt for p in task.paragraphs)
     assert task.question in prompt
@@ -309,7 +315,7 @@ def test_the_front_follows_other_monotone_objectives_and_refuses_the_rest() -> N
 def test_demonstrations_are_good_and_imperfect() -> None:
     for preset, env in ENVS.items():
         rng = np.random.default_rng(0)
-        tasks = TASKS[preset][:100]
+        tasks = tasks_of(preset)
         shown = [env.demonstrations(task, rng, 1)[0] for task in tasks]
         batch = env.score_batch(tasks, [f"<answer>{text}</answer>" for text in shown])
         scalar = [env.fixed_weights(t) @ r[0] / env.optimum(t) for t, r in zip(tasks, batch.rewards, strict=True)]
@@ -384,7 +390,7 @@ def test_a_bad_row_is_named(changes: dict[str, Any], message: str, tmp_path: Pat
 
 def scalar_of(make: Callable[[MuSiQueTask, str], str]) -> float:
     """Mean of the paper's scalar that a way to respond earns on generated questions."""
-    env, tasks = ENVS["paper"], TASKS["paper"]
+    env, tasks = ENVS["paper"], tasks_of("paper")
     batch = env.score_batch(tasks, [make(task, env.prompt(task, 1)) for task in tasks])
     return float(np.mean([env.fixed_weights(t) @ r[0] for t, r in zip(tasks, batch.rewards, strict=True)]))
 
@@ -422,7 +428,7 @@ def test_listing_and_copying_earn_what_the_definition_leaves_to_chance() -> None
 @MODES
 def test_side_facts_lead_to_paragraphs_as_steps_do(preset: str) -> None:
     mentions = []
-    for task in TASKS[preset]:
+    for task in tasks_of(preset):
         titles = {paragraph.title for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
         for hop in task.hops[:-1]:
@@ -447,6 +453,6 @@ def test_the_final_answer_does_not_stand_out_by_having_no_paragraph() -> None:
 
 
 def test_a_set_of_guesses_in_one_answer_is_worth_less_than_one_right_answer() -> None:
-    for task in TASKS["paper"][:20]:
+    for task in tasks_of("paper")[:20]:
         every = " ".join(hop.answer for hop in task.hops)
         assert score(task, write_answer([], every))[4] < score(task, write_answer([], task.answers[0]))[4] == 1.0

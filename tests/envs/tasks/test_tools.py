@@ -221,7 +221,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JSON, JSON)
 def test_every_value_agrees_with_itself_and_agreement_has_no_side(first: Any, second: Any) -> None:
     assert value_match(first, first) == 1.0
@@ -229,7 +229,7 @@ def test_every_value_agrees_with_itself_and_agreement_has_no_side(first: Any, se
     assert value_match(first, second) == pytest.approx(value_match(second, first))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from("abcd"), min_size=1), st.lists(st.sampled_from("abcd"), min_size=1))
 def test_agreement_of_words_is_the_harmonic_mean_of_precision_and_recall(gold: list[str], answer: list[str]) -> None:
     common = sum(min(gold.count(token), answer.count(token)) for token in set(gold))
@@ -280,7 +280,7 @@ ARGUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(ARGUMENTS, min_size=1, max_size=5), st.lists(ARGUMENTS, min_size=1, max_size=5))
 def test_the_pairing_is_the_best_of_all(gold: list[dict[str, Any]], answer: list[dict[str, Any]]) -> None:
     few, many = sorted([gold, answer], key=len)
