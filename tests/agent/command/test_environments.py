@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -211,8 +208,7 @@ def test_reward_models_score_what_is_typed_or_say_that_one_is_needed(
 
 
 TAGGED = "<answer_1>U</answer_1>\n\n<answer_2>\nU\n\n</answer_2>\n"
-ASKED = "Your answer (its tags may be left out), then an empty line:\n"
-ORDERS = "Enter: answer again. s: show a best answer. n: another task. q: quit.\n"
+ASKED = "Your answer (its tags may be left out), then an empty line; or Ctrl-D to end:\n"
 TOGETHER = {"answer 1: ok": 1, "no exit in 3 of ": 1}
 
 
@@ -221,22 +217,15 @@ TOGETHER = {"answer 1: ok": 1, "no exit in 3 of ": 1}
     [
         (TAGGED, "--num-answers 2", {"answer 1: ok": 1, "answer 2: duplicate": 1}),
         (
-            TAGGED,
-            '--num-answers 2 --env-kwargs {"answers_as_steps":true}',
-            {"answer 1: ok": 1, "answer 2: duplicate": 1},
-        ),
-        (
             "<answer_1>U</answer_1>\n<answer_2>D</answer_2>\n",
             "--num-answers 2",
             {"Answer 2 of 2": 0, "answer 2: ok": 1},
         ),
-        ("\n\nDDR\n\nq\n", "", {ASKED: 3, "answer 1: ok": 1, "answer 2": 0}),
-        ("DDR\n\ns\nq\n", "", {ORDERS: 2}),
-        ("D\n\ns\nn\nD\n\n", "", {"You are given a maze": 2, "A best answer:": 2, "answer 1: ok": 2}),
-        *((moves, "", TOGETHER) for moves in ("DDR", "D D R", "ddr", "D, down,R")),
+        ("\n\nDDR\n", "", {ASKED: 4, "answer 1: ok": 1, "answer 2": 0}),
+        *((moves, "", TOGETHER) for moves in ("DDR", "D D R", "D, DOWN,R")),
     ],
 )
-def test_what_is_typed_is_read_as_answers_empty_lines_and_orders(
+def test_what_is_typed_is_read_as_answers_and_empty_lines(
     typed: str,
     options: str,
     counts: dict[str, int],
@@ -259,7 +248,7 @@ def test_a_second_try_is_scored_against_the_optimum(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer, optimum = best_answer()
-    out = play(monkeypatch, capsys, f"DDD\n\n\n{answer}\n\nq\n")
+    out = play(monkeypatch, capsys, f"DDD\n\n\n{answer}\n")
     scores = re.findall(r"^Best score so far, the mean of the objectives: (.+)$", out, flags=re.MULTILINE)
     most = f"of at most {optimum:.2f}"
     assert scores == [f"0.00 {most}, 0%.", f"{optimum:.2f} {most}, 100%. There is no better answer!"]
@@ -272,9 +261,7 @@ def test_a_closed_standard_input_shows_the_task_and_its_solution(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["play", "vpo/Maze-v0", "--seed", "3"]) == 0
-    out = capsys.readouterr().out
-    assert "answer 1: missing" in out
-    assert best_answer()[0] in out
+    assert best_answer()[0] in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -282,10 +269,10 @@ def test_a_closed_standard_input_shows_the_task_and_its_solution(
 def test_every_environment_is_played_to_its_best_answer(
     env_id: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("no answer at all\n\n\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no answer at all\n\nanother\n"))
     assert main(["play", env_id, "--seed", "1"]) == 0
     out = capsys.readouterr().out
-    assert "answer 2: missing" in out
+    assert "answer 2: " in out
     assert "The exact front, " in out
     assert re.search(r"^Best score so far, .+ of at most ", out, flags=re.MULTILINE)
 
@@ -298,30 +285,13 @@ def test_play_says_why_an_expression_earns_nothing(
     assert "answer 1: ok (not given): hit_1 0," in capsys.readouterr().out
 
 
-def in_a_terminal(typed: str, **variables: str) -> str:
-    """What ``vpo play`` shows in a terminal of its own."""
-    command = [sys.executable, "-m", "vpo_agent.command", "play", "vpo/Maze-v0", "--seed", "3"]
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm", **variables}
-    ) as process:
-        os.close(theirs)
-        os.write(ours, typed.encode())
-        shown = b""
-        with contextlib.suppress(OSError):  # The other end is closed.
-            while part := os.read(ours, 4096):
-                shown += part
-        os.close(ours)
-        assert process.wait(PROCESSES) == 0
-    return shown.decode()
-
-
-@pytest.mark.slow
-def test_a_terminal_gets_colour() -> None:
-    shown = in_a_terminal("DDR\n\nq\n")
-    assert "\x1b[33;1mG\x1b[0m" in shown
-    assert "\x1b[" not in in_a_terminal("DDR\n\nq\n", NO_COLOR="1").replace("\x1b[?2004", "")
+def test_a_terminal_gets_colour(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[33;1mG\x1b[0m" in play(monkeypatch, capsys, "DDR\n")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in play(monkeypatch, capsys, "DDR\n")
 
 
 @pytest.mark.parametrize(
