@@ -11,7 +11,7 @@ from typing import Any
 
 from vpo_agent.command.parser import run_script
 from vpo_agent.config import read_run_config
-from vpo_agent.report.figures import draw_examples
+from vpo_agent.pages.figure_style import new_figure, save
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.targets import find_checkpoint, load_policy
 from vpo_envs.wording import counted
@@ -27,18 +27,20 @@ def main() -> None:
     config = read_run_config(arguments.run)
     settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.answers_per_rollout}
     env = make_text_env(config.env, **settings, render_mode="rgb_array")
-    shown = []
+    figure = new_figure(height=3.6, width=3.2 * arguments.mazes)
     for index in range(arguments.mazes):
         prompt, _ = env.reset(options={"index": index})
         text = policy.sample(
             [prompt], rollouts=1, num_answers=env.num_answers, max_new_tokens=config.max_new_tokens, seed=[index]
         ).texts[0]
         env.step(text)
-        shown.append((index, env.render()))
+        axes = figure.add_subplot(1, arguments.mazes, index + 1)
+        axes.imshow(env.render())
+        axes.set_axis_off()
     step, _ = find_checkpoint(arguments.run, None)
     maze = f"{config.env} ({config.env_kwargs['preset']})" if "preset" in config.env_kwargs else config.env
     title = f"{maze}, {Path(config.model).name}, {config.method}, {counted(step, 'step')}"
-    draw_examples([("", shown)], arguments.out, title)
+    save(figure, arguments.out, title=title)
     print(f"wrote {arguments.out}")
 
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from vpo_agent.rollouts.endpoint import EndpointPolicy
 
 
-OF_A_POOL = ("target", "k", "threshold", "examples", "out", "imports", "run", "argv")
+OF_A_POOL = ("target", "k", "threshold", "out", "imports", "run", "argv")
 """Arguments that also apply to a saved pool; all others concern sampling."""
 OF_A_LOCAL_MODEL = ("target", "checkpoint", "device", "sample_batch")
 """Arguments without a meaning for a model behind an endpoint."""
 
-OF_HARBOR = {"harbor", "examples", "imports", "run", "argv"}
+OF_HARBOR = {"harbor", "imports", "run", "argv"}
 """Arguments that may stand beside ``--harbor``."""
 
 
@@ -64,7 +64,6 @@ def add_parser(commands: Commands) -> None:
         help="responses sampled at the same time, at most (default: the run's, or 1024)",
     )
     add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
-    add("--examples", type=at_least(0), default=3, metavar="N", help="prompts whose answers are drawn (default: 3)")
     add("--out", type=Path, metavar="FOLDER", help="output folder")
     add("--harbor", type=Path, metavar="JOBS", help="measure the trials in Harbor's job folders instead")
     add_endpoint_options(parser)
@@ -119,9 +118,7 @@ def run(arguments: argparse.Namespace) -> None:
         if sampled:
             kept.parent.mkdir(parents=True, exist_ok=True)
             pool.save(kept)
-        report = evaluate_pool(
-            pool, out, k=arguments.k, threshold=arguments.threshold, examples=arguments.examples, name=name
-        )
+        report = evaluate_pool(pool, out, k=arguments.k, threshold=arguments.threshold, name=name)
     except OSError as error:
         way_out = (
             f": what was sampled is kept, so give vpo eval {kept} --out {out}" if sampled and kept.is_file() else ""

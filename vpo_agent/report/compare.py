@@ -10,18 +10,17 @@ from typing import Any
 
 from vpo_agent.measure.intervals import SAID
 from vpo_agent.measure.notices import notices
-from vpo_agent.measure.sampling import environment_of, same_instances
+from vpo_agent.measure.sampling import environment_of
 from vpo_agent.pages.page import check_folder, whole_folder
 from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
-from vpo_agent.report.figures import Pictures, default_pairs, draw_curves, draw_examples, draw_fronts, example_pictures
+from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
-from vpo_agent.report.methods import Method, common_curves, common_names, title, units
+from vpo_agent.report.methods import Method, common_curves, common_names, units
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
 from vpo_agent.report.verdict import headlines, verdict
 
 MARK = "compare.json"
-EXAMPLE_PROMPTS, EXAMPLE_METHODS = 2, 6
 
 
 def compare_runs(
@@ -79,12 +78,10 @@ def compare_runs(
     tables = {"verdict": verdict(methods, chosen), **_make_tables(methods, chosen, notes)}
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
-        examples = _examples(methods)
         drawn = {
             "curves": draw_curves(methods, folder / "curves.png"),
             "learning": draw_learning(methods, folder / "learning.png"),
             "fronts": draw_fronts(methods, default_pairs(runs[0].pool), folder / "fronts.png"),
-            "examples": draw_examples(examples, folder / "examples.png", title(methods)) if examples else None,
         }
         page = make_page(tables, {name: path for name, path in drawn.items() if path is not None})
         # A model can write half a surrogate pair, which UTF-8 cannot encode.
@@ -141,17 +138,3 @@ def _baseline(methods: Sequence[Method], label: str) -> Method:
 def _curve(method: Method, name: str) -> dict[str, Any]:
     ks, values = method.curve(name)
     return {"k": ks.tolist(), **method.band(values).as_json(), "each_seed": values.mean(axis=1).tolist()}
-
-
-def _examples(methods: Sequence[Method]) -> list[tuple[str, Pictures]]:
-    """Answers of the first run of each method to the same prompts; none if a pool has no texts."""
-    found: list[tuple[str, Pictures]] = []
-    for method in methods[:EXAMPLE_METHODS]:
-        pool = method.summaries[0].pool
-        env, _ = environment_of(pool, method.label)
-        if pool.responses is None and found:
-            continue
-        if env is None or pool.responses is None or not same_instances(pool, env):
-            return []
-        found.append((method.label, example_pictures(pool, env, EXAMPLE_PROMPTS)))
-    return found

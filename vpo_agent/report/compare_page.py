@@ -39,16 +39,11 @@ FIGURES = {
         "Answers of each method's first run (filled, area by share of the answers) and points of the exact fronts "
         "(rings, area by share of the points).",
     ),
-    "examples": (
-        "Examples",
-        "The first rollout of the first prompts (the first three rollouts if one holds a single answer) of each "
-        "method's first run, not selected by quality.",
-    ),
 }
 
 
 def make_page(tables: Mapping[str, Any], figures: Mapping[str, Path]) -> Page:
-    """Lay out tables, figures and examples."""
+    """Lay out tables and figures."""
     page = Page("Comparison")
     page.paragraph(" ".join(tables["verdict"]))
     _add_figures(page, figures, ("curves",))
@@ -61,8 +56,8 @@ def make_page(tables: Mapping[str, Any], figures: Mapping[str, Path]) -> Page:
     if tables["differences"]:
         page.fold(f"Differences from {tables['baseline']}")
         page.table(*differences_table(tables))
-    page.fold("Learning, answers and examples")
-    _add_figures(page, figures, ("learning", "fronts", "examples"))
+    page.fold("Learning and answers")
+    _add_figures(page, figures, ("learning", "fronts"))
     page.fold("Pools")
     page.table(["pool", "holds"], [[row["path"], row["holds"]] for row in tables["pools"]], "ll")
     return page

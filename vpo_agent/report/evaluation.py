@@ -11,12 +11,12 @@ from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import MEAN_REWARD
 from vpo_agent.measure.notices import notices, prospects
 from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.sampling import environment_of, same_instances
+from vpo_agent.measure.sampling import environment_of
 from vpo_agent.measure.summary import Summary, summarise, worth_of_answers, worth_of_fronts
 from vpo_agent.pages.page import Page, whole_folder
 from vpo_agent.progress import SHORT_S, progress_bar
-from vpo_agent.report.figures import default_pairs, draw_curves, draw_examples, draw_fronts, example_pictures
-from vpo_agent.report.methods import Method, title
+from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
+from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
 from vpo_agent.report.verdict import headlines, standing
 from vpo_envs.pareto import NEARLY, BestSets
@@ -25,10 +25,6 @@ from vpo_envs.wording import counted
 MARK = "eval.json"
 BRIEF = ("coverage", "diversity", "tokens", "answers unreadable")
 """Measures that are printed, beside those of the first sentences."""
-EXAMPLES_NOTE = (
-    "The first rollout of the first prompts (the first three rollouts if one holds a single answer), not selected by "
-    "quality."
-)
 
 
 def evaluate_pool(
@@ -37,14 +33,13 @@ def evaluate_pool(
     *,
     k: int | None = None,
     threshold: float | None = None,
-    examples: int = 3,
     name: str = "the pool",
 ) -> str:
     """Measure a pool and write the folder ``out``, completely or not at all.
 
     The folder gets ``pool.npz``, ``eval.json``, ``eval.md`` and the figures; it replaces an earlier evaluation.
-    ``k`` and ``threshold`` are those of :func:`vpo_agent.report.compare_runs`; ``examples`` is the number of prompts
-    whose answers are drawn, and ``name`` what messages and the page call the pool.
+    ``k`` and ``threshold`` are those of :func:`vpo_agent.report.compare_runs`; ``name`` is what messages and the page
+    call the pool.
 
     Returns:
         What the answers reach in a few sentences, a description of the pool and the most important measures, in
@@ -57,11 +52,7 @@ def evaluate_pool(
     bar = progress_bar("measuring", 4, unit="part", leave=False, delay=SHORT_S)
     summary = summarise(pool, k, threshold)
     bar.update()
-    env, reason = environment_of(pool, name)
-    if env is not None and not same_instances(pool, env):
-        env, reason = None, "the environment now makes other instances than when the pool was sampled"
-    if env is not None and pool.responses is None:
-        reason = "the pool was saved without its texts"
+    environment_of(pool, name)
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
     worths = _worths(pool)
@@ -83,11 +74,6 @@ def evaluate_pool(
         fronts = draw_fronts([method], default_pairs(pool), folder / "fronts.png")
         if fronts is not None:
             page.figure(fronts, "answers and exact fronts")
-        page.heading("Examples")
-        shown = [] if env is None else example_pictures(pool, env, examples)
-        page.paragraph(EXAMPLES_NOTE if shown else f"None: {reason or 'none was drawn; vpo show has the texts'}.")
-        if drawn := draw_examples([("", shown)], folder / "examples.png", title([method])):
-            page.figure(drawn, "example answers")
         # A model can write half a surrogate pair, which UTF-8 cannot encode.
         (folder / "eval.md").write_text(page.markdown(), encoding="utf-8", errors="replace")
         results = json.dumps(_as_json(summary, rows, worths), indent=2, allow_nan=False)

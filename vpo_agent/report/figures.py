@@ -1,4 +1,4 @@
-"""Figures of one method or of several side by side: search curves, fronts, and example answers as pictures."""
+"""Figures of one method or of several side by side: search curves and fronts."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator
-from numpy.typing import NDArray
 
 from vpo_agent.measure.intervals import SAID
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.sampling import AnyEnv
 from vpo_agent.measure.summary import BY_TOKENS
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import Look
 from vpo_agent.report.methods import Method, common_curves, looks_of, title
 from vpo_envs.pareto import non_dominated
-from vpo_envs.text import format_answers, split_answers
 
-Pictures = list[tuple[int, NDArray[np.uint8]]]
-"""The index of a prompt, and the picture of some answers to it, (height, width, 3)."""
-SHOWN = 3
-"""Rollouts of which example answers are drawn if each holds a single one."""
 Pair = tuple[int, int]
 """Two objectives by their places."""
 PANELS = {
@@ -147,49 +140,3 @@ def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
     if len(points):
         places, counts = np.unique(np.round(points * BINS) / BINS, axis=0, return_counts=True)
         axes.scatter(places[:, 0], places[:, 1], s=BUBBLE * counts / counts.sum(), **look)
-
-
-def example_pictures(pool: Pool, env: AnyEnv, count: int) -> Pictures:
-    """Draw the first rollout of the first ``count`` prompts, or the first three if one holds a single answer."""
-    if pool.responses is None or "rgb_array" not in env.metadata["render_modes"]:
-        return []
-    m = pool.rewards.shape[2]
-    before = env.num_answers, env.render_mode
-    found = []
-    try:
-        env.render_mode = "rgb_array"
-        for responses, index in zip(pool.responses, pool.indices[:count].tolist(), strict=False):
-            answers = [answer for text in responses[: 1 if m > 1 else SHOWN] for answer in split_answers(text, m)]
-            env.num_answers = len(answers)
-            env.reset(options={"index": index})
-            env.step(format_answers(answers, len(answers)))
-            found.append((index, np.asarray(env.render(), dtype=np.uint8)))
-    finally:
-        env.num_answers, env.render_mode = before
-    return found
-
-
-def draw_examples(columns: Sequence[tuple[str, Pictures]], path: Path, title: str = "") -> Path | None:
-    """Draw pictures with a column per method, or per prompt of a single method; return ``None`` if there are none."""
-    if not all(pictures for _, pictures in columns):
-        return None
-    grid = [
-        [
-            (f"{label}, prompt {index}" if len(columns) > 1 else f"prompt {index}", picture)
-            for index, picture in pictures
-        ]
-        for label, pictures in columns
-    ]
-    if len(grid) == 1:
-        grid = [[one] for one in grid[0]]
-    rows = max(len(column) for column in grid)
-    shape = np.max([picture.shape[:2] for column in grid for _, picture in column], axis=0)
-    width = 3.2
-    figure = style.new_figure(height=(width * shape[0] / shape[1] + 0.35) * rows, width=width * len(grid))
-    for across, column in enumerate(grid):
-        for down, (heading, picture) in enumerate(column):
-            axes = figure.add_subplot(rows, len(grid), down * len(grid) + across + 1)
-            axes.imshow(picture, interpolation="antialiased")
-            axes.set_title(heading, color=style.INK, fontsize=10.5, fontweight="bold")
-            axes.set_axis_off()
-    return style.save(figure, path, title=title)

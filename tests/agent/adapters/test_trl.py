@@ -365,7 +365,7 @@ def test_its_run_is_evaluated_shown_and_published(
     run, out = config.runs_dir / "run", tmp_path / "out"
     assert main(["show", str(run)]) == 2
     assert f"has no answers yet: sample some with vpo eval {run}" in capsys.readouterr().err
-    assert main(["eval", str(run), "--prompts", "4", "--k", "6", "--examples", "1"]) == 0
+    assert main(["eval", str(run), "--prompts", "4", "--k", "6"]) == 0
     assert Pool.load(run / "eval_test_step_000002" / "pool.npz").source["step"] == 2
     assert main(["show", str(run)]) == 0
     assert "eval_test_step_000002, task 0" in capsys.readouterr().out

@@ -106,7 +106,7 @@ def test_runs_become_methods_and_a_report(
     assert tables["baseline"] == "vpo"
     assert {row["method"] for row in tables["differences"]} == {"grpo"}
     names = {file.name for file in out.iterdir()}
-    figures = {"curves.png", "learning.png", "fronts.png", "examples.png"}
+    figures = {"curves.png", "learning.png", "fronts.png"}
     assert names == {"report.html", "compare.md", "compare.json", *figures}
     text = (out / "report.html").read_text(encoding="utf-8")
     assert len(text.encode()) < 3_000_000

@@ -103,7 +103,6 @@ def test_a_saved_pool_becomes_a_folder(
         "curves.png",
         "eval.json",
         "eval.md",
-        "examples.png",
         "fronts.png",
         "pool.npz",
     ]
@@ -122,14 +121,14 @@ def test_a_saved_pool_becomes_a_folder(
     assert 2 * printed.count("\n| ") < (out / "eval.md").read_text(encoding="utf-8").count("\n| ")
     page = (out / "eval.md").read_text(encoding="utf-8")
     assert printed.split("\n\n")[1] in page
-    for image in ("curves.png", "fronts.png", "examples.png"):
+    for image in ("curves.png", "fronts.png"):
         assert f"({image})" in page
     np.testing.assert_array_equal(Pool.load(out / "pool.npz").rewards, maze_pool().rewards)
 
 
 def test_the_worths_of_a_set_and_of_the_vector_are_those_of_each_prompts_answers(tmp_path: Path) -> None:
     pool = random_pool()
-    text = evaluate_pool(pool, tmp_path / "out", examples=0)
+    text = evaluate_pool(pool, tmp_path / "out")
     worths = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["worths"]
     assert pool.fronts is not None
     for where, sets in (("among the answers", pool.rewards.reshape(N, R * M, D)), ("on the exact fronts", pool.fronts)):
@@ -154,9 +153,9 @@ def best(utility: Floats, size: int) -> float:
 
 def test_a_pool_that_does_not_state_its_tokens_says_so(tmp_path: Path) -> None:
     pool = maze_pool()
-    assert "generated tokens unknown" in evaluate_pool(pool, tmp_path / "out", examples=0)
+    assert "generated tokens unknown" in evaluate_pool(pool, tmp_path / "out")
     known = replace(pool, tokens=np.full((5, 4), 7, np.int32))
-    text = evaluate_pool(known, tmp_path / "out", examples=0)
+    text = evaluate_pool(known, tmp_path / "out")
     assert "tokens unknown" not in text
     assert "| tokens | rollout of 3 answers | 7.000 |" in text
     curves = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["curves"]
@@ -165,21 +164,11 @@ def test_a_pool_that_does_not_state_its_tokens_says_so(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_replaced_by_the_next_evaluation_of_its_own_pool(tmp_path: Path) -> None:
-    evaluate_pool(maze_pool(), tmp_path / "out", examples=0)
+    evaluate_pool(maze_pool(), tmp_path / "out")
     first = (tmp_path / "out" / "eval.json").read_text(encoding="utf-8")
-    assert main(["eval", str(tmp_path / "out" / "pool.npz"), "--out", str(tmp_path / "out"), "--examples", "0"]) == 0
+    assert main(["eval", str(tmp_path / "out" / "pool.npz"), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "eval.json").read_text(encoding="utf-8") == first
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_pool_without_texts_says_why_there_are_no_examples(tmp_path: Path) -> None:
-    evaluate_pool(replace(maze_pool(), responses=None), tmp_path / "out")
-    assert "None: the pool was saved without its texts." in (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
-
-
-def test_an_environment_that_has_changed_shows_no_examples(tmp_path: Path) -> None:
-    evaluate_pool(maze_pool(tasks="0" * 32), tmp_path / "out")
-    assert "now makes other instances" in (tmp_path / "out" / "eval.md").read_text(encoding="utf-8")
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:

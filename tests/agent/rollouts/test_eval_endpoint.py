@@ -19,7 +19,7 @@ from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 
-SMALL = ["--env", toys.LETTERS_ID, "--prompts", "3", "--k", "5", "--max-new-tokens", "14", "--examples", "1"]
+SMALL = ["--env", toys.LETTERS_ID, "--prompts", "3", "--k", "5", "--max-new-tokens", "14"]
 
 
 def asked(url: str, *options: str) -> list[str]:

@@ -16,7 +16,7 @@ from vpo_agent.config import TrainConfig
 from vpo_agent.measure.pool import Pool
 from vpo_agent.trainer import Trainer
 
-SMALL = ["--prompts", "4", "--k", "6", "--examples", "1"]
+SMALL = ["--prompts", "4", "--k", "6"]
 
 
 @pytest.fixture
