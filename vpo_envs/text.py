@@ -6,7 +6,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 
@@ -61,6 +61,11 @@ def several_answers(num_answers: int, answers: str = "answers", goals: str = "go
         f"Give {num_answers} different {answers} that make different trade-offs between these {goals}. They are judged "
         f"together: under each weighting of the {goals} only the best of them counts."
     )
+
+
+def runs(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    """Return all runs of ``size`` words, in order."""
+    return zip(*[words[i:] for i in range(size)], strict=False)
 
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -184,8 +184,8 @@ def test_bad_models_are_one_sentence(saved: Callable[..., str], tmp_path: Path) 
         RewardModelsEnv(models={"a": "x"}, heads=[])
     with pytest.raises(ValueError, match="heads name the logits of a single model, got 2 models"):
         RewardModelsEnv(models={"a": "x", "b": "y"}, heads=("c",))
-    with pytest.raises(ValueError, match="two objectives have the same name: c, c"):
-        RewardModelsEnv(models={"a": "x"}, heads=("c", "c"))
+    with pytest.raises(ValueError, match="two objectives named 'c': rename one of them"):
+        RewardModelsEnv(models={"a": saved("labels", labels=2)}, heads=("c", "c"))
     with pytest.raises(ValueError, match="cannot be loaded on device 'abacus'"):
         RewardModelsEnv(models={"kind": saved("device")}, device="abacus").evaluate(TASK, "Hi")
     tokenizer = toys.bpe_tokenizer(chat=True)

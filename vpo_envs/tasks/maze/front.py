@@ -32,7 +32,12 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
     better). If no route reaches the exit within the budget, every route scores 0, and a single move represents them.
     """
     board = task.board
-    items = checked_items(board)
+    items = cells_of(board.gold | board.diamond | board.bonus)
+    if len(items) > MAX_ITEMS or board.lava_count > MAX_LAVA:
+        raise UnknownFront(
+            f"a maze with {len(items)} items and {board.lava_count} lava cells is too large for exact search: "
+            f"at most {MAX_ITEMS} and {MAX_LAVA}"
+        )
     lava_sets, distances = _useful_lava_sets(board, items)
     lengths = shortest_collecting(distances)
     to_exit = distances[:, None, :-1, -1]
@@ -43,17 +48,6 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
         return [(walk(task, "U"), "U")]
     routes = [_route(board, items, lava_sets[a], distances[a], lengths[a], subset) for a, subset in found]
     return [(walk(task, route), route) for route in routes]
-
-
-def checked_items(board: Board) -> list[int]:
-    """Return the cells with items or the bonus."""
-    items = cells_of(board.gold | board.diamond | board.bonus)
-    if len(items) > MAX_ITEMS or board.lava_count > MAX_LAVA:
-        raise UnknownFront(
-            f"a maze with {len(items)} items and {board.lava_count} lava cells is too large for exact search: "
-            f"at most {MAX_ITEMS} and {MAX_LAVA}"
-        )
-    return items
 
 
 def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distances]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from typing import Annotated, NamedTuple
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.tasks.personas.checks import Check, Counted, compiled, describe, read_text
-from vpo_envs.text import answer_tags, several_answers
+from vpo_envs.text import answer_tags, runs, several_answers
 
 RUN = 4
 """Number of consecutive words that are compared with the request and with the rest of the text."""
@@ -57,17 +57,12 @@ class PersonasTask(Task):
     @cached_property
     def passages(self) -> frozenset[tuple[str, ...]]:
         """Runs of words of the request."""
-        return frozenset(runs(self.request_words))
+        return frozenset(runs(self.request_words, RUN))
 
 
 def content(topic: str, personas: Iterable[Iterable[Check]]) -> str:
     """Return the topic and the checks, whatever the order of the personas and of their checks."""
     return f"{topic} {sorted(sorted(map(str, own)) for own in personas)}"
-
-
-def runs(words: list[str]) -> Iterator[tuple[str, ...]]:
-    """Return all runs of ``RUN`` words, in order."""
-    return zip(*[words[i:] for i in range(RUN)], strict=False)
 
 
 MIN_WORDS = 8
@@ -150,9 +145,9 @@ def _is_real(task: PersonasTask, words: list[str]) -> bool:
     repeated = len(words) - len(different)
     if max(0, len(task.vocabulary & different) + repeated - (RUN - 1)) + repeated <= MOST_STALE * count:
         return True
-    copied = len(task.passages.intersection(runs(words)))
+    copied = len(task.passages.intersection(runs(words, RUN)))
     if copied + repeated > MOST_STALE * count:
-        repeated = count - len(set(runs(words)))
+        repeated = count - len(set(runs(words, RUN)))
     return copied + repeated <= MOST_STALE * count
 
 

@@ -61,7 +61,7 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
 
     task_type = RewardTask
     namespace = 21
-    objectives = objectives_of({"reward": "Score of the reward model that is named"})
+    objectives = objectives_of([("reward", "Score of the reward model that is named")])
 
     def __init__(
         self,
@@ -80,15 +80,13 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
         models = dict(models or {})
         if heads and len(models) != 1:
             raise ValueError(f"heads name the logits of a single model, got {len(models)} models")
-        if heads and len(set(heads)) < len(heads):
-            raise ValueError(f"two objectives have the same name: {', '.join(heads)}")
-        described: dict[str, str] = {}
+        described: list[tuple[str, str]] = []
         self.models: tuple[Callable[[], ScoreCache], ...] = ()
         """What loads the models, in the order of the objectives."""
         for name, path in models.items():
             names = heads or [name]
             check_heads(path, len(names))
-            described |= {head: f"Score of {path}" for head in names}
+            described += [(head, f"Score of {path}") for head in names]
             self.models += (partial(load_model, path, device, batch_size),)
         self._described = described
         super().__init__(**options)
@@ -120,8 +118,7 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
 
     def evaluate(self, task: RewardTask, answer: str) -> RewardOutcome:
         """Score one answer with every model."""
-        self.check_scorers()
-        (outcome,) = evaluate_all(self.models, [(task, answer)])
+        (outcome,) = RewardModelsEnv.evaluate_many(self, [(task, answer)])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

@@ -103,9 +103,9 @@ class RewardOutcome(NamedTuple):
     """What the models gave, before calibration."""
 
 
-def objectives_of(described: Mapping[str, str]) -> tuple[Objective, ...]:
-    """Return one objective for each score, by its name, with its description."""
-    return tuple(Objective(name, text, entry("quantiles", i)) for i, (name, text) in enumerate(described.items()))
+def objectives_of(described: Sequence[tuple[str, str]]) -> tuple[Objective, ...]:
+    """Return one objective for the name and the description of each score."""
+    return tuple(Objective(name, text, entry("quantiles", i)) for i, (name, text) in enumerate(described))
 
 
 def evaluate_all(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from vpo_envs.text import count_tokens, token_f1
+from vpo_envs.text import count_tokens, runs, token_f1
 
 Arguments = Mapping[str, Any]
 
@@ -73,14 +73,9 @@ def tokens(text: str) -> list[str]:
     return TOKEN.findall(text.casefold())
 
 
-def runs(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return all runs of ``RUN`` words, in order."""
-    return list(zip(*[words[i:] for i in range(RUN)], strict=False))
-
-
 def passages(text: str) -> frozenset[tuple[str, ...]]:
-    """Return the different :func:`runs` of a text."""
-    return frozenset(runs(tokens(text)))
+    """Return the different runs of ``RUN`` words of a text."""
+    return frozenset(runs(tokens(text), RUN))
 
 
 def key_f1(gold: Arguments, given: Arguments) -> float:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from vpo_envs.core import Objective
-from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, runs, tokens
+from vpo_envs.tasks.tools.matching import RUN, argument_match, key_f1, match_calls, tokens
 from vpo_envs.tasks.tools.task import NUM_REQUESTS, Attempt, SubRequest, ToolsTask, by_name
+from vpo_envs.text import runs
 
 MIN_WORDS = 3
 MOST_COPIED = 0.5
@@ -55,7 +56,7 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
         return False
     if task.mention and not _states(task, reply):
         return False
-    own = runs(words)
+    own = list(runs(words, RUN))
     copied = sum([run in task.passages for run in own])
     return copied <= MOST_COPIED * len(own)
 
