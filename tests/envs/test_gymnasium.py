@@ -220,6 +220,12 @@ def test_an_unknown_argument_is_one_sentence_with_those_that_are_accepted(env_id
         gym.make(env_id, moed="conflict")
 
 
+@pytest.mark.parametrize("gone", ["mode", "prompt_style"])
+def test_an_argument_that_is_gone_names_what_replaced_it(gone: str) -> None:
+    with pytest.raises(ValueError, match=rf"^MazeEnv takes no argument '{gone}': did you mean preset\? it takes "):
+        gym.make("vpo/Maze-v0", **{gone: "conflict"})
+
+
 @pytest.mark.parametrize("argument", ["moed", "num_answers"])
 def test_the_maze_in_steps_names_the_arguments_that_it_takes(argument: str) -> None:
     with pytest.raises(ValueError, match=rf"^MazeStepsEnv takes no argument '{argument}': it takes preset, .*index"):

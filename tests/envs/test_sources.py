@@ -18,6 +18,7 @@ from paths import ROOT
 from published import write_published
 
 import vpo_envs
+from vpo_envs.core import SPLITS
 from vpo_envs.registration import env_type, text_env_ids
 from vpo_envs.tasks.base import TaskEnv
 
@@ -171,6 +172,21 @@ def test_a_task_without_the_hubs_library_says_what_to_install(monkeypatch: pytes
 
 
 # --- what a source gives ---
+
+
+def test_rows_that_differ_in_names_or_references_alone_are_in_one_split(tmp_path: Path) -> None:
+    problems = [
+        {"question": f"{name} sells {n} apples at 3 each.", "answer": f"<<{n}*3={3 * n}>> #### {3 * n}"}
+        for n in range(4, 64)
+        for name in ("Ann", "Bob", "Cy")
+    ]
+    prompts = [{"prompt": f"q{i // 3}", "references": [f"a{i}", f"b{i}", f"c{i}"]} for i in range(180)]
+    for env_id, rows in (("vpo/GSM8K-v0", problems), ("vpo/RewardModels-v0", prompts)):
+        path = tmp_path / "rows.jsonl"
+        path.write_bytes(as_lines(*rows))
+        envs = [gym.make(env_id, source=str(path), split=split).unwrapped for split in SPLITS]
+        contents = [{task.canonical for task in env.rows} for env in envs]  # type: ignore[attr-defined]
+        assert sum(map(len, contents)) == len(set.union(*contents)) == 60
 
 
 @TASKS

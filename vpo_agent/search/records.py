@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,8 @@ class SearchResult:
     instances: tuple[InstanceSearch, ...]
     token_budget: int | None = None
     """Tokens sampled for each instance; ``None`` if the budget is B answers."""
+    tasks: tuple[Hashable, ...] | None = None
+    """What the task of each instance is, (N,): equal ones count as one where chance is judged; ``None``: all differ."""
 
     @property
     def goal(self) -> Goal:

@@ -105,7 +105,8 @@ def run_search(
                     file.writelines(one.to_json() + "\n" for one in found.instances)
                 done.update({one.index: one for one in found.instances})
         instances = tuple(done[index] for index in job.indices)
-        results[target.name] = SearchResult(job.method, env.objective_names, instances, job.tokens)
+        tasks = tuple(task_of(env, index).canonical for index in job.indices)
+        results[target.name] = SearchResult(job.method, env.objective_names, instances, job.tokens, tasks)
     write_text_atomically(out / "results.md", summary(results) + "\n")
     plot_solved(results, out / "solved.png", title=f"{job.env}, {job.method}")
     return results
@@ -124,7 +125,7 @@ def verdict(results: Mapping[str, SearchResult]) -> str:
     said = f"With {counted(first.budget, first.unit)}, {best} solves {last[best].sum()} of {len(last[best])} instances"
     for name, solved in last.items():
         if name != best:
-            gap = over_prompts(last[best].astype(float) - solved)
+            gap = over_prompts(last[best].astype(float) - solved, first.tasks)
             chance = "" if gap.low > 0 else ", which may be chance"
             said += f"; {name} {solved.sum()}: {gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}] less{chance}"
     return f"{said}."

@@ -67,12 +67,15 @@ def reordered(text: str) -> list[str]:
 
 
 def parts_like(answer: str, prompt: str) -> list[str]:
-    """Return the parts of a prompt with as many words as an answer, if the answer is one of them; else none."""
+    """Return the parts of a prompt with as many words as an answer, if the answer stands in the prompt; else none."""
     wanted, words = answer.split(), prompt.split()
     parts = [words[i : i + len(wanted)] for i in range(len(words) - len(wanted) + 1)] if wanted else []
     bare = [[word.strip(".,:;!?\"'()") for word in part] for part in parts]
     if not any(wanted in (part, stripped) for part, stripped in zip(parts, bare, strict=True)):
-        return []
+        whole = " ".join(wanted)
+        if not wanted or not re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", " ".join(words)):
+            return []
+        bare.append(wanted)
     return list(dict.fromkeys(" ".join(part) for part in bare))
 
 

@@ -117,7 +117,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         self.rows, self.skipped_rows = loaded.rows, loaded.skipped
         divided = path == self.source and not (isinstance(path, str) and path.startswith(HUB))
         if divided:
-            self.rows = tuple(row for row in loaded.rows if split_of_content(self.content_of(row)) == self.split)
+            self.rows = tuple(row for row in loaded.rows if split_of_content(row.canonical) == self.split)
         if loaded.skipped:
             rows = counted(loaded.skipped, "bad row")
             share = f", {len(self.rows)} of them for split {self.split!r}" if divided else ""
@@ -130,10 +130,6 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
                 "the splits by their content; write {split} in the path to name one file for each split, or "
                 f"{WHOLE}{path} to use all rows"
             )
-
-    def content_of(self, row: TaskT) -> str:
-        """Return the content by which the rows of a file are divided between the splits."""
-        return row.content_hash()
 
     def _check_preset(self, fits: bool, what: str) -> None:
         """Raise ``ValueError`` unless a task, described by ``what``, fits the preset."""

@@ -126,10 +126,6 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         row = read_prompt_row(raw, self._columns)
         return PromptTask(prompt=row.pop("prompt"), fields=row)
 
-    def content_of(self, row: PromptTask) -> str:
-        """Return the prompt, so that answers to the same prompt are in the same split."""
-        return row.prompt
-
     def generate(self, rng: np.random.Generator) -> PromptTask:
         """Fail: tasks are rows."""
         raise NotImplementedError(f"{FUNCTIONS_ID} generates no tasks: they are rows of its file")

@@ -315,6 +315,11 @@ def test_the_verdict_says_who_solves_most_and_whether_that_may_be_chance() -> No
     close = verdict({"vpo": results(good, good, poor), "base": results(good, poor, poor)})
     assert close == "With 2 answers, vpo solves 2 of 3 instances; base 1: 0.33 [0.00, 1.00] less, which may be chance."
     assert verdict({"vpo": results(good, optimum=None)}) == ""
+    # Twenty copies of a task are no more evidence than one.
+    many = {"vpo": results(*[good] * 20, *[poor] * 20), "base": results(*[poor] * 40)}
+    assert verdict(many).endswith("less.")
+    same = {name: replace(one, tasks=("a",) * 20 + ("b",) * 20) for name, one in many.items()}
+    assert verdict(same).endswith("0.50 [0.00, 1.00] less, which may be chance.")
 
 
 def test_the_utility_goal_is_solved_by_the_set_that_covers_the_front() -> None:

@@ -192,6 +192,13 @@ class Telling(WordEnv):
         return f"1 2 3 {task.word}4 {tags} 5 {task.word[:9]}. 6 7 8"
 
 
+class TellingInBrackets(Telling):
+    """The best answer again, where no blank parts it from the rest."""
+
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return super().prompt(task, num_answers).replace(f"{task.word[:9]}.", f'solution=["{task.word[:9]}"]')
+
+
 class GivingAwayUnsolved(GivingAway, Unsolved):
     pass
 
@@ -263,6 +270,7 @@ class SeldomFailing(Unsolved):
         (GivingAway, "echo of the prompt: earns 100% of a good answer's reward"),
         (GivingAwayUnsolved, "echo of the prompt: earns 189% of a good answer's reward"),
         (Telling, r"echo of the prompt: 8 of 8 prompts hold a best answer, such as 't[a-z]{8}'"),
+        (TellingInBrackets, r"echo of the prompt: 8 of 8 prompts hold a best answer, such as 't[a-z]{8}'"),
         (SeldomFailing, "scored many times, the response .* scores differently"),
     ],
 )
