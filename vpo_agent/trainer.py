@@ -32,7 +32,7 @@ from vpo_agent.rollouts.collect import Batch, Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
-from vpo_agent.runs.loop import Training, show_step
+from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.imports import import_modules
@@ -229,7 +229,16 @@ class Trainer(Training):
         self._log.write(row)
         if self._kept:
             self.folder.add_transcripts(self._kept)
-        show_step(self._bar, row, bad=self._bad_in_a_row > 0, failure=self._failure)
+        skipped = f", {row['skipped_steps']} skipped" if row["skipped_steps"] else ""
+        self._bar.set_postfix_str(
+            f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s{skipped}"
+        )
+        self._bar.update()
+        if row["invalid_rollouts"]:
+            left_out, why = counted(row["invalid_rollouts"], "rollout"), self._failure and f": {self._failure}"
+            self._bar.write(f"step {self.step}: {left_out} left out because the scorer failed{why}")
+        if self._bad_in_a_row:
+            self._bar.write(f"step {self.step}: skipped because its loss or gradient is not finite")
         if self._outside and not self._warned:
             self._warned = True
             self._bar.write(

@@ -53,10 +53,6 @@ class WarmStart:
         self.done = 0
         """Steps taken."""
 
-    def step(self) -> float:
-        """Take one step; return the loss, in nats per token. Errors are those of :meth:`samples` and :meth:`learn`."""
-        return self.learn(self.samples())
-
     def samples(self) -> Samples:
         """Return the demonstrated responses of the next step."""
         indices = range(self.done * self.instances, (self.done + 1) * self.instances)
@@ -84,11 +80,6 @@ class WarmStart:
         self.optimizer.step(self.learning_rate * min(1.0, rise, fall), max_norm=1.0)
         self.done += 1
         return loss
-
-    def run(self) -> None:
-        """Take the steps that are left."""
-        while self.done < self.steps:
-            self.step()
 
 
 def demonstrated(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -84,12 +83,6 @@ class Page:
             "\n".join(f"- {item}" for item in items),
             lambda: "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>",
         )
-
-    def text(self, text: str) -> None:
-        """Add a block of preformatted text."""
-        longest = max(map(len, re.findall("`+", text)), default=0)
-        fence = "`" * max(3, longest + 1)
-        self._add(f"{fence}text\n{text}\n{fence}", lambda: f"<pre>{escape(text)}</pre>")
 
     def table(self, head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> None:
         """Add a table; ``align`` has an l or r for each column."""

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +25,7 @@ class Training(ABC):
     def __init__(self, steps: int, step: int = 0) -> None:
         self.steps, self.step = steps, step
         self._saved_step = step
-        self._interrupts = Interrupts()
+        self._held = self._waiting = False
 
     @abstractmethod
     def train_step(self) -> Any:
@@ -41,7 +41,7 @@ class Training(ABC):
 
     def hold(self) -> None:
         """Delay Ctrl-C until the rows of this step are written and its checkpoint is saved."""
-        self._interrupts.held = True
+        self._held = True
 
     def take_steps(self) -> None:
         """Take the steps that are left.
@@ -50,15 +50,17 @@ class Training(ABC):
         before :meth:`hold`, otherwise after the rows of the step. A second signal stops at once and saves nothing. A
         ValueError, such as of a prompt that is too long, ends it in the same way.
         """
-        with self._interrupts.handled():
+        with self._signals_handled():
             try:
                 while self.step < self.steps:
                     # After the rows of the step, so that a run resumed from the checkpoint has them all.
                     if self.record(self.train_step()):
                         self._save()
-                    self._interrupts.release()
+                    self._held = False
+                    if self._waiting:
+                        raise KeyboardInterrupt
             except (KeyboardInterrupt, ValueError):
-                if not self._interrupts.held and self.step > self._saved_step:
+                if not self._held and self.step > self._saved_step:
                     self._save()
                 raise
 
@@ -66,30 +68,14 @@ class Training(ABC):
         self.save()
         self._saved_step = self.step
 
-
-class Interrupts:
-    """Delays Ctrl-C and SIGTERM in the block of :meth:`handled` while :attr:`held`; a second one interrupts at once.
-
-    It works in the main thread, where Python handles signals. A process that ignores a signal, such as one that a shell
-    started in the background, keeps ignoring it.
-    """
-
-    def __init__(self) -> None:
-        self.held = False
-        """Whether an interrupt waits for :meth:`release`."""
-        self._waiting = False
-
-    def release(self) -> None:
-        """Stop delaying interrupts, and raise the one that was waiting."""
-        self.held = False
-        if self._waiting:
-            self._waiting = False
-            raise KeyboardInterrupt
-
     @contextlib.contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle the signals in a block of code."""
-        self.held = self._waiting = False
+    def _signals_handled(self) -> Iterator[None]:
+        """Delay Ctrl-C and SIGTERM while a step is held; a second one interrupts at once.
+
+        It works in the main thread, where Python handles signals. A process that ignores a signal, such as one that a
+        shell started in the background, keeps ignoring it.
+        """
+        self._held = self._waiting = False
         former = {
             number: handler for number in STOPS if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN)
         }
@@ -97,14 +83,14 @@ class Interrupts:
             former.clear()
         try:
             for number in former:
-                signal.signal(number, self._handle)
+                signal.signal(number, self._interrupt)
             yield
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if not self.held or self._waiting:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._held or self._waiting:
             raise KeyboardInterrupt
         self._waiting = True
         # Standard error refuses a write from a handler that interrupts another write.
@@ -132,17 +118,3 @@ def when_stopped(advice: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(*stop.args or (advice,)) from None
-
-
-def show_step(bar: Any, row: Mapping[str, Any], *, bad: bool, failure: str = "") -> None:
-    """Advance by the step of ``row``."""
-    from vpo_envs.wording import counted
-
-    skipped = f", {row['skipped_steps']} skipped" if row["skipped_steps"] else ""
-    bar.set_postfix_str(f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s{skipped}")
-    bar.update()
-    if row["invalid_rollouts"]:
-        left_out = counted(row["invalid_rollouts"], "rollout")
-        bar.write(f"step {row['step']}: {left_out} left out because the scorer failed{failure and f': {failure}'}")
-    if bad:
-        bar.write(f"step {row['step']}: skipped because its loss or gradient is not finite")

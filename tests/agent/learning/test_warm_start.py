@@ -49,20 +49,25 @@ def test_a_policy_learns_the_words_of_another_task_and_keeps_what_it_knows(env: 
     assert after.tokenizer.unk_token_id not in prompts[0].tolist()
 
 
+def take(job: WarmStart, steps: int) -> list[float]:
+    """Take steps, and return their losses."""
+    return [job.learn(job.samples()) for _ in range(steps)]
+
+
 def test_the_rate_rises_over_a_fifth_of_the_steps_and_falls_over_the_last_fifth(
     env: MazeEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = WarmStart(small_policy(env), env, steps=10, batch=2, learning_rate=1e-3)
     rates: list[float] = []
     monkeypatch.setattr(job.optimizer, "step", lambda rate, max_norm: rates.append(rate))
-    job.run()
+    take(job, 10)
     assert rates == pytest.approx([0.5e-3, *[1e-3] * 8, 0.5e-3])
 
 
 def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
     policy = small_policy(env, positions=32)
     with pytest.raises(ValueError, match=r"^task [01] of the split .* a prompt of \d+ tokens .* 32 positions"):
-        WarmStart(policy, env, steps=1, batch=2, learning_rate=1e-3).step()
+        take(WarmStart(policy, env, steps=1, batch=2, learning_rate=1e-3), 1)
 
 
 def test_responses_to_one_instance_share_its_prompt(env: MazeEnv) -> None:
@@ -83,7 +88,7 @@ def test_a_batch_of_several_responses_each_has_fewer_instances(env: MazeEnv, mon
     policy, asked = small_policy(env), []
     task = env.task
     monkeypatch.setattr(env, "task", lambda index: asked.append(index) or task(index))
-    WarmStart(policy, env, steps=2, batch=6, learning_rate=1e-3, responses=2).run()
+    take(WarmStart(policy, env, steps=2, batch=6, learning_rate=1e-3, responses=2), 2)
     assert asked == [0, 1, 2, 3, 4, 5]
 
 
@@ -118,7 +123,7 @@ def test_the_loss_is_that_of_the_response_tokens_after_the_templated_prompt(
     gradient = {name: weight.grad.clone() for name, weight in model.named_parameters()}
     job = WarmStart(policy, env, steps=1, batch=6, responses=2, answers=[1, 2], learning_rate=1e-3, seed=5)
     monkeypatch.setattr(job.optimizer, "step", lambda *args, **kwargs: 0.0)
-    assert job.step() == pytest.approx(expected.item(), rel=1e-5)
+    assert take(job, 1) == pytest.approx([expected.item()], rel=1e-5)
     for name, weight in model.named_parameters():
         torch.testing.assert_close(weight.grad, gradient[name], rtol=1e-3, atol=1e-5)
 
@@ -130,7 +135,7 @@ def test_adapters_alone_learn_the_demonstrations_of_a_chat_model(dtype: torch.dt
     policy, env = LMPolicy(add_adapters(model.to(dtype), 4), tokenizer), toys.ShownLettersEnv()
     before = {name: weight.detach().clone() for name, weight in policy.model.named_parameters()}
     job = WarmStart(policy, env, steps=100, batch=8, learning_rate=0.1)
-    losses = [job.step() for _ in range(25)]
+    losses = take(job, 25)
     assert losses[-1] < losses[0] - 1
     changed = {name for name, weight in policy.model.named_parameters() if not torch.equal(weight, before[name])}
     assert changed == {name for name in before if "lora_" in name}

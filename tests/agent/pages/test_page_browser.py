@@ -22,7 +22,6 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     page.paragraph("A sentence that is long enough to need several lines on the screen of a phone.")
     page.figure(tmp_path / "wide.png", "a wide figure", "Its caption.")
     page.table(["measure", "unit", "vpo", "grpo"], [["best@1 ↑", "1 answer", *["0.317 [0.313, 0.321]"] * 2]], "llrr")
-    page.text("x" * 500)
     (tmp_path / "report.html").write_text(page.html(), encoding="utf-8")
     with chromium(tmp_path / "profile") as opened:
         opened.resize(390, 844)
