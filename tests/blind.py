@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.pareto import spread_weights
+from vpo_envs.tasks.countdown.generate import _reachable, _worths
 from vpo_envs.tasks.eureqa.task import write_names
 from vpo_envs.tasks.gsm8k.task import write_answer as write_equations
 from vpo_envs.tasks.language import LISTS
@@ -234,7 +236,8 @@ class Row(NamedTuple):
     answers: Callable[..., Any]
     """Of a task, guesses in random order; of training instances and their environment, :data:`Rules`."""
     learned: int = 0
-    """Training instances from which rules are taken, and by which they are chosen; 0 for guesses."""
+    """Training instances from which rules are taken, and by which they are chosen; 0 for guesses; below 0 that many
+    variants of each instance."""
 
 
 ROWS = [
@@ -256,6 +259,13 @@ ROWS = [
     Row("vpo/Programs-v0", {"preset": "compact"}, "the examples", fixed_programs, 200),
     Row("vpo/Programs-v0", {"preset": "compact", "difficulty": PARTS}, "the examples", fixed_programs, 200),
 ]
+
+
+COSTLY = [
+    Row("vpo/Countdown-v0", {"preset": preset}, "the targets, guessed from the numbers", expressions, -40)
+    for preset in PRESETS[1:]
+]
+"""Rows of 60 instances, untested: rules are chosen for each by 40 other targets that its numbers allow."""
 
 
 def points(env: Any, task: Any, answers: Sequence[str]) -> NDArray[np.float64]:
@@ -280,20 +290,39 @@ def kind_of(task: Any) -> int:
     return len(numbers_of(task)) if hasattr(task, "question") else 0
 
 
+def other_targets(task: Any, env: Any, count: int) -> list[Any]:
+    """Tasks of the same numbers whose targets the generator may have drawn."""
+    source, (low, high) = random.Random(0), env.config.gap
+    values, found = _reachable(tuple(sorted(task.numbers)), env.config), list[Any]()
+    for _ in range(50 * count):
+        middle = source.choice(values)
+        below, above = ([one for one in values if low <= sign * (one - middle) <= high] for sign in (-1, 1))
+        if below and above and len(found) < count:
+            other = task.model_copy(update={"targets": (source.choice(below), middle, source.choice(above))})
+            found += [other] * env.config.certifies(partial(_worths, other))
+    return found or [task.model_copy(update={"targets": tuple(source.sample(values, 3))})]
+
+
 def ordered(row: Row, tasks: Sequence[Any]) -> Iterator[list[str]]:
     """Each task's answers, best first as far as that is known without reading."""
+    if row.learned < 0:
+        env: Any = gym.make(row.env, **row.options).unwrapped
+        rules: Rules = row.answers([], env)
+        for task in tasks:
+            yield [rules(task)[index] for index in best_rules(env, rules, other_targets(task, env, -row.learned))]
+        return
     if not row.learned:
         for number, task in enumerate(tasks):
             known = list(dict.fromkeys(row.answers(task)))
             yield random.Random(number).sample(known, len(known))
         return
-    env: Any = gym.make(row.env, **row.options).unwrapped
+    env = gym.make(row.env, **row.options).unwrapped
     training = [env.task(index) for index in range(row.learned)]
     chosen: dict[int, tuple[Rules, list[int]]] = {}
     for task in tasks:
         if (kind := kind_of(task)) not in chosen:
             alike = [one for one in training if kind_of(one) == kind]
-            rules: Rules = row.answers(alike, env)
+            rules = row.answers(alike, env)
             chosen[kind] = rules, best_rules(env, rules, alike)
         rules, order = chosen[kind]
         listed = rules(task)

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from blind import ROWS, SIZES, Row, expressions, ordered, points, solutions
+from blind import COSTLY, ROWS, SIZES, Row, expressions, ordered, points, solutions
 
 from vpo_envs.pareto import best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, text_env_ids
@@ -81,8 +81,8 @@ def test_the_page_says_how_many_tasks_a_test_set_holds(env_id: str, preset: str)
 
 if __name__ == "__main__":
     print("| id | preset | not read | 1 | 3 | 30 |\n|---|---|---|---|---|---|")
-    for row in ROWS:
-        print(name_of(row), " | ".join(f"{share:.2f}" for share in measured(row)), "|", flush=True)
+    for row, tested in [*((row, TESTED) for row in ROWS), *((row, 60) for row in COSTLY)]:
+        print(name_of(row), " | ".join(f"{share:.2f}" for share in measured(row, tested)), "|", flush=True)
     print("\n| id | preset | of 200 | of 1,000 |\n|---|---|---|---|")
     for env_id in text_env_ids():
         for preset in env_type(env_id).presets:
