@@ -22,11 +22,11 @@ from vpo_agent.policy.samples import Samples
 from vpo_agent.runs.checkpoints import save_checkpoint
 from vpo_agent.runs.loop import vpo_command
 from vpo_agent.trainer import Trainer
-from vpo_envs.tasks.code.compact import CodeCompactEnv
+from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv
 
 SHORT = ["--steps", "4", "--batch", "4", "--eval-every", "2", "--eval-prompts", "2", "--eval-answers", "3"]
 COMPACT = json.dumps({"preset": "compact"})
-CODE = ["warm-start", "--env", "vpo/Code-v0", "--env-kwargs", COMPACT, "--positions", "96", *SHORT]
+MUSIQUE = ["warm-start", "--env", "vpo/MuSiQue-v0", "--env-kwargs", COMPACT, "--positions", "192", *SHORT]
 
 
 FRESH = ["warm-start", "--env", toys.SHOWN_LETTERS_ID, "--positions", "96", *SHORT]
@@ -40,12 +40,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_folder_holds_a_policy_its_recipe_and_what_it_reached(tmp_path: Path) -> None:
-    assert main([*CODE, "--out", str(tmp_path)]) == 0
+    assert main([*MUSIQUE, "--out", str(tmp_path)]) == 0
     policy = LMPolicy.from_pretrained(tmp_path)
-    env = CodeCompactEnv()
+    env = MuSiQueCompactEnv()
     assert policy.tokenizer.unk_token_id not in policy.encode_prompts([env.prompt(env.task(0), 3)])[0][0].tolist()
     recipe = json.loads((tmp_path / "recipe.json").read_text())
-    assert (recipe["env"], recipe["steps"], recipe["answers"]) == ("vpo/Code-v0", 4, [1, 3])
+    assert (recipe["env"], recipe["steps"], recipe["answers"]) == ("vpo/MuSiQue-v0", 4, [1, 3])
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [2, 4]
     for row in rows:

@@ -112,7 +112,7 @@ def test_a_table_shows_both_phases() -> None:
 
 
 def test_a_run_on_a_gpu_is_planned_before_it_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, no_figures: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The CPU stands for a GPU with little memory."""
     monkeypatch.setattr(trainer_module, "device_memory", lambda device: 45 * 10**6)
