@@ -52,14 +52,13 @@ def push(
         validate_repo_id(repo)
     except HFValidationError as error:
         raise ValueError(f"--repo {repo!r} cannot be a name on the Hub: {error}") from None
-    about: dict[str, Any] = {"repo": repo, "checkpoint": checkpoint, "license": license}
-    if dry_run is not None:
-        prepare_folder(run, dry_run, **about)
-        size = sum(file.stat().st_size for file in dry_run.iterdir()) / 2**20
-        return f"{dry_run} holds what would be pushed to {repo}, {size:.1f} MiB; nothing was sent"
     with tempfile.TemporaryDirectory() as temporary:
-        prepare_folder(run, Path(temporary), **about)
-        return f"pushed to {_upload(Path(temporary), repo, private)}"
+        folder = dry_run or Path(temporary)
+        prepare_folder(run, folder, repo=repo, checkpoint=checkpoint, license=license)
+        if dry_run is None:
+            return f"pushed to {_upload(folder, repo, private)}"
+    size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
+    return f"{dry_run} holds what would be pushed to {repo}, {size:.1f} MiB; nothing was sent"
 
 
 def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None, license: str | None) -> None:
@@ -75,7 +74,8 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
     source = Path(find_model(str(run), checkpoint))
     check_checkpoint(source)
     config = read_run_config(run)
-    on_hub = _may_be_on_hub(config.model)
+    # A model that can only be a name on the Hub.
+    on_hub = config.model.count("/") == 1 and config.model[0] not in "./~" and not Path(config.model).exists()
     merge = bool(config.lora_rank) and not on_hub
     target.mkdir(parents=True, exist_ok=True)
     if merge:
@@ -98,7 +98,7 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
         **({} if license is None else {"license": license}),
     }
     results = (run / "results.md").read_text(encoding="utf-8").strip() if evaluated else None
-    card = model_card(repo, config, settings, metadata, step=step, results=results)
+    card = _model_card(repo, config, settings, metadata, step, results)
     (target / "README.md").write_text(card, encoding="utf-8")
     (target / "training.json").write_text(json.dumps({"step": step, **settings}, indent=2) + "\n", encoding="utf-8")
     if evaluated and (run / "results.json").is_file():
@@ -123,11 +123,6 @@ def _upload(folder: Path, repo: str, private: bool) -> str:
     return str(made)
 
 
-def _may_be_on_hub(model: str) -> bool:
-    """Whether a model setting can only be a name on the Hub."""
-    return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).exists()
-
-
 def _without_paths(value: Any) -> Any:
     """Replace each local path in the settings by its last part."""
     if isinstance(value, dict):
@@ -149,20 +144,15 @@ def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
     return [(objective.name, objective.description) for objective in env.objectives]
 
 
-def model_card(
+def _model_card(
     repo: str,
     config: TrainConfig,
     settings: Mapping[str, Any],
     metadata: Mapping[str, Any],
-    *,
     step: int,
     results: str | None,
 ) -> str:
-    """Return the text of ``README.md``, headed by the ``metadata`` that the Hub reads.
-
-    ``settings`` are those of the run without local paths, the weights were trained for ``step`` steps, and ``results``
-    is the heading and table of their evaluation, if there is one.
-    """
+    """Return the text of ``README.md``, headed by the ``metadata`` that the Hub reads; ``settings`` have no paths."""
     # JSON on one line is valid YAML, with every quote it needs.
     top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
     answers = config.answers_per_rollout

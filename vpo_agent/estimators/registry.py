@@ -42,10 +42,6 @@ class Estimator:
     needs_weights: bool
     """Whether `advantages` requires drawn weights."""
 
-    def options(self) -> tuple[str, ...]:
-        """Return the names of the function's options."""
-        return tuple(inspect.signature(self.function).parameters)[1:]
-
 
 _REGISTRY: dict[str, Estimator] = {}
 
@@ -173,7 +169,7 @@ def _check_options(chosen: Estimator, options: dict[str, object]) -> None:
     parameters = inspect.signature(chosen.function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    known = chosen.options()
+    known = tuple(parameters)[1:]
     for option, value in options.items():
         if option not in known:
             raise ValueError(f"{chosen.name} takes {', '.join(known) or 'no options'}; got {option!r}")
