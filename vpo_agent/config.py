@@ -138,7 +138,7 @@ class Optimisation(_Group):
     clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this", ge=0, le=1)
     clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this", ge=0)
     kl_coef: float = _setting(1e-3, "weight of the KL penalty to the initial model; 0 loads no second model", ge=0)
-    aggregation: Aggregation = _setting("token_mean", "token_mean, sequence_mean or fixed_length")
+    aggregation: Aggregation = _setting("token_mean", "token_mean or sequence_mean")
     importance_cap: float | None = _setting(
         None, "cap on the trainer-to-sampler probability ratio that weights each token; none: off", gt=0
     )

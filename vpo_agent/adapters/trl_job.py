@@ -22,7 +22,7 @@ SAME_NAME = (
     *("seed", "temperature", "warmup_steps", "weight_decay"),
 )
 """Settings that TRL has under the same name."""
-LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
+LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo"}
 """TRL's names of our aggregations."""
 BUILT_IN_ONLY = ("backend", "gpu_memory_utilization", "importance_cap", "scorer_pool", "scorer_workers")
 """Settings of the built-in trainer that would have no effect inside TRL."""

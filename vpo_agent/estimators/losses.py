@@ -55,7 +55,6 @@ def policy_loss(
 
     - "token_mean": sum over tokens / number of tokens; long responses count more (DAPO, the VPO paper).
     - "sequence_mean": mean over the tokens of each sequence, then over sequences (GRPO).
-    - "fixed_length": sum over tokens / a constant, independent of a response's length (Dr. GRPO, arXiv 2503.20783).
 
     Args:
         log_probs: (B, T) log-probs of the sampled tokens under the current policy; the gradient flows here.
@@ -67,9 +66,9 @@ def policy_loss(
         reference_log_probs: (B, T) the same under the reference policy.
         kl_coef: weight of the penalty, at least 0; above 0 it needs reference log-probs. At 0 the KL is only measured.
         aggregation: as above.
-        normalizer: divisor of the sum: tokens for "token_mean", sequences with at least one token for "sequence_mean",
-            sequences times the longest allowed response for "fixed_length". With the count of the whole optimizer
-            batch, the losses of its micro-batches add up to its loss. None: that of this batch ("fixed_length": B * T).
+        normalizer: divisor of the sum: tokens for "token_mean", sequences with at least one token for "sequence_mean".
+            With the count of the whole optimizer batch, the losses of its micro-batches add up to its loss. None: that
+            of this batch.
 
     Returns:
         The loss in float32 (float64 for float64 log-probs), and diagnostics. A batch without tokens gives a loss of 0
@@ -93,8 +92,7 @@ def policy_loss(
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     divisor: float | Tensor | None = normalizer
     if divisor is None:
-        counted = {"token_mean": mask, "sequence_mean": mask.any(dim=1), "fixed_length": torch.ones_like(mask)}
-        divisor = counted[aggregation].sum().clamp(min=1)
+        divisor = (mask if aggregation == "token_mean" else mask.any(dim=1)).sum().clamp(min=1)
     surrogate = _aggregate(-torch.minimum(ratio * advantage, clipped * advantage), mask, aggregation, divisor)
 
     loss = surrogate
@@ -171,8 +169,8 @@ def _check_settings(
         raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
     if not kl_coef >= 0.0:
         raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
-    if aggregation not in ("token_mean", "sequence_mean", "fixed_length"):
-        raise ValueError(f"aggregation must be 'token_mean', 'sequence_mean' or 'fixed_length'; got {aggregation!r}")
+    if aggregation not in ("token_mean", "sequence_mean"):
+        raise ValueError(f"aggregation must be 'token_mean' or 'sequence_mean'; got {aggregation!r}")
     if normalizer is not None and not normalizer > 0:
         raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
 

@@ -107,11 +107,8 @@ class PolicyUpdate:
         config = self.config
         self.optimizer.zero_grad()
         lengths = samples.mask.sum(1).view(len(advantages), -1).cpu()
-        tokens = float(lengths[minibatch].sum())
-        sequences = float((lengths[minibatch] > 0).sum())
-        normalizer = {"token_mean": tokens, "sequence_mean": sequences}.get(
-            config.aggregation, sequences * config.max_new_tokens
-        )
+        counted = lengths if config.aggregation == "token_mean" else lengths > 0
+        normalizer = float(counted[minibatch].sum())
         has_signal = (advantages[minibatch] != 0).flatten(1).any(1)
         used = minibatch if config.kl_coef else minibatch[has_signal]
         # Groups whose rollouts were all left out have no tokens.

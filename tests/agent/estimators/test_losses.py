@@ -12,7 +12,7 @@ from torch import Tensor
 from vpo_agent.estimators.choices import Aggregation
 from vpo_agent.estimators.losses import kl_per_token, policy_loss, truncated_importance
 
-AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean", "fixed_length"]
+AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean"]
 
 
 class Batch:
@@ -51,10 +51,8 @@ def loss_by_hand(batch: Batch, aggregation: str, kl_coef: float, clip_low: float
     tokens = [token for row in rows for token in row]
     if aggregation == "token_mean":
         return sum(tokens) / len(tokens)
-    if aggregation == "sequence_mean":
-        means = [sum(row) / len(row) for row in rows if row]
-        return sum(means) / len(means)
-    return sum(tokens) / batch.mask.numel()
+    means = [sum(row) / len(row) for row in rows if row]
+    return sum(means) / len(means)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)

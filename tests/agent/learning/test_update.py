@@ -73,7 +73,6 @@ def loss_written_out(update: PolicyUpdate, samples: Samples, weights: Tensor, ma
         reference_log_probs=reference,
         kl_coef=config.kl_coef,
         aggregation=config.aggregation,
-        normalizer=float(mask.any(1).sum() * LIMIT) if config.aggregation == "fixed_length" else None,
     )
     terms.loss.backward()
     gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
@@ -98,7 +97,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-AGGREGATIONS = ("token_mean", "sequence_mean", "fixed_length")
+AGGREGATIONS = ("token_mean", "sequence_mean")
 
 
 @pytest.mark.parametrize(("aggregation", "microbatch"), list(itertools.product(AGGREGATIONS, (1, 3, 4, "auto"))))
