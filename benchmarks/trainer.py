@@ -126,7 +126,7 @@ def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str
 
 def run_trl(setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
     from transformers import TrainerCallback
-    from trl import GRPOConfig
+    from trl import GRPOConfig, GRPOTrainer
 
     from vpo_agent.adapters.trl_job import grpo_settings, make_adapter
     from vpo_agent.policy.loading import DTYPES, load_model
@@ -145,7 +145,7 @@ def run_trl(setting: str, chosen: argparse.Namespace, folder: str, line: Connect
         clock[part] = time.perf_counter() - start
         return result
 
-    class Timed(adapter.trainer_class):
+    class Timed(GRPOTrainer):
         def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
             return timed("generate", super()._generate_single_turn, *args, **kwargs)
 

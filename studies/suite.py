@@ -41,7 +41,6 @@ QUESTIONS = (
     ("the vector, in a chain", VPO, NO_VECTOR),
     ("the vector, without a chain", "set_rl", "max_at_k"),
     ("the chain", VPO, "set_rl"),
-    ("credit", "vpo-marginal", VPO),
 )
 """What is added, by which arm, to which other."""
 
@@ -94,7 +93,7 @@ def explain(tasks: Sequence[TaskArms], folder: Path) -> Path:
     """Write the page and its figure, and return the page's path."""
     page = Page("What explains the results of the suite")
     for heading, table in (
-        ("What the vector, the chain and credit add to utility", questions_table(tasks)),
+        ("What the vector and the chain add to utility", questions_table(tasks)),
         (f"Levels of difficulty: {VPO} over {BASELINE}", levels_table(tasks)),
         ("Preferences chosen after training: expected reward of the best answer", preferences_table(tasks)),
         ("Diversity on validation prompts, and the steps to VPO's final utility", training_table(tasks)),

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import toys
 from accelerate import PartialState
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
 from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.policy.loading import load_model
@@ -34,7 +34,7 @@ def train(model_folder: str, method: str, out: Path, per_device: int) -> None:
     )
     seen = []
 
-    class Recorder(adapter.trainer_class):
+    class Recorder(GRPOTrainer):
         def _generate_and_score_completions(self, inputs):
             output = super()._generate_and_score_completions(inputs)
             ids, mask = output["completion_ids"], output["completion_mask"].bool()

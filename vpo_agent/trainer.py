@@ -30,7 +30,6 @@ from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
 from vpo_agent.rollouts.collect import Batch, Rollouts, collect, make_text_env
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
-from vpo_agent.rollouts.spans import token_credit
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import RunFolder
@@ -201,7 +200,7 @@ class Trainer(Training):
         ]
         estimated = time.perf_counter()
         self.hold()
-        advantages = batch.in_order([self._of_tokens(*one) for one in zip(results, batch.parts, strict=True)])
+        advantages = batch.in_order([one.advantages for one in results])
         valid = batch.in_order([torch.from_numpy(part.valid) for part in batch.parts])
         finite, update = self._update.step(batch.samples, advantages, valid, self.step)
         self.step += 1
@@ -277,14 +276,6 @@ class Trainer(Training):
         return pool
 
     # Details -------------------------------------------------------------------------------------------------------
-
-    def _of_tokens(self, result: Advantages, rollouts: Rollouts) -> torch.Tensor:
-        """Return the advantages (P, G), or (P, G, T) if answers have credit of their own."""
-        if result.credit is None:
-            return result.advantages
-        samples = rollouts.samples
-        credit = token_credit(self.policy.tokenizer, samples.ids, samples.mask, result.credit.flatten(0, 1))
-        return result.advantages[..., None] + credit.view(*result.advantages.shape, -1)
 
     def _transcripts(self, batch: Batch, first: int) -> list[dict[str, Any]]:
         """Return the first responses to the first tasks of a step, if it is one of those that are kept."""

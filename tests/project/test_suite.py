@@ -16,9 +16,9 @@ from vpo_agent.measure.pool import Pool
 
 suite = load_study("suite")
 N, D, ANSWERS = 4, 3, 30
-WIDTHS = {"vpo": 3, "vpo-alpha1000": 3, "vpo-marginal": 3, "set_rl": 1, "max_at_k": 1, "grpo": 1}
+WIDTHS = {"vpo": 3, "vpo-alpha1000": 3, "multi_rlvr": 3, "set_rl": 1, "max_at_k": 1, "grpo": 1}
 COMPROMISE = 0.45
-ALL = {"vpo": 0.9, "vpo-alpha1000": 0.4, "vpo-marginal": 0.95, "set_rl": 0.8, "max_at_k": 0.3, "grpo": 0.1}
+ALL = {"vpo": 0.9, "vpo-alpha1000": 0.4, "multi_rlvr": 0.95, "set_rl": 0.8, "max_at_k": 0.3, "grpo": 0.1}
 Curve = Callable[[int, str], Sequence[float]]
 
 
@@ -124,14 +124,14 @@ def test_the_page_holds_every_table_and_the_figure(tmp_path: Path, task: Any) ->
 def test_steps_to_vpos_final_utility_are_read_off_the_line_between_evaluations(tmp_path: Path) -> None:
     curves = {
         "vpo": [(0.3, 0.4, 0.5)] * 3,
-        "vpo-marginal": [(0.3, 0.5, 0.6), (0.3, 0.5, 0.6), (0.3, 0.4, 0.4)],
+        "multi_rlvr": [(0.3, 0.5, 0.6), (0.3, 0.5, 0.6), (0.3, 0.4, 0.4)],
         "vpo-alpha1000": [(0.3, 0.3, 0.4)] * 3,
         "grpo": [(0.3, 0.6, 0.6)] * 3,
     }
     task = make_task(tmp_path, dict.fromkeys(curves, 0.5), lambda seed, arm: curves[arm][seed])
     found = {row["method"]: row["share of VPO's steps"] for row in rows_of(suite.training_table([task]))}
-    # The mean curve of marginal credit has 7/15 in the middle and 8/15 at the end.
-    assert found == {"vpo": "1.00", "vpo-marginal": "0.75", "vpo-alpha1000": "not reached", "grpo": ""}
+    # The mean curve of multi_rlvr has 7/15 in the middle and 8/15 at the end.
+    assert found == {"vpo": "1.00", "multi_rlvr": "0.75", "vpo-alpha1000": "not reached", "grpo": ""}
     kept = row_of(suite.training_table([task]), method="grpo")["over the start"]
     assert kept == f"{(1.5 - 0.6) / (1.5 - 0.3):.2f}"
 

@@ -5,58 +5,34 @@ group. So public reward functions suffice: the first one gathers the reward matr
 processes, and returns finished advantages as the reward, with weight 1. With ``scale_rewards="none"`` TRL only
 subtracts the group's mean, which is 0 already. The score, every objective and the diversity have weight 0 and appear in
 the logs.
-
-Credit for single answers (``vpo_credit``) is not one number per rollout, so it takes a small subclass,
-:class:`CreditTrainer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
-from vpo_agent.rollouts.spans import closing_token, token_credit
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.libraries import check_package
+from vpo_envs.text import answer_tags
 
 # The extra allows only releases whose reward path is tested.
 check_package("trl", "trl", "training with TRL")
 
-from accelerate import PartialState  # noqa: E402 - after the check, since TRL brings all three
+from accelerate import PartialState  # noqa: E402 - after the check, since TRL brings both
 from accelerate.utils import gather_object  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from trl import GRPOTrainer  # noqa: E402
 
 MEAN_TOLERANCE = 1e-5
 """Largest absolute group mean of the advantages, which TRL subtracts."""
-
-
-class CreditTrainer(GRPOTrainer):
-    """TRL's trainer, with the credit of each answer added to the advantages of its tokens."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        adapters = {function.adapter for function in self.reward_funcs if isinstance(function, AdapterReward)}
-        if len(adapters) != 1:
-            raise ValueError(
-                "CreditTrainer needs the reward functions of one TRLAdapter: pass adapter.reward_functions()"
-            )
-        self.adapter = adapters.pop()
-
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        credit = self.adapter.credit_of_tokens(output["completion_ids"], output["completion_mask"])
-        output["advantages"] = output["advantages"][:, None] + credit.to(output["advantages"])
-        return output
 
 
 class TRLAdapter:
@@ -101,20 +77,10 @@ class TRLAdapter:
         """Names of the reward functions."""
         self.scored: NDArray[np.float64] | None = None
         """Their values for the responses of this process, (B, 3 + d); NaN where they return ``None``."""
-        self._credit: Tensor | None = None
-        tried = [self.estimator.try_out(rollouts_per_prompt, m) for m in self.num_answers]
-        for one in tried:
-            self._check_mean(one.advantages)
-        self._gives_credit = tried[0].credit is not None
-        if self._gives_credit and len(self.num_answers) > 1:
-            raise ValueError(f"{method} takes one number of answers inside TRL, got {[*self.num_answers]}: choose one")
+        for m in self.num_answers:
+            self._check_mean(self.estimator.try_out(rollouts_per_prompt, m).advantages)
 
     # Arguments of the trainer --------------------------------------------------------------------------------------
-
-    @property
-    def trainer_class(self) -> type[Any]:
-        """``GRPOTrainer``, or :class:`CreditTrainer` for a method that gives credit to single answers."""
-        return CreditTrainer if self._gives_credit else cast("type[Any]", GRPOTrainer)
 
     def dataset(self, indices: Iterable[int], num_answers: Sequence[int] | None = None) -> Dataset:
         """Return the tasks with these indices.
@@ -136,7 +102,7 @@ class TRLAdapter:
             }
         )
 
-    def reward_functions(self) -> list[Callable[..., list[float | None]]]:
+    def reward_functions(self) -> list[Any]:
         """Return the advantage and, for the logs, the score, every objective and the diversity."""
         return [AdapterReward(self, column) for column in range(len(self.columns))]
 
@@ -188,10 +154,6 @@ class TRLAdapter:
             step: Training step, which keys the weights.
             asked: The number of answers that each was asked for; that of the environment by default.
         """
-        if self._credit is not None:
-            raise ValueError(
-                f"{self.estimator.name} gives credit to answers, which GRPOTrainer drops: use adapter.trainer_class"
-            )
         parsed = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
         texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
         asked = asked or [self.num_answers[0]] * len(tasks)
@@ -218,16 +180,13 @@ class TRLAdapter:
                 np.array([all_scored[place][part] for place in places]).reshape(len(groups), group, *shape)
                 for part, shape in enumerate(((m, self.env.reward_dim), ()))
             )
-            columns, credit = self._columns(groups, rewards, valid, step)
-            scored[places] = columns
-            if credit is not None:
-                self._credit = credit[mine]
+            scored[places] = self._columns(groups, rewards, valid, step)
         self.scored = scored[mine]
 
     def _columns(
         self, groups: list[Any], rewards: NDArray[np.float32], valid: NDArray[np.bool_], step: int
-    ) -> tuple[NDArray[np.float64], Tensor | None]:
-        """Return what :attr:`columns` names for groups of one number of answers, (P·G, 3 + d), and their credit."""
+    ) -> NDArray[np.float64]:
+        """Return what :attr:`columns` names for groups of one number of answers, (P·G, 3 + d)."""
         result = self.estimator.estimate(rewards, valid, groups, self.estimator.weights(groups, step))
         self._check_mean(result.advantages)
         flat = [rollouts[kept].reshape(-1, self.env.reward_dim) for rollouts, kept in zip(rewards, valid, strict=True)]
@@ -243,18 +202,7 @@ class TRLAdapter:
         )
         # TRL leaves a rollout without a score out of its group, as the estimator does.
         columns[~valid] = np.nan
-        credit = None if result.credit is None else result.credit.flatten(0, 1)
-        return columns.reshape(-1, len(self.columns)), credit
-
-    def credit_of_tokens(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return and clear the credit of the tokens of the responses scored last, (B, T).
-
-        ``ids`` are their tokens, padded on the right, and ``mask`` is 0 at padding; both are (B, T).
-        """
-        if self._credit is None:
-            return torch.zeros(ids.shape, device=ids.device)
-        credit, self._credit = self._credit, None
-        return token_credit(self.tokenizer, ids, mask, credit).to(ids.device)
+        return columns.reshape(-1, len(self.columns))
 
     # Details -------------------------------------------------------------------------------------------------------
 
@@ -266,6 +214,13 @@ class TRLAdapter:
                 f"the advantages of {named} have a group mean of {means.max():.2g}, which TRL would subtract: use a "
                 "method with mean 0, such as vpo, grpo, or max_at_k with baseline='others'"
             )
+
+
+def closing_token(tokenizer: Any, num_answers: int) -> int | None:
+    """Return the token that is the last closing tag of ``num_answers`` answers; ``None`` if the tag is several."""
+    closing = answer_tags(num_answers)[-1][1]
+    ids: list[int] = tokenizer(closing, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
 
 
 class AdapterReward:

@@ -150,7 +150,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
     from transformers import TrainerCallback
-    from trl import GRPOConfig
+    from trl import GRPOConfig, GRPOTrainer
 
     on_gpu = choose_device(config.device).type == "cuda"
     state = PartialState(cpu=not on_gpu)
@@ -191,7 +191,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         folder.room(lambda: last_checkpoint(path / "trl")),
         folder.writer(step) if state.is_main_process else nullcontext() as writer,
     ):
-        trainer = adapter.trainer_class(
+        trainer = GRPOTrainer(
             model=adapter.end_at_last_answer(model),
             processing_class=tokenizer,
             reward_funcs=adapter.reward_functions(),

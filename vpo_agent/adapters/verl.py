@@ -30,7 +30,6 @@ from vpo_envs.libraries import check_package
 UNLIKE_GRPO = {
     **dict.fromkeys(("vpo_pool", "set_rl", "max_at_k", "darling", "pareto_rank"), "compares the rollouts of a group"),
     "rs_grpo": "divides by the mean of the group",
-    "vpo_credit": "gives credit to single answers",
 }
 """Methods that need more than verl's one score per rollout, with the reason."""
 

@@ -13,8 +13,7 @@ Aggregation = Literal["token_mean", "sequence_mean"]
 
 BUILT_IN: dict[str, Answers] = {
     **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single", "multi_rlvr": "set"},
-    **{"grpo": "single", "vpo_credit": "set"},
-    **dict.fromkeys(("rs_grpo", "darling", "pareto_rank"), "single"),
+    **dict.fromkeys(("grpo", "rs_grpo", "darling", "pareto_rank"), "single"),
 }
 """The built-in estimators in the order of the registry, and what they score: rollouts of one answer, or of several."""
 

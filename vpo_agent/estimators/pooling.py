@@ -22,7 +22,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators.registry import EPSILON, Advantages, centre, register_estimator, standardise
+from vpo_agent.estimators.registry import Advantages, register_estimator, standardise
 from vpo_agent.estimators.reward_groups import RewardGroups
 
 Baseline = Literal["group", "subset", "others"]
@@ -69,25 +69,6 @@ def multi_rlvr(groups: RewardGroups) -> Advantages:
 def grpo(groups: RewardGroups) -> Advantages:
     """Scalar reward, standardised within the group (arXiv 2402.03300)."""
     return pool(groups.scalar_scores(), groups.valid)
-
-
-@register_estimator("vpo_credit", answers="set", needs_weights=True)
-def vpo_credit(groups: RewardGroups) -> Advantages:
-    """Advantage of `vpo`, with credit for each answer on its own tokens: what the set score loses without it.
-
-    The loss R(S) - R(S without s) is standardised within the group at each position s (SetPO, arXiv 2602.01062, does so
-    for whole samples). Biased: of two equally good answers neither contributes. Groups of equal set scores get none.
-    """
-    utilities = groups.utilities(groups.drawn_weights())
-    scores = utilities.amax(dim=2).mean(dim=-1)
-    _, _, deviation = centre(scores, groups.valid)
-    each = []
-    for s in range(utilities.shape[2]):
-        others = torch.cat([utilities[:, :, :s], utilities[:, :, s + 1 :]], dim=2)
-        left = others.amax(dim=2).mean(dim=-1) if others.shape[2] else torch.zeros_like(scores)
-        each.append(standardise(scores - left, groups.valid))
-    credit = torch.where(deviation[..., None] < EPSILON, 0.0, torch.stack(each, dim=-1))
-    return Advantages(standardise(scores, groups.valid), scores, credit)
 
 
 def _best_answers(groups: RewardGroups) -> Tensor:

@@ -26,8 +26,6 @@ class Advantages(NamedTuple):
     """Factor of the policy gradient of each rollout's tokens, (P, G)."""
     scores: Tensor
     """Score of each rollout by itself, such as the set score or the scalar reward, (P, G)."""
-    credit: Tensor | None = None
-    """Additional advantage of the tokens of each answer, (P, G, m); ``None``: none."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,7 @@ def advantages(
         **options: options of the method, such as `k` of max_at_k.
 
     Returns:
-        Advantages and scores, (P, G), and credit, (P, G, m), if the method gives it; float64 for
-        float64 rewards, otherwise float32.
+        Advantages and scores, (P, G), float64 for float64 rewards, otherwise float32.
 
     Raises:
         ValueError: an unknown method or option, a shape that does not fit, several answers for a method of single
@@ -129,18 +126,13 @@ def advantages(
     result = chosen.function(groups, **options)
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
 
-    def checked(field: str, values: Tensor, shape: torch.Size, each: str) -> Tensor:
-        if values.shape != shape:
-            raise ValueError(f"{field} of {method} need shape {(*shape,)}, one per {each}; got {(*values.shape,)}")
-        valid_here = groups.valid.view(*groups.valid.shape, *[1] * (len(shape) - 2))
-        return torch.where(valid_here, values, 0.0).to(dtype)
+    def checked(field: str, values: Tensor) -> Tensor:
+        if values.shape != groups.valid.shape:
+            shape = (*groups.valid.shape,)
+            raise ValueError(f"{field} of {method} need shape {shape}, one per rollout; got {(*values.shape,)}")
+        return torch.where(groups.valid, values, 0.0).to(dtype)
 
-    rollouts, answers = groups.rewards.shape[:2], groups.rewards.shape[:3]
-    return Advantages(
-        checked("advantages", result.advantages, rollouts, "rollout"),
-        checked("scores", result.scores, rollouts, "rollout"),
-        None if result.credit is None else checked("credit", result.credit, answers, "answer"),
-    )
+    return Advantages(checked("advantages", result.advantages), checked("scores", result.scores))
 
 
 def standardise(scores: Tensor, valid: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class PolicyUpdate:
 
         Args:
             samples: P prompts, G rollouts of each.
-            advantages: (P, G), or (P, G, T) for one advantage per token.
+            advantages: (P, G).
             valid: (P, G), False for rollouts to leave out.
             step: Training steps taken so far.
 
@@ -74,8 +74,7 @@ class PolicyUpdate:
             own = self._own_log_probs(samples)
             gap = _gap(own, samples)
             weights = truncated_importance(own, samples.log_probs, samples.mask, config.importance_cap)
-            per_token = advantages if advantages.dim() == 3 else advantages[..., None]
-            advantages = per_token * weights.view(*advantages.shape[:2], -1).to(advantages)
+            advantages = advantages[..., None] * weights.view(*advantages.shape[:2], -1).to(advantages)
             samples = replace(samples, log_probs=own)
         finite = True
         taken: list[dict[str, float]] = []

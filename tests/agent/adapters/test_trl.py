@@ -23,7 +23,6 @@ from vpo_agent.estimators.weights import draw_weights, prompt_key
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.measure.pool import Pool
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.rollouts.spans import token_credit
 from vpo_envs import Status
 
 pytest.importorskip("trl", reason="needs the trl extra, which the dev extra installs")
@@ -31,7 +30,7 @@ pytest.importorskip("trl", reason="needs the trl extra, which the dev extra inst
 import trl_worker
 from trl import GRPOConfig, GRPOTrainer
 
-from vpo_agent.adapters.trl import CreditTrainer, TRLAdapter
+from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, row_of, train_with_trl
 from vpo_agent.config import Job
 
@@ -76,15 +75,7 @@ def expected(method: str, tasks: list[str], ids: list[list[int]], tokenizer: Any
         valid=torch.from_numpy((batch.status != Status.INVALID).all(1)).reshape(shape),
         **options,
     )
-    pulls = [[float(value)] * len(row) for value, row in zip(result.advantages.flatten(), ids, strict=True)]
-    if result.credit is not None:
-        policy = toys.LMPolicy.from_pretrained(tokenizer.name_or_path, device="cpu")
-        assert policy.tokenizer.get_vocab() == tokenizer.get_vocab()
-        for row, credit in enumerate(result.credit.flatten(0, 1)):
-            tokens = torch.tensor([ids[row]])
-            more = token_credit(tokenizer, tokens, torch.ones_like(tokens), credit[None])[0].tolist()
-            pulls[row] = [one + other for one, other in zip(pulls[row], more, strict=True)]
-    return pulls
+    return [[float(value)] * len(row) for value, row in zip(result.advantages.flatten(), ids, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +84,7 @@ def expected(method: str, tasks: list[str], ids: list[list[int]], tokenizer: Any
         (1, 2 * GROUP, "vpo"),
         (1, 2 * GROUP, "max_at_k"),
         # Nine responses a process: a group of six lies on both.
-        (2, 9, "vpo_credit"),
+        (2, 9, "vpo"),
     ],
 )
 def test_the_advantages_in_the_loss_are_those_of_the_estimator(
@@ -184,8 +175,6 @@ def test_prompts_may_ask_for_different_numbers_of_answers(tokenizer: Any) -> Non
         alone = make_adapter(tokenizer, num_answers=(m,))
         alone.score(ids, [data["task"][row]] * 4, [row] * 4, 2)
         np.testing.assert_array_equal(found, alone.scored)
-    with pytest.raises(ValueError, match=r"vpo_credit takes one number of answers inside TRL, got \[3, 1\]"):
-        make_adapter(tokenizer, method="vpo_credit", num_answers=(3, 1))
 
 
 def test_a_split_group_is_refused(tokenizer: Any) -> None:
@@ -194,17 +183,6 @@ def test_a_split_group_is_refused(tokenizer: Any) -> None:
     ids = [answers(tokenizer, *"abc")] * 3
     with pytest.raises(ValueError, match=r"whole groups of rollouts; got groups of \[1, 2\]"):
         adapter.score(ids, [row["task"]] * 3, [0, 0, 1], 0)
-
-
-def test_credit_is_not_silently_dropped_by_the_plain_trainer(tokenizer: Any) -> None:
-    adapter = make_adapter(tokenizer, method="vpo_credit")
-    assert adapter.trainer_class is CreditTrainer
-    assert make_adapter(tokenizer).trainer_class is GRPOTrainer
-    row = adapter.dataset([5])[0]
-    ids = [answers(tokenizer, *letters) for letters in ("abc", "bab", "ddd", "cde")]
-    adapter.score(ids, [row["task"]] * 4, [0] * 4, 0)
-    with pytest.raises(ValueError, match=r"GRPOTrainer drops: use adapter\.trainer_class"):
-        adapter.score(ids, [row["task"]] * 4, [0] * 4, 1)
 
 
 def test_an_inactive_objective_has_no_number_in_the_logs(tokenizer: Any, monkeypatch: Any) -> None:
