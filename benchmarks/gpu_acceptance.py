@@ -48,7 +48,7 @@ from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import add_adapters
 from vpo_agent.policy.word_models import word_tokenizer
-from vpo_agent.presets import MAZE
+from vpo_agent.presets import TASKS
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.trainer import Trainer
@@ -97,7 +97,7 @@ def check_tests(on_gpu: bool) -> Iterator[Row]:
 
 def check_gap(device: str, prompts: int, rollouts: int) -> Iterator[Row]:
     """Compare the log-probabilities of samples in bfloat16 with those that the update computes, for each backend."""
-    env = make_text_env("vpo/Maze-v0", **MAZE["compact"]["env_kwargs"], num_answers=3)
+    env = make_text_env("vpo/Maze-v0", **TASKS["maze"]["compact"]["env_kwargs"], num_answers=3)
     texts = [env.prompt(env.task(i), env.num_answers) for i in range(prompts)]
     wanted = f"mean at most {MOST_GAP}"
     for backend in speed.BACKENDS.values():
@@ -215,7 +215,7 @@ def check_learning(device: str, steps: int) -> Iterator[Row]:
     """Train the bundled model on the maze, in bfloat16 on a GPU, and compare set scores with the CPU's."""
     with tempfile.TemporaryDirectory() as folder:
         more = {"steps": steps, "eval_every": 0, "eval_prompts": 2, "checkpoint_every": 10_000, "device": device}
-        run = Trainer(make_config({**MAZE["compact"], **more, "runs_dir": folder, "name": "run"}))
+        run = Trainer(make_config({**TASKS["maze"]["compact"], **more, "runs_dir": folder, "name": "run"}))
         scores = [run.train_step()["set_score"] for _ in range(steps)]
     first, last = statistics.mean(scores[:10]), statistics.mean(scores[-10:])
     wanted = statistics.mean(CPU_SCORES) - SCORE_MARGIN

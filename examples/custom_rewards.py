@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import MAZE
+from vpo_agent.presets import TASKS
 from vpo_envs import MazeEnv, Objective, register_env
 
 
@@ -32,7 +32,7 @@ class FrugalMaze(MazeEnv):
 
 register_env("custom/FrugalMaze-v0", f"{__name__}:FrugalMaze")
 
-PRESETS = {"few-steps": {**MAZE["compact"], "env": "custom/FrugalMaze-v0", "steps": 5, "eval_prompts": 20}}
+PRESETS = {"few-steps": {**TASKS["maze"]["compact"], "env": "custom/FrugalMaze-v0", "steps": 5, "eval_prompts": 20}}
 
 
 def show() -> None:

@@ -18,7 +18,7 @@ Programs run in the sandbox that SECURITY.md describes.
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import CODE as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["code"])

@@ -14,7 +14,7 @@ With five numbers and large targets far apart:
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import COUNTDOWN as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["countdown"])

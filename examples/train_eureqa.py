@@ -15,7 +15,7 @@ On EUREQA itself (CC BY-NC 4.0, available from its authors), with {split} standi
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import EUREQA as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["eureqa"])

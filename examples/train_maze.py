@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vpo_agent.command import main
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import MAZE as PRESETS
+from vpo_agent.presets import TASKS
 
 BOTH = Path(__file__).with_name("maze.toml")
 NEXT = """
@@ -26,7 +26,7 @@ Next: see the mazes, search with the policy, or train on your own prompts and re
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        train_script(__doc__, PRESETS)
+        train_script(__doc__, TASKS["maze"])
     elif not (failed := main(["study", str(BOTH)])):
         print(NEXT)
     else:

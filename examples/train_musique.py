@@ -14,7 +14,7 @@ On MuSiQue-Ans itself, with {split} standing for train, validation and test:
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import MUSIQUE as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["musique"])

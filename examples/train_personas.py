@@ -10,7 +10,7 @@ Two steps on a CPU, to check that everything runs (the tiny model knows only maz
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import PERSONAS as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["personas"])

@@ -10,7 +10,7 @@ On a GPU of 80 GB, with Python functions that run in the sandbox:
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import PROGRAMS as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["programs"])

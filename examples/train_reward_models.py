@@ -10,7 +10,7 @@ With your own prompts (see docs/reward_models.md):
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import REWARD_MODELS as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["reward-models"])

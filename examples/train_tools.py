@@ -14,7 +14,7 @@ On ToolRL's rlla rows:
 """
 
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import TOOLS as PRESETS
+from vpo_agent.presets import TASKS
 
 if __name__ == "__main__":
-    train_script(__doc__, PRESETS)
+    train_script(__doc__, TASKS["tools"])

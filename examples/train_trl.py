@@ -16,11 +16,16 @@ from __future__ import annotations
 from vpo_agent.adapters.trl_job import train_with_trl
 from vpo_agent.command.options import parse_job
 from vpo_agent.command.parser import run_script
-from vpo_agent.presets import MAZE
+from vpo_agent.presets import TASKS
 
 PRESETS = {
-    "compact": {**MAZE["compact"], "steps": 100, "microbatch_prompts": 16},
-    "conflict": {**MAZE["conflict"], "model": "Qwen/Qwen3-4B", "microbatch_prompts": 1, "gradient_checkpointing": True},
+    "compact": {**TASKS["maze"]["compact"], "steps": 100, "microbatch_prompts": 16},
+    "conflict": {
+        **TASKS["maze"]["conflict"],
+        "model": "Qwen/Qwen3-4B",
+        "microbatch_prompts": 1,
+        "gradient_checkpointing": True,
+    },
 }
 
 

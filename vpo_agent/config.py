@@ -11,18 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from vpo_agent.estimators.choices import (
-    BUILT_IN,
-    MOST_ANSWERS_OF_A_SEARCH,
-    SET_SIZE,
-    Aggregation,
-    answers_of,
-    settings_for_search,
-)
+from vpo_agent.estimators.choices import BUILT_IN, MOST_ANSWERS_OF_A_SEARCH, SET_SIZE, answers_of, settings_for_search
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.imports import FUNCTIONS_ID
 from vpo_envs.registration import saved_env
-from vpo_envs.scoring import ScorerPool
 from vpo_envs.wording import counted, did_you_mean
 
 Backend = Literal["auto", "native", "vllm"]
@@ -138,7 +130,6 @@ class Optimisation(_Group):
     clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this", ge=0, le=1)
     clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this", ge=0)
     kl_coef: float = _setting(1e-3, "weight of the KL penalty to the initial model; 0 loads no second model", ge=0)
-    aggregation: Aggregation = _setting("token_mean", "token_mean or sequence_mean")
     importance_cap: float | None = _setting(
         None, "cap on the trainer-to-sampler probability ratio that weights each token; none: off", gt=0
     )
@@ -180,11 +171,8 @@ class Hardware(_Group):
     gpu_memory_utilization: Incidental[float] = _setting(
         0.5, "share of the GPU's memory that vllm takes while it samples", gt=0, le=1
     )
-    scorer_pool: Incidental[ScorerPool] = _setting(
-        "none", "what scores answers: none (the training's own thread) or threads"
-    )
-    scorer_workers: Incidental[int | None] = _setting(
-        None, "workers of that pool; about one per processor by default", ge=1
+    scorer_threads: Incidental[int] = _setting(
+        0, "threads that score answers, for scorers that wait for something; 0: the training's own", ge=0
     )
 
     @field_validator("microbatch_prompts", "sample_batch", mode="before")

@@ -66,11 +66,7 @@ def _run(trainer: Trainer, asked: Backend, started: float) -> str:
         print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
         before = {m: trainer.evaluate(f"before{end}", m) for m, end in endings.items()}
         first = summarise(before[several[0]])
-        for line in [
-            *notices(first.pool),
-            *about_rewards(first.pool, good_rewards(trainer.env)),
-            *prospects(first),
-        ]:
+        for line in [*notices(first.pool), *about_rewards(first.pool, good_rewards(trainer.env)), *prospects(first)]:
             print(f"before training, {line}")
     else:
         before = {m: _pool_from_before(trainer, f"before{end}", m) for m, end in endings.items()}

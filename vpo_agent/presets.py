@@ -45,60 +45,50 @@ def _of(task: str, preset: str, model: str, max_new_tokens: int, settings: dict[
     return {**settings, **env, "model": model, "max_new_tokens": max_new_tokens}
 
 
-MAZE: Presets = {
-    "compact": _of("Maze", "compact", "tiny-maze", 60, _COMPACT),
-    "conflict": _of("Maze", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
-    "paper": _of("Maze", "paper", "Qwen/Qwen3-4B", 1024, _PAPER),
-}
 _CODER = "Qwen/Qwen2.5-Coder-7B-Instruct"
-CODE: Presets = {
-    "compact": _of("Code", "compact", "tiny-code", 20, _COMPACT),
-    "paper": _of("Code", "paper", _CODER, 4096, _PAPER),
-    "conflict": _of("Code", "conflict", _CODER, 4096, {**_PAPER, "prompts_per_step": 16, "minibatch_prompts": 8}),
-}
-EUREQA: Presets = {
-    "compact": _of("EUREQA", "compact", "tiny-eureqa", 24, _COMPACT),
-    "paper": _of("EUREQA", "paper", "Qwen/Qwen3-8B", 2048, _PAPER),
-    "conflict": _of("EUREQA", "conflict", "Qwen/Qwen3-8B", 2048, _PAPER),
-}
-MUSIQUE: Presets = {
-    "compact": _of("MuSiQue", "compact", "tiny-musique", 20, _COMPACT),
-    "paper": _of("MuSiQue", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
-    "conflict": _of("MuSiQue", "conflict", "Qwen/Qwen3-1.7B", 1024, _PAPER),
-}
-TOOLS: Presets = {
-    "compact": _of("Tools", "compact", "tiny-tools", 32, _COMPACT),
-    "conflict": _of("Tools", "conflict", "Qwen/Qwen3-1.7B", 1024, _SMALLER),
-    "paper": _of("Tools", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
-}
-PERSONAS: Presets = {
-    "conflict": _of("Personas", "conflict", "Qwen/Qwen3-1.7B", 512, _SMALLER),
-    "paper": _of("Personas", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER),
-}
-COUNTDOWN: Presets = {
-    "compact": _of("Countdown", "compact", "tiny-countdown", 32, _COMPACT),
-    "conflict": _of("Countdown", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
-    "paper": _of("Countdown", "paper", "Qwen/Qwen3-0.6B", 512, _SMALLER),
-}
-PROGRAMS: Presets = {
-    "compact": _of("Programs", "compact", "tiny-programs", 24, _COMPACT),
-    "paper": _of("Programs", "paper", _CODER, 512, _PAPER),
-}
-GSM8K: Presets = {"paper": _of("GSM8K", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)}
-REWARD_MODELS: Presets = {"paper": _of("RewardModels", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)}
 
-_TASKS = {
-    "maze": MAZE,
-    "code": CODE,
-    "eureqa": EUREQA,
-    "musique": MUSIQUE,
-    "tools": TOOLS,
-    "personas": PERSONAS,
-    "countdown": COUNTDOWN,
-    "programs": PROGRAMS,
-    "gsm8k": GSM8K,
-    "reward-models": REWARD_MODELS,
+TASKS: dict[str, Presets] = {
+    "maze": {
+        "compact": _of("Maze", "compact", "tiny-maze", 60, _COMPACT),
+        "conflict": _of("Maze", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+        "paper": _of("Maze", "paper", "Qwen/Qwen3-4B", 1024, _PAPER),
+    },
+    "code": {
+        "compact": _of("Code", "compact", "tiny-code", 20, _COMPACT),
+        "paper": _of("Code", "paper", _CODER, 4096, _PAPER),
+        "conflict": _of("Code", "conflict", _CODER, 4096, {**_PAPER, "prompts_per_step": 16, "minibatch_prompts": 8}),
+    },
+    "eureqa": {
+        "compact": _of("EUREQA", "compact", "tiny-eureqa", 24, _COMPACT),
+        "paper": _of("EUREQA", "paper", "Qwen/Qwen3-8B", 2048, _PAPER),
+        "conflict": _of("EUREQA", "conflict", "Qwen/Qwen3-8B", 2048, _PAPER),
+    },
+    "musique": {
+        "compact": _of("MuSiQue", "compact", "tiny-musique", 20, _COMPACT),
+        "paper": _of("MuSiQue", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+        "conflict": _of("MuSiQue", "conflict", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+    },
+    "tools": {
+        "compact": _of("Tools", "compact", "tiny-tools", 32, _COMPACT),
+        "conflict": _of("Tools", "conflict", "Qwen/Qwen3-1.7B", 1024, _SMALLER),
+        "paper": _of("Tools", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+    },
+    "personas": {
+        "conflict": _of("Personas", "conflict", "Qwen/Qwen3-1.7B", 512, _SMALLER),
+        "paper": _of("Personas", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER),
+    },
+    "countdown": {
+        "compact": _of("Countdown", "compact", "tiny-countdown", 32, _COMPACT),
+        "conflict": _of("Countdown", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+        "paper": _of("Countdown", "paper", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+    },
+    "programs": {
+        "compact": _of("Programs", "compact", "tiny-programs", 24, _COMPACT),
+        "paper": _of("Programs", "paper", _CODER, 512, _PAPER),
+    },
+    "gsm8k": {"paper": _of("GSM8K", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)},
+    "reward-models": {"paper": _of("RewardModels", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)},
 }
-ALL: Presets = {f"{task}-{name}": preset for task, presets in _TASKS.items() for name, preset in presets.items()}
+ALL: Presets = {f"{task}-{name}": preset for task, presets in TASKS.items() for name, preset in presets.items()}
 BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if name.endswith("-compact")}
 """The settings that each bundled model was made for, by its name."""

@@ -33,10 +33,10 @@ from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import RunFolder
-from vpo_envs import Status, VectorTextEnv
+from vpo_envs import Status
+from vpo_envs.core import AnyEnv
 from vpo_envs.imports import import_modules
 from vpo_envs.libraries import check_libraries
-from vpo_envs.scoring import Scorer
 from vpo_envs.wording import counted
 
 MAX_BAD_STEPS = 3
@@ -92,7 +92,6 @@ class Trainer(Training):
                     f"rollouts_per_prompt is 1, but method {config.method} compares the rollouts of a prompt, so none "
                     "would have an advantage: set it to 2 or more"
                 )
-        self._scorer = Scorer(config.scorer_pool, config.scorer_workers)
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         found, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         self.policy = LMPolicy.from_pretrained(
@@ -185,7 +184,7 @@ class Trainer(Training):
                 temperature=config.temperature,
                 seed=[config.seed, TRAIN_STREAM, self.step],
                 sample_batch=self.sample_batch,
-                scorer=self._scorer,
+                scorer_threads=self.config.scorer_threads,
             )
         except ValueError:
             # Names the task if its prompt is too long.
@@ -344,9 +343,7 @@ class Trainer(Training):
         initial.model.requires_grad_(False)
         return initial
 
-    def _sample_pool(
-        self, env: VectorTextEnv[Any, Any, Any], prompts: int, num_answers: int, label: str, *, initial: bool = False
-    ) -> Pool:
+    def _sample_pool(self, env: AnyEnv, prompts: int, num_answers: int, label: str, *, initial: bool = False) -> Pool:
         config = self.config
         return sample_pool(
             env,
@@ -365,7 +362,7 @@ class Trainer(Training):
                 "step": 0 if initial else self.step,
                 "dtype": str(self.policy.dtype).removeprefix("torch."),
             },
-            scorer=self._scorer,
+            scorer_threads=self.config.scorer_threads,
             label=label,
         )
 

@@ -337,3 +337,7 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Return the best scalar reward w*·r that any answer to ``task`` can get, from the exact front."""
         weights = self.fixed_weights(task)
         return float(max(np.dot(weights, point.vector) for point in self.front(task)))
+
+
+AnyEnv = VectorTextEnv[Any, Any, Any]
+"""An environment whose types do not matter."""

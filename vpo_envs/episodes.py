@@ -167,11 +167,7 @@ class Episodes(gym.Env[str, str]):
         return [answers[len(self._answers)]] if self.answers_as_steps else answers
 
     def finish_step(
-        self,
-        answers: list[str | None],
-        vectors: list[tuple[float, ...]],
-        statuses: list[Status],
-        outcomes: list[Any],
+        self, answers: list[str | None], vectors: list[tuple[float, ...]], statuses: list[Status], outcomes: list[Any]
     ) -> Step:
         """Return the result of :meth:`step` from the scores of its answers."""
         task = self.current_task

@@ -14,9 +14,7 @@ from vpo_envs.imports import FUNCTIONS_ID, import_modules
 from vpo_envs.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from vpo_envs.core import VectorTextEnv
-
-    AnyTextEnv = VectorTextEnv[Any, Any, Any]
+    from vpo_envs.core import AnyEnv
 
 
 def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
@@ -95,7 +93,7 @@ def env_type(env_id: str) -> type[Any]:
     return creator if isinstance(creator, type) else object
 
 
-def make_text_env(env_id: str, **kwargs: Any) -> AnyTextEnv:
+def make_text_env(env_id: str, **kwargs: Any) -> AnyEnv:
     """Make a text environment.
 
     Args:

@@ -18,8 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vpo_envs.answers import Response
-from vpo_envs.core import VectorTextEnv
-from vpo_envs.scoring import AnyEnv
+from vpo_envs.core import AnyEnv, VectorTextEnv
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 

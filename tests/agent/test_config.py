@@ -58,12 +58,11 @@ from vpo_agent.estimators import available_estimators
         ({"env_kwargs": {"num_answers": 5}}, r"env_kwargs must not hold 'num_answers'.*set num_answers"),
         ({"env_kwargs": {"split": "test"}}, r"env_kwargs must not hold 'split'"),
         ({"microbatch_prompts": 0}, r"microbatch_prompts=0 is invalid: give a number of prompts from 1, or auto"),
-        ({"scorer_pool": "fibres"}, r"scorer_pool='fibres' is invalid: .*'none' or 'threads'"),
         ({"search_budget": 129}, "search_budget=129 is invalid: it must be at most 128"),
         ({"search_budget": 2, "num_answers": 3}, "search_budget=2 is below the 3 answers of a response: raise it"),
         ({"search_budget": 9, "method": "grpo"}, "method grpo trains for the 1 answer of .*: leave method out, or"),
         ({"search_budget": 9, "num_answers": 0}, "num_answers=0 is invalid"),
-        ({"scorer_workers": 0}, r"scorer_workers=0 is invalid"),
+        ({"scorer_threads": -1}, r"scorer_threads=-1 is invalid"),
         ({"num_answers": 500, "max_new_tokens": 100}, r"500 answers do not fit into a response of max_new_tokens=100"),
     ],
 )
@@ -175,7 +174,7 @@ def test_every_setting_is_in_one_group_and_a_saved_config_has_them_all(tmp_path:
 
 
 def test_what_cannot_change_results_may_change_on_resume() -> None:
-    assert {"device", "name", "runs_dir", "scorer_pool", "checkpoint_every", "imports"} <= INCIDENTAL
+    assert {"device", "name", "runs_dir", "scorer_threads", "checkpoint_every", "imports"} <= INCIDENTAL
     assert {"steps"} == MAY_CHANGE_ON_RESUME - INCIDENTAL
     assert not MAY_CHANGE_ON_RESUME & {"learning_rate", "method", "seed", "dtype", "num_answers", "eval_prompts"}
 

@@ -1,4 +1,4 @@
-"""Training and its evaluations with answers scored in a pool."""
+"""Training and its evaluations with answers scored in threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vpo_agent.config import TrainConfig
 from vpo_agent.trainer import Trainer
 
 
-def test_a_pool_scores_all_answers_and_changes_nothing(
+def test_threads_score_all_answers_and_change_nothing(
     letters_config: Callable[..., TrainConfig],
     broken_model: Path,
     capsys: pytest.CaptureFixture[str],
@@ -33,15 +33,15 @@ def test_a_pool_scores_all_answers_and_changes_nothing(
 
     monkeypatch.setattr("toys.LettersEnv", SigningEnv)
     found = []
-    for pool in ("none", "threads"):
+    for threads in (0, 3):
         scored_by.clear()
-        trainer = Trainer(letters_config(model=str(broken_model), name=pool, scorer_pool=pool, scorer_workers=3))
+        trainer = Trainer(letters_config(model=str(broken_model), name=f"with-{threads}", scorer_threads=threads))
         trainer.train()
         found.append((trainer.folder.metrics.read_bytes(), trainer.evaluate("after").rewards))
         assert "left out because the scorer failed: broken\n" in capsys.readouterr().out
-        assert (threading.main_thread() in scored_by) == (pool == "none")
+        assert (threading.main_thread() in scored_by) == (threads == 0)
         assert scored_by
-    (metrics, rewards), (metrics_of_pool, rewards_of_pool) = found
-    assert metrics == metrics_of_pool
-    np.testing.assert_array_equal(rewards, rewards_of_pool)
+    (metrics, rewards), (metrics_of_threads, rewards_of_threads) = found
+    assert metrics == metrics_of_threads
+    np.testing.assert_array_equal(rewards, rewards_of_threads)
     assert json.loads(metrics.splitlines()[0])["invalid_rollouts"] > 0

@@ -175,7 +175,7 @@ def test_bad_arguments_are_named() -> None:
         TextVectorEnv(Stepper)
     for arguments, message in (
         ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
-        ({"scorer_pool": "threads"}, "scorer_pool"),
+        ({"scorer_threads": 2}, "scorer_threads"),
         ({"preset": "papr"}, "papr"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -74,7 +74,7 @@ def settings(command: str) -> TrainConfig:
         return config.model_copy(update=recipe.model_dump(include={"model", "env", "env_kwargs"}))
     if program == "vpo":
         return parse_job(words[1:], description="", presets=presets.ALL).config
-    choices = getattr(presets, re.sub(r".*train_(\w+)\.py", r"\1", words[0]).upper())
+    choices = presets.TASKS[re.sub(r".*train_(\w+)\.py", r"\1", words[0]).replace("_", "-")]
     return parse_job(words[1:], description="", presets=choices).config
 
 

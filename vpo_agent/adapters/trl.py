@@ -20,7 +20,8 @@ from torch import Tensor
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
-from vpo_envs import Status, VectorTextEnv
+from vpo_envs import Status
+from vpo_envs.core import AnyEnv
 from vpo_envs.libraries import check_package
 from vpo_envs.text import answer_tags
 
@@ -55,7 +56,7 @@ class TRLAdapter:
 
     def __init__(
         self,
-        env: VectorTextEnv[Any, Any, Any],
+        env: AnyEnv,
         tokenizer: Any,
         *,
         method: str = "vpo",

@@ -22,9 +22,7 @@ SAME_NAME = (
     *("seed", "temperature", "warmup_steps", "weight_decay"),
 )
 """Settings that TRL has under the same name."""
-LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo"}
-"""TRL's names of our aggregations."""
-BUILT_IN_ONLY = ("backend", "gpu_memory_utilization", "importance_cap", "scorer_pool", "scorer_workers")
+BUILT_IN_ONLY = ("backend", "gpu_memory_utilization", "importance_cap", "scorer_threads")
 """Settings of the built-in trainer that would have no effect inside TRL."""
 TRL_MICROBATCH_PROMPTS = 8
 """Prompts of a backward pass if ``microbatch_prompts`` is ``"auto"``: TRL does not retry with fewer."""
@@ -67,7 +65,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "epsilon": config.clip_low,
         "epsilon_high": config.clip_high,
         "beta": config.kl_coef,
-        "loss_type": LOSS_TYPES[config.aggregation],
+        "loss_type": "dapo",  # the mean over all tokens
         "disable_dropout": True,
         # Tasks are random already, and this keeps the order of the built-in trainer.
         "shuffle_dataset": False,

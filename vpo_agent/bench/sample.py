@@ -23,7 +23,7 @@ from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.runs.pools import sample_endpoint, sample_model
 from vpo_agent.runs.targets import find_model, near_target
-from vpo_envs import VectorTextEnv
+from vpo_envs.core import AnyEnv
 from vpo_envs.text import format_answers
 from vpo_envs.wording import did_you_mean
 
@@ -82,7 +82,7 @@ def blind_responses() -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def optimal_responses(env: VectorTextEnv[Any, Any, Any], instances: int) -> list[str]:
+def optimal_responses(env: AnyEnv, instances: int) -> list[str]:
     """Return responses with the best three answers of the exact fronts."""
     texts = []
     for task in map(env.task, range(instances)):
@@ -200,6 +200,6 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
     return sample_written(env, texts[: task.instances], sampling)
 
 
-def sample_written(env: VectorTextEnv[Any, Any, Any], texts: Sequence[str], sampling: Mapping[str, Any]) -> Pool:
+def sample_written(env: AnyEnv, texts: Sequence[str], sampling: Mapping[str, Any]) -> Pool:
     """Return the pool of written responses."""
     return sample_pool(env, Written(texts), range(len(texts)), rollouts=RESPONSES, seed=[0, EVAL_STREAM], **sampling)

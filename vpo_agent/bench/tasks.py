@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.measure.pool import Floats
-from vpo_envs import VectorTextEnv
+from vpo_envs.core import AnyEnv
 from vpo_envs.pareto import COARSE, best_set, spread_weights
 from vpo_envs.registration import make_text_env
 
@@ -38,7 +38,7 @@ class BenchTask(NamedTuple):
     model: str | None = None
     """The bundled model that answers by default."""
 
-    def environment(self, seed: int) -> VectorTextEnv[Any, Any, Any]:
+    def environment(self, seed: int) -> AnyEnv:
         """Return the environment; another seed has other instances."""
         return make_text_env(self.env, **self.env_kwargs, data_seed=seed, split="test", num_answers=ANSWERS)
 

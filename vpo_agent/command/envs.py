@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vpo_agent.command.show import Example
     from vpo_envs.checking.checker import Finding
     from vpo_envs.checking.subject import Row
-    from vpo_envs.scoring import AnyEnv
+    from vpo_envs.core import AnyEnv
 
 WORTH_INSTANCES = 16
 """Number of tasks on which the worth of a set and of the vector is measured."""

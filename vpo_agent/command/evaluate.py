@@ -199,10 +199,7 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--api-key-env", metavar="VARIABLE", help="environment variable with the key (default: no key)")
     add.add_argument("--concurrency", type=at_least(1, 1024), metavar="N", help="requests at a time (default: 8)")
     add.add_argument(
-        "--timeout",
-        type=_seconds,
-        metavar="S",
-        help="seconds without a byte until a request fails (default: 300)",
+        "--timeout", type=_seconds, metavar="S", help="seconds without a byte until a request fails (default: 300)"
     )
     add.add_argument(
         "--reply-timeout",

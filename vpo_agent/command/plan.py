@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     survey = not options
     if survey:
         options = ["--preset", "paper"]
-    choices = {**presets.ALL, **presets.MAZE}
+    choices = {**presets.ALL, **presets.TASKS["maze"]}
     config = parse_job(options, description=DESCRIPTION, presets=choices, program="vpo plan").config
     if chosen.memory is None:
         raise ValueError("vpo plan needs the memory of the GPU: give it, such as --memory 80GB")

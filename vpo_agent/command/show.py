@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vpo_envs.core import Status, UnknownFront
-from vpo_envs.scoring import AnyEnv
+from vpo_envs.core import AnyEnv, Status, UnknownFront
 
 OTHER_TASKS = 8
 """Number of other tasks whose good answers are tried as a poor one."""

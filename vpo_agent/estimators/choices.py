@@ -9,7 +9,6 @@ from typing import Any, Literal
 from vpo_envs.wording import counted, did_you_mean
 
 Answers = Literal["single", "set"]
-Aggregation = Literal["token_mean", "sequence_mean"]
 
 BUILT_IN: dict[str, Answers] = {
     **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single", "multi_rlvr": "set"},

@@ -10,8 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators.choices import Aggregation
-
 # exp(20) is half a billion: far outside any clip range, but finite in float32. With an infinite ratio, the gradient of
 # the branch that the clip discards would be 0 * inf.
 _MAX_LOG_RATIO = 20.0
@@ -46,15 +44,12 @@ def policy_loss(
     clip_high: float = 0.2,
     reference_log_probs: Tensor | None = None,
     kl_coef: float = 0.0,
-    aggregation: Aggregation = "token_mean",
     normalizer: float | None = None,
 ) -> PolicyLoss:
     """Compute the clipped policy-gradient loss (PPO, arXiv 1707.06347, equation 7) with a KL penalty (GRPO).
 
-    The loss of a token is -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl_coef * KL. `aggregation`:
-
-    - "token_mean": sum over tokens / number of tokens; long responses count more (DAPO, the VPO paper).
-    - "sequence_mean": mean over the tokens of each sequence, then over sequences (GRPO).
+    The loss of a token is -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl_coef * KL. Tokens count
+    alike, so long responses count more (DAPO, the VPO paper).
 
     Args:
         log_probs: (B, T) log-probs of the sampled tokens under the current policy; the gradient flows here.
@@ -65,10 +60,8 @@ def policy_loss(
         clip_high: at least 0; the ratio is clipped above at 1 + clip_high.
         reference_log_probs: (B, T) the same under the reference policy.
         kl_coef: weight of the penalty, at least 0; above 0 it needs reference log-probs. At 0 the KL is only measured.
-        aggregation: as above.
-        normalizer: divisor of the sum: tokens for "token_mean", sequences with at least one token for "sequence_mean".
-            With the count of the whole optimizer batch, the losses of its micro-batches add up to its loss. None: that
-            of this batch.
+        normalizer: divisor of the sum. With the number of tokens of the whole optimizer batch, the losses of its
+            micro-batches add up to its loss. None: the tokens of this batch.
 
     Returns:
         The loss in float32 (float64 for float64 log-probs), and diagnostics. A batch without tokens gives a loss of 0
@@ -79,7 +72,7 @@ def policy_loss(
     """
     if kl_coef > 0.0 and reference_log_probs is None:
         raise ValueError(f"kl_coef={kl_coef} needs reference_log_probs; pass them or set kl_coef=0")
-    _check_settings(clip_low, clip_high, kl_coef, aggregation, normalizer)
+    _check_settings(clip_low, clip_high, kl_coef, normalizer)
     _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
     # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
@@ -90,21 +83,19 @@ def policy_loss(
     log_ratio = _bounded(current - sampled)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    divisor: float | Tensor | None = normalizer
-    if divisor is None:
-        divisor = (mask if aggregation == "token_mean" else mask.any(dim=1)).sum().clamp(min=1)
-    surrogate = _aggregate(-torch.minimum(ratio * advantage, clipped * advantage), mask, aggregation, divisor)
+    count = mask.sum().clamp(min=1)
+    divisor = count if normalizer is None else normalizer
+    surrogate = _total(-torch.minimum(ratio * advantage, clipped * advantage), mask) / divisor
 
     loss = surrogate
     kl = torch.zeros_like(surrogate.detach())
     if reference_log_probs is not None:
         reference = _masked(reference_log_probs, mask).detach()
-        kl = _aggregate(kl_per_token(current, reference), mask, aggregation, divisor)
+        kl = _total(kl_per_token(current, reference), mask) / divisor
         if kl_coef > 0:
             loss = surrogate + kl_coef * kl
 
     with torch.no_grad():
-        count = mask.sum().clamp(min=1)
         stopped = ((advantage > 0) & (ratio > 1.0 + clip_high)) | ((advantage < 0) & (ratio < 1.0 - clip_low))
         approx_kl = torch.where(mask, ratio - 1.0 - log_ratio, 0.0).sum() / count
     return PolicyLoss(
@@ -141,12 +132,9 @@ def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
     return gap.exp() - 1.0 - gap
 
 
-def _aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, divisor: float | Tensor) -> Tensor:
-    """Reduce (B, T) to a scalar: the sum over tokens ("sequence_mean": of sequence means) over the divisor."""
-    kept = torch.where(mask, values, 0.0)
-    if aggregation == "sequence_mean":
-        return (kept.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).sum() / divisor
-    return kept.sum() / divisor
+def _total(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the sum over the tokens that count."""
+    return torch.where(mask, values, 0.0).sum()
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:
@@ -160,17 +148,13 @@ def _bounded(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
 
 
-def _check_settings(
-    clip_low: float, clip_high: float, kl_coef: float, aggregation: str, normalizer: float | None
-) -> None:
+def _check_settings(clip_low: float, clip_high: float, kl_coef: float, normalizer: float | None) -> None:
     if not 0.0 <= clip_low <= 1.0:
         raise ValueError(f"clip_low must lie in [0, 1]; got {clip_low}")
     if not clip_high >= 0.0:
         raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
     if not kl_coef >= 0.0:
         raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
-    if aggregation not in ("token_mean", "sequence_mean"):
-        raise ValueError(f"aggregation must be 'token_mean' or 'sequence_mean'; got {aggregation!r}")
     if normalizer is not None and not normalizer > 0:
         raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, transcripts_of, write_page
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.sampling import AnyEnv, environment_of, same_instances
+from vpo_agent.measure.sampling import environment_of, same_instances
 from vpo_agent.progress import progress
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
 from vpo_envs import Status, UnknownFront
+from vpo_envs.core import AnyEnv
 from vpo_envs.text import split_answers
 from vpo_envs.wording import counted, cut
 

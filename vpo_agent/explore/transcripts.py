@@ -14,10 +14,10 @@ from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_run_config
 from vpo_agent.explore.page import ANSWER_CHARS, DIGITS, PROMPTS, import_option
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, write_page
 from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.sampling import AnyEnv, environment_of, same_instances
+from vpo_agent.measure.sampling import environment_of, same_instances
 from vpo_agent.report.runs import read_run
 from vpo_agent.runs.run_folder import TRANSCRIPTS
-from vpo_envs.core import Reason, Status, Unparsable, VectorTextEnv
+from vpo_envs.core import AnyEnv, Reason, Status, Unparsable, VectorTextEnv
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import answer_tags, split_answers
 from vpo_envs.wording import counted, cut

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from vpo_agent.config import TrainConfig
 from vpo_agent.estimators import Advantages, advantages, estimator
 from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
-from vpo_envs import Task, VectorTextEnv
+from vpo_envs import Task
+from vpo_envs.core import AnyEnv
 from vpo_envs.wording import counted
 
 SETTINGS = ("num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
@@ -38,7 +39,7 @@ class BoundEstimator:
         ValueError: An unknown estimator, or a number of fixed weights other than the number of objectives.
     """
 
-    env: VectorTextEnv[Any, Any, Any]
+    env: AnyEnv
     name: str = "vpo"
     options: Mapping[str, Any] = field(default_factory=dict)
     num_weights: int = 128
@@ -57,7 +58,7 @@ class BoundEstimator:
             )
 
     @classmethod
-    def from_config(cls, env: VectorTextEnv[Any, Any, Any], config: TrainConfig) -> BoundEstimator:
+    def from_config(cls, env: AnyEnv, config: TrainConfig) -> BoundEstimator:
         """Return the estimator that a run asks for."""
         settings = {name: getattr(config, name) for name in SETTINGS}
         return cls(env, config.method, config.method_options, **settings)

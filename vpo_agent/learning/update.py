@@ -106,8 +106,7 @@ class PolicyUpdate:
         config = self.config
         self.optimizer.zero_grad()
         lengths = samples.mask.sum(1).view(len(advantages), -1).cpu()
-        counted = lengths if config.aggregation == "token_mean" else lengths > 0
-        normalizer = float(counted[minibatch].sum())
+        normalizer = float(lengths[minibatch].sum())
         has_signal = (advantages[minibatch] != 0).flatten(1).any(1)
         used = minibatch if config.kl_coef else minibatch[has_signal]
         # Groups whose rollouts were all left out have no tokens.
@@ -176,7 +175,6 @@ class PolicyUpdate:
             clip_high=config.clip_high,
             reference_log_probs=reference,
             kl_coef=config.kl_coef,
-            aggregation=config.aggregation,
             normalizer=max(normalizer, 1.0),
         )
         if bool(torch.isfinite(terms.loss)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +12,8 @@ from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_agent.rollouts.prompts import check_longest
-from vpo_envs import VectorTextEnv
+from vpo_envs.core import AnyEnv
 from vpo_envs.text import format_answers
-
-Env = VectorTextEnv[Any, Any, Any]
 
 WARM_UP_STEPS = 100
 """Most steps over which the learning rate rises."""
@@ -33,7 +30,7 @@ class WarmStart:
     def __init__(
         self,
         policy: LMPolicy,
-        env: Env,
+        env: AnyEnv,
         *,
         steps: int,
         batch: int,
@@ -84,7 +81,7 @@ class WarmStart:
 
 def demonstrated(
     policy: LMPolicy,
-    env: Env,
+    env: AnyEnv,
     indices: Sequence[int],
     rng: np.random.Generator,
     answers: Sequence[int],
@@ -105,7 +102,7 @@ def demonstrated(
     return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)
 
 
-def demonstrated_tokens(policy: LMPolicy, env: Env, instances: int) -> int:
+def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, instances: int) -> int:
     """Return the tokens of the longest demonstrated response to the first ``instances``, with the end of sequence."""
     rng, m = np.random.default_rng(0), env.num_answers
     texts = [format_answers(env.demonstrations(task, rng, m), m) for task in map(env.task, range(instances))]

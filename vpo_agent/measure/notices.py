@@ -15,6 +15,7 @@ from vpo_agent.config import env_options
 from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
 from vpo_envs import Status, VectorTextEnv
+from vpo_envs.core import AnyEnv
 from vpo_envs.registration import env_type
 
 MOSTLY = 0.5
@@ -222,7 +223,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def good_rewards(env: VectorTextEnv[Any, Any, Any], tasks: int = 8) -> NDArray[np.float64] | None:
+def good_rewards(env: AnyEnv, tasks: int = 8) -> NDArray[np.float64] | None:
     """Return the reward vectors of demonstrations of the first tasks, (n, d); ``None`` if there are none."""
     found = []
     for task in map(env.task, range(tasks)):

@@ -11,12 +11,12 @@ import numpy as np
 
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.progress import progress
-from vpo_envs import UnknownFront, VectorTextEnv
+from vpo_envs import UnknownFront
+from vpo_envs.core import AnyEnv
 from vpo_envs.registration import make_text_env, saved_env
 
 if TYPE_CHECKING:
     from vpo_agent.policy.samples import TextSampler
-    from vpo_envs.scoring import Scorer
 
 
 SCORED_AT_A_TIME = 20
@@ -27,7 +27,7 @@ EVAL_STREAM = 1
 
 
 def sample_pool(
-    env: VectorTextEnv[Any, Any, Any],
+    env: AnyEnv,
     sampler: TextSampler,
     indices: Sequence[int],
     *,
@@ -39,15 +39,15 @@ def sample_pool(
     sample_batch: int = 1024,
     scalar_weights: Sequence[float] | None = None,
     source: Mapping[str, Any] | None = None,
-    scorer: Scorer | None = None,
+    scorer_threads: int = 0,
     label: str | None = None,
 ) -> Pool:
     """Sample and score ``rollouts`` responses to each of the instances ``indices`` of the environment's split.
 
     A response holds ``num_answers`` answers, by default the environment's. The exact front of each instance is
     computed, if the environment can. The fixed ``scalar_weights``
-    (d,) are the task's own by default. ``source`` adds to :attr:`Pool.source`. Without a ``scorer`` this thread
-    scores. ``label`` names a progress bar.
+    (d,) are the task's own by default. ``source`` adds to :attr:`Pool.source`. ``scorer_threads`` score
+    the answers; with 0, this thread does. ``label`` names a progress bar.
     """
     # Torch is slow to import, and a saved pool is read without it.
     from vpo_agent.policy.samples import SampleRequest
@@ -63,7 +63,7 @@ def sample_pool(
     for first in _watched(range(0, len(tasks), step), label, "scoring"):
         some = texts[first * rollouts : (first + step) * rollouts]
         part = tasks[first : first + step]
-        scored.append(score(env, part, some, rollouts=rollouts, num_answers=m, scorer=scorer))
+        scored.append(score(env, part, some, rollouts=rollouts, num_answers=m, scorer_threads=scorer_threads))
     rewards, status = (np.concatenate(parts) for parts in zip(*scored, strict=True))
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:
@@ -105,16 +105,13 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _source(env: VectorTextEnv[Any, Any, Any], num_answers: int) -> dict[str, Any]:
+def _source(env: AnyEnv, num_answers: int) -> dict[str, Any]:
     """What recreates the environment; its id and arguments are unknown if it was not made by ``gym.make``."""
     known: dict[str, Any] = {"split": env.split, "num_answers": num_answers}
     if env.spec is not None:
         kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
         known = {"env": env.spec.id, "env_kwargs": kwargs, **known}
     return known
-
-
-AnyEnv = VectorTextEnv[Any, Any, Any]
 
 
 def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:

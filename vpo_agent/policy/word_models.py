@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +11,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.progress import progress
-from vpo_envs import VectorTextEnv
+from vpo_envs.core import AnyEnv
 from vpo_envs.text import answer_tags
-
-Env = VectorTextEnv[Any, Any, Any]
 
 
 def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -59,7 +56,7 @@ def small_model(tokenizer: PreTrainedTokenizerFast, *, positions: int = 512, see
         )
 
 
-def small_policy(env: Env, *, instances: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
+def small_policy(env: AnyEnv, *, instances: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
     """Return an untrained small policy that knows the words of an environment's prompts and demonstrations.
 
     The words are those of the first ``instances``. Prompt and response have at most ``positions`` tokens together.
@@ -74,7 +71,7 @@ def has_words(policy: LMPolicy) -> bool:
     return backend is not None and isinstance(backend.model, models.WordLevel)
 
 
-def with_words_of(policy: LMPolicy, env: Env, *, instances: int = 256, seed: int = 0) -> LMPolicy:
+def with_words_of(policy: LMPolicy, env: AnyEnv, *, instances: int = 256, seed: int = 0) -> LMPolicy:
     """Return a policy whose tokens are words, with those words of an environment added that it lacks.
 
     The words are those of the first ``instances``. Their embeddings are drawn around the mean of the others.
@@ -90,7 +87,7 @@ def with_words_of(policy: LMPolicy, env: Env, *, instances: int = 256, seed: int
     return LMPolicy(policy.model, tokenizer)
 
 
-def _words(env: Env, instances: int) -> list[str]:
+def _words(env: AnyEnv, instances: int) -> list[str]:
     """Return the words of the first instances' prompts and demonstrations, and the tags, sorted."""
     splitter = word_tokenizer([]).backend_tokenizer.pre_tokenizer
     rng, words = np.random.default_rng(0), {tag for m in (1, 8) for pair in answer_tags(m) for tag in pair}

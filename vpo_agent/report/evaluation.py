@@ -28,12 +28,7 @@ BRIEF = ("coverage", "diversity", "tokens", "answers unreadable")
 
 
 def evaluate_pool(
-    pool: Pool,
-    out: Path,
-    *,
-    k: int | None = None,
-    threshold: float | None = None,
-    name: str = "the pool",
+    pool: Pool, out: Path, *, k: int | None = None, threshold: float | None = None, name: str = "the pool"
 ) -> str:
     """Measure a pool and write the folder ``out``, completely or not at all.
 

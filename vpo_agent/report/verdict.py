@@ -16,11 +16,7 @@ FEW = 3
 def headlines(methods: Sequence[Method]) -> list[str]:
     """The measures that the verdict rests on: the utility of few answers and of many, and what the scalar keeps."""
     names, k = common_names(methods), methods[0].summaries[0].k
-    wanted = (
-        [f"utility@{FEW} by rollouts", f"utility@{min(FEW, k)}"],
-        [f"utility@{k}"],
-        [f"pass@{k}", f"best@{k}"],
-    )
+    wanted = ([f"utility@{FEW} by rollouts", f"utility@{min(FEW, k)}"], [f"utility@{k}"], [f"pass@{k}", f"best@{k}"])
     found = [next((name for name in choices if name in names), None) for choices in wanted]
     return list(dict.fromkeys(name for name in found if name is not None))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +17,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
-from vpo_envs import Status, Task, VectorTextEnv
-from vpo_envs.core import RewardBatch
+from vpo_envs import Status, Task
+from vpo_envs.core import AnyEnv, RewardBatch
 from vpo_envs.registration import make_text_env as make_text_env
-from vpo_envs.scoring import Scorer
+from vpo_envs.scoring import score_batch
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Batch:
 
 
 def collect(
-    env: VectorTextEnv[Any, Any, Any],
+    env: AnyEnv,
     sampler: Sampler,
     tasks: Sequence[Task],
     *,
@@ -88,7 +87,7 @@ def collect(
     seed: Sequence[int],
     num_answers: Sequence[int] | None = None,
     sample_batch: int = 512,
-    scorer: Scorer | None = None,
+    scorer_threads: int = 0,
 ) -> Batch:
     """Sample ``rollouts`` responses to each task and score them.
 
@@ -104,7 +103,7 @@ def collect(
         sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
             permanently when they do not fit into the device's memory. Every response has its own random numbers, so
             the split does not change it.
-        scorer: Scores the responses, by default in this thread.
+        scorer_threads: Threads that score the responses; 0 for this one.
 
     Raises:
         OutOfMemory: The responses to one prompt do not fit into the device's memory.
@@ -120,22 +119,22 @@ def collect(
         places.append(np.flatnonzero(np.equal(asked, m)))
         some = [tasks[place] for place in places[-1].tolist()]
         own = samples if len(some) == len(tasks) else samples.subset(torch.from_numpy(places[-1]))
-        batch = score(env, some, own.texts, rollouts=rollouts, num_answers=m, scorer=scorer)
+        batch = score(env, some, own.texts, rollouts=rollouts, num_answers=m, scorer_threads=scorer_threads)
         parts.append(Rollouts(some, own, *batch, batch.failure))
     return Batch(samples, places, parts, generated - start, time.perf_counter() - generated)
 
 
 def score(
-    env: VectorTextEnv[Any, Any, Any],
+    env: AnyEnv,
     tasks: Sequence[Task],
     texts: Sequence[str],
     *,
     rollouts: int,
     num_answers: int | None = None,
-    scorer: Scorer | None = None,
+    scorer_threads: int = 0,
 ) -> RewardBatch:
     """Score ``rollouts`` adjacent responses to each of P tasks: reward matrices (P, G, m, d) and statuses (P, G, m)."""
     asked = [task for task in tasks for _ in range(rollouts)]
-    batch = (scorer or Scorer()).score_batch(env, asked, texts, num_answers)
+    batch = score_batch(env, asked, texts, num_answers, threads=scorer_threads)
     shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
     return RewardBatch(batch.rewards.reshape(shape), batch.status.reshape(shape[:-1]), batch.failure)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_envs import VectorTextEnv
+from vpo_envs.core import AnyEnv
 
 AT_A_TIME = 1024
 """Prompts tokenized at a time."""
@@ -16,7 +15,7 @@ SPREAD = 2
 
 def check_prompts(
     policy: LMPolicy,
-    env: VectorTextEnv[Any, Any, Any],
+    env: AnyEnv,
     indices: Sequence[int],
     max_new_tokens: int,
     num_answers: Collection[int] = (),
@@ -37,9 +36,7 @@ def check_prompts(
     return longest
 
 
-def check_longest(
-    policy: LMPolicy, env: VectorTextEnv[Any, Any, Any], index: int, prompt_tokens: int, max_new_tokens: int
-) -> None:
+def check_longest(policy: LMPolicy, env: AnyEnv, index: int, prompt_tokens: int, max_new_tokens: int) -> None:
     """Raise ValueError, with the name of the task that has the longest prompt, unless it fits with its response."""
     try:
         policy.check_length(prompt_tokens, max_new_tokens)
@@ -49,7 +46,7 @@ def check_longest(
 
 def check_all_prompts(
     policy: LMPolicy,
-    env: VectorTextEnv[Any, Any, Any],
+    env: AnyEnv,
     asked: int,
     max_new_tokens: int,
     num_answers: Collection[int] = (),

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_checkpoint, write_text_atomically
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import rows_until
-from vpo_envs import VectorTextEnv
+from vpo_envs.core import AnyEnv
 from vpo_envs.imports import import_modules
 from vpo_envs.registration import make_text_env
 
@@ -33,8 +32,6 @@ TRIED = 64
 """Instances whose demonstrations are measured before the start."""
 APART = 1_000_000
 """The warm start draws its instances from this stream (plus the seed), so that RL starts from instances not seen."""
-
-Env = VectorTextEnv[Any, Any, Any]
 
 
 class WarmStartTraining(Training):
@@ -117,7 +114,7 @@ class WarmStartTraining(Training):
         learner = self.learner
         save_checkpoint(self.out / CHECKPOINTS, self.step, learner.policy, learner.optimizer, state, keep=1)
 
-    def _load(self, env: Env, found: Path | None, device: str, gradient_checkpointing: bool) -> LMPolicy:
+    def _load(self, env: AnyEnv, found: Path | None, device: str, gradient_checkpointing: bool) -> LMPolicy:
         recipe = self.recipe
         if found is None and recipe.model == FRESH:
             return small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
@@ -158,7 +155,7 @@ class WarmStartTraining(Training):
         return shown
 
 
-def _check_demonstrations(env: Env, recipe: Recipe) -> None:
+def _check_demonstrations(env: AnyEnv, recipe: Recipe) -> None:
     """Raise ValueError if the environment has no demonstrations, before a model is loaded."""
     try:
         env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
@@ -168,11 +165,11 @@ def _check_demonstrations(env: Env, recipe: Recipe) -> None:
         ) from None
 
 
-def _validation_env(recipe: Recipe, m: int) -> Env:
+def _validation_env(recipe: Recipe, m: int) -> AnyEnv:
     return make_text_env(recipe.env, **recipe.env_kwargs, num_answers=m, split="validation")
 
 
-def _plan(policy: LMPolicy, env: Env, recipe: Recipe, gradient_checkpointing: bool) -> Plan | None:
+def _plan(policy: LMPolicy, env: AnyEnv, recipe: Recipe, gradient_checkpointing: bool) -> Plan | None:
     """Check all prompts against the model's context, and plan the memory of a GPU; on a CPU there is no plan."""
     instances = recipe.batch // recipe.responses
     response = demonstrated_tokens(policy, env, TRIED)

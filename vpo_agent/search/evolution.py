@@ -8,17 +8,18 @@ import numpy as np
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.instances import Archive, Env, Instance, log_answers
+from vpo_agent.search.instances import Archive, Instance, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.settings import Settings
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
+from vpo_envs.core import AnyEnv
 from vpo_envs.text import answer_tags
 
 FRESH = 0.1
 """Share of children that keep nothing of a parent."""
 
 
-def best_of_n(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
+def best_of_n(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Sample answers to each instance as whole responses, without the surplus answers of the last one.
 
     With a budget of tokens the last response is cut where they are spent. Arguments and errors are those of
@@ -36,7 +37,7 @@ def best_of_n(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Sett
 
 
 def sample_responses(
-    env: Env, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int, *, begun: int = 0
+    env: AnyEnv, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int, *, begun: int = 0
 ) -> list[list[Answer]]:
     """Sample whole responses until each instance with room has ``count`` more answers; log them, return the readable.
 
@@ -69,7 +70,7 @@ def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
     return costs
 
 
-def evolve(env: Env, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
+def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by varying those found so far.
 
     An instance whose answers are worth as much as its exact front is not sampled further. What an instance finds does

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,10 @@ from numpy.typing import NDArray
 from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
 from vpo_agent.search.settings import Goal, Settings, weightings
 from vpo_agent.search.variation import Answer
-from vpo_envs import Status, Task, UnknownFront, VectorTextEnv
+from vpo_envs import Status, Task, UnknownFront
+from vpo_envs.core import AnyEnv
 from vpo_envs.pareto import set_utility
 from vpo_envs.text import format_answers
-
-Env = VectorTextEnv[Any, Any, Any]
 
 
 class Archive:
@@ -59,7 +57,7 @@ class Instance:
     The log has room for the budget of answers, or for as many as end within that of sampled tokens.
     """
 
-    def __init__(self, env: Env, index: int, settings: Settings) -> None:
+    def __init__(self, env: AnyEnv, index: int, settings: Settings) -> None:
         self.index = index
         self.goal = goal = settings.goal
         self.task: Task = task_of(env, index)
@@ -135,7 +133,7 @@ class Instance:
         )
 
 
-def task_of(env: Env, index: int) -> Task:
+def task_of(env: AnyEnv, index: int) -> Task:
     """Return the instance ``index`` of the split; raise a ValueError if it is beyond the rows of a data set."""
     rows = getattr(env, "rows", ())
     if rows and not 0 <= index < len(rows):
@@ -145,7 +143,11 @@ def task_of(env: Env, index: int) -> Task:
 
 
 def log_answers(
-    env: Env, instances: Sequence[Instance], rows: Sequence[int], answers: Sequence[Answer | None], costs: Sequence[int]
+    env: AnyEnv,
+    instances: Sequence[Instance],
+    rows: Sequence[int],
+    answers: Sequence[Answer | None],
+    costs: Sequence[int],
 ) -> None:
     """Score answers one by one, so that one that repeats another is worth the same, and log each with its instance."""
     texts = [format_answers([None if answer is None else answer.text], 1) for answer in answers]

@@ -23,9 +23,10 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.search.evolution import best_of_n, evolve
-from vpo_agent.search.instances import Env, task_of
+from vpo_agent.search.instances import task_of
 from vpo_agent.search.records import SearchResult, read_log
 from vpo_agent.search.settings import VALUE_NAMES, Settings
+from vpo_envs.core import AnyEnv
 from vpo_envs.wording import counted
 
 SEARCHES = {"best-of-n": best_of_n, "evolve": evolve}
@@ -52,7 +53,7 @@ class SearchJob(Settings):
         if len(set(self.indices)) < len(self.indices):
             raise ValueError("an instance is named twice: give each index once")
 
-    def environment(self, num_answers: int) -> Env:
+    def environment(self, num_answers: int) -> AnyEnv:
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         for index in self.indices:

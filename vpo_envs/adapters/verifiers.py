@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from vpo_envs.adapters import read_weights
-from vpo_envs.core import ScorerFailure, Split, Status, VectorTextEnv
+from vpo_envs.core import AnyEnv, ScorerFailure, Split, Status
 from vpo_envs.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
@@ -175,11 +175,11 @@ class OneCallHarness(vf.Harness[vf.HarnessConfig]):
         return vf.ProgramResult(exit_code=int(reply.is_error), stdout="", stderr=reply.text if reply.is_error else "")
 
 
-def text_env(data: Any) -> VectorTextEnv[Any, Any, Any]:
+def text_env(data: Any) -> AnyEnv:
     """Return the environment of a task's :class:`VectorData`, also in the loose form of a trace; made once."""
     return _made(data.env, json.dumps(data.env_kwargs, sort_keys=True), data.num_answers)
 
 
 @lru_cache(maxsize=16)
-def _made(env: str, env_kwargs: str, num_answers: int) -> VectorTextEnv[Any, Any, Any]:
+def _made(env: str, env_kwargs: str, num_answers: int) -> AnyEnv:
     return make_text_env(env, **json.loads(env_kwargs), num_answers=num_answers)

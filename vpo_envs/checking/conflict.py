@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.core import Status, UnknownFront, VectorTextEnv
+from vpo_envs.core import AnyEnv, Status, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import NEARLY, BestSets, best_sets, needs_a_set, non_dominated, set_utility, spread_weights
 from vpo_envs.text import format_answers
 from vpo_envs.wording import counted
@@ -114,7 +114,7 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
     return ConflictReport(text_env.objective_names, instances, exact, correlation, *means)
 
 
-def checked_text_env(caller: str, env: gym.Env[Any, Any], instances: int) -> VectorTextEnv[Any, Any, Any]:
+def checked_text_env(caller: str, env: gym.Env[Any, Any], instances: int) -> AnyEnv:
     """Return the text environment inside wrappers, after checking the arguments of ``caller``."""
     text_env = env.unwrapped
     if not isinstance(text_env, VectorTextEnv):
@@ -124,9 +124,7 @@ def checked_text_env(caller: str, env: gym.Env[Any, Any], instances: int) -> Vec
     return text_env
 
 
-def _demonstrated(
-    env: VectorTextEnv[Any, Any, Any], task: Any, index: int, unknown: UnknownFront
-) -> NDArray[np.float64]:
+def _demonstrated(env: AnyEnv, task: Any, index: int, unknown: UnknownFront) -> NDArray[np.float64]:
     """Return the best vectors among some demonstrations, shape (n, d), n at least 1."""
     try:
         answers = env.demonstrations(task, np.random.default_rng(index), DEMONSTRATIONS)

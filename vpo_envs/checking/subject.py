@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutated, one_word_replaced
-from vpo_envs.core import FAILURES, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
+from vpo_envs.core import FAILURES, AnyEnv, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.text import format_answers, split_answers
 from vpo_envs.wording import told
 
-AnyEnv = VectorTextEnv[Any, Any, Any]
 Floats = NDArray[np.float64]
 
 SHIFTS = 4

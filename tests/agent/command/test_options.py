@@ -21,7 +21,7 @@ from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators.choices import BUILT_IN
-from vpo_agent.presets import ALL, MAZE
+from vpo_agent.presets import ALL, TASKS
 
 PRESETS: dict[str, dict[str, Any]] = {
     "small": {"steps": 5, "env_kwargs": {"preset": "paper"}},
@@ -260,7 +260,7 @@ def test_the_default_preset_is_left_out_for_another_environment() -> None:
 
 def test_the_bare_command_trains_what_make_maze_trains() -> None:
     bare = parse_job([], description="", presets=ALL).config
-    assert bare == make_config(MAZE["compact"])
+    assert bare == make_config(TASKS["maze"]["compact"])
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -13,7 +13,7 @@ import pytest
 from vpo_agent import job
 from vpo_agent.command import main, options
 from vpo_agent.command.train import train_script
-from vpo_agent.presets import MAZE
+from vpo_agent.presets import TASKS
 from vpo_agent.runs import study, targets
 from vpo_agent.runs.loop import vpo_command
 from vpo_envs import imports
@@ -80,6 +80,6 @@ def test_a_script_that_is_stopped_as_it_starts_says_so(
 ) -> None:
     monkeypatch.setattr(options, "parse_job", stop)
     with pytest.raises(SystemExit) as ended:
-        train_script("", MAZE)
+        train_script("", TASKS["maze"])
     assert ended.value.code == 130
     assert capsys.readouterr().err == f"stopped; {NO_STEP}: give the same command again\n"

@@ -15,7 +15,7 @@ from pools import maze_pool
 from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
 from vpo_agent.config import make_config, read_run_config
-from vpo_agent.presets import MAZE
+from vpo_agent.presets import TASKS
 
 ID = "received/Letters-v0"
 
@@ -61,9 +61,9 @@ def test_a_run_imports_nothing_until_it_is_asked_for(
     assert f"which runs only if you ask for it: add --import {received}, or" in capsys.readouterr().err
     resume = ["--resume", "--name", "run", "--runs-dir", str(tmp_path)]
     with pytest.raises(ValueError, match="which runs only if you ask for it: add --import"):
-        parse_job(resume, description="", presets={"maze": MAZE["compact"]})
+        parse_job(resume, description="", presets={"maze": TASKS["maze"]["compact"]})
     assert not ran(tmp_path)
-    job = parse_job([*resume, "--import", str(received)], description="", presets={"maze": MAZE["compact"]})
+    job = parse_job([*resume, "--import", str(received)], description="", presets={"maze": TASKS["maze"]["compact"]})
     assert ran(tmp_path)
     assert job.config.env == config.env
     assert read_run_config(run).env == ID

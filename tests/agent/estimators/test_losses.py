@@ -9,10 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vpo_agent.estimators.choices import Aggregation
 from vpo_agent.estimators.losses import kl_per_token, policy_loss, truncated_importance
-
-AGGREGATIONS: list[Aggregation] = ["token_mean", "sequence_mean"]
 
 
 class Batch:
@@ -34,10 +31,9 @@ class Batch:
         self.mask = torch.arange(length) < lengths[:, None]
 
 
-def loss_by_hand(batch: Batch, aggregation: str, kl_coef: float, clip_low: float, clip_high: float) -> float:
-    rows = []
+def loss_by_hand(batch: Batch, kl_coef: float, clip_low: float, clip_high: float) -> float:
+    tokens = []
     for i in range(len(batch.advantages)):
-        row = []
         for t in range(batch.mask.shape[1]):
             if not batch.mask[i, t]:
                 continue
@@ -46,17 +42,11 @@ def loss_by_hand(batch: Batch, aggregation: str, kl_coef: float, clip_low: float
             clipped = min(max(ratio, 1 - clip_low), 1 + clip_high)
             gap = batch.reference[i, t].item() - batch.current[i, t].item()
             kl = math.exp(gap) - 1 - gap
-            row.append(-min(ratio * advantage, clipped * advantage) + kl_coef * kl)
-        rows.append(row)
-    tokens = [token for row in rows for token in row]
-    if aggregation == "token_mean":
-        return sum(tokens) / len(tokens)
-    means = [sum(row) / len(row) for row in rows if row]
-    return sum(means) / len(means)
+            tokens.append(-min(ratio * advantage, clipped * advantage) + kl_coef * kl)
+    return sum(tokens) / len(tokens)
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation) -> None:
+def test_the_loss_is_its_formula_token_by_token() -> None:
     batch = Batch()
     result = policy_loss(
         batch.current,
@@ -67,14 +57,12 @@ def test_the_loss_is_its_formula_token_by_token(aggregation: Aggregation) -> Non
         clip_high=0.3,
         reference_log_probs=batch.reference,
         kl_coef=0.2,
-        aggregation=aggregation,
     )
-    assert result.loss.item() == pytest.approx(loss_by_hand(batch, aggregation, 0.2, 0.1, 0.3), abs=1e-12)
+    assert result.loss.item() == pytest.approx(loss_by_hand(batch, 0.2, 0.1, 0.3), abs=1e-12)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_padding_may_hold_anything(poison: float, aggregation: Aggregation) -> None:
+def test_padding_may_hold_anything(poison: float) -> None:
     batch = Batch()
 
     def run(current: Tensor, other: float | None) -> Any:
@@ -89,7 +77,6 @@ def test_padding_may_hold_anything(poison: float, aggregation: Aggregation) -> N
             batch.mask,
             reference_log_probs=fill(batch.reference),
             kl_coef=0.1,
-            aggregation=aggregation,
         )
 
     clean, dirty = run(batch.current, None), run(batch.current, poison)
@@ -103,11 +90,10 @@ def test_padding_may_hold_anything(poison: float, aggregation: Aggregation) -> N
     torch.testing.assert_close(gradient, expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_a_batch_without_tokens_has_loss_zero_and_gradient_zero(aggregation: Aggregation) -> None:
+def test_a_batch_without_tokens_has_loss_zero_and_gradient_zero() -> None:
     batch = Batch()
     nothing = torch.zeros_like(batch.mask)
-    result = policy_loss(batch.current, batch.sampled, batch.advantages, nothing, aggregation=aggregation)
+    result = policy_loss(batch.current, batch.sampled, batch.advantages, nothing)
     result.loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
     assert result.loss.item() == 0
     assert result.tokens.item() == 0
@@ -208,7 +194,6 @@ def test_the_kl_estimator_is_never_negative() -> None:
         ({"clip_high": -0.1}, "clip_high must be at least 0; got -0.1"),
         ({"kl_coef": -1.0}, "kl_coef must be at least 0; got -1.0"),
         ({"kl_coef": 0.1}, "kl_coef=0.1 needs reference_log_probs"),
-        ({"aggregation": "sum"}, "aggregation must be .*got 'sum'"),
         ({"normalizer": 0.0}, "normalizer must be above 0; got 0.0"),
         ({"log_probs": torch.zeros(6)}, r"log_probs need shape \(B, T\); got \(6,\)"),
         ({"sampled_log_probs": torch.zeros(6, 8)}, r"sampled_log_probs must have .* \(6, 9\).*got \(6, 8\)"),

@@ -72,7 +72,6 @@ def loss_written_out(update: PolicyUpdate, samples: Samples, weights: Tensor, ma
         mask,
         reference_log_probs=reference,
         kl_coef=config.kl_coef,
-        aggregation=config.aggregation,
     )
     terms.loss.backward()
     gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
@@ -97,19 +96,16 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-AGGREGATIONS = ("token_mean", "sequence_mean")
-
-
-@pytest.mark.parametrize(("aggregation", "microbatch"), list(itertools.product(AGGREGATIONS, (1, 3, 4, "auto"))))
+@pytest.mark.parametrize("microbatch", [1, 3, 4, "auto"])
 def test_micro_batches_add_up_to_the_gradient_of_the_whole(
-    samples: Samples, aggregation: str, microbatch: int | str, monkeypatch: pytest.MonkeyPatch
+    samples: Samples, microbatch: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
-    update = make_update(aggregation=aggregation, microbatch_prompts=microbatch)
+    update = make_update(microbatch_prompts=microbatch)
     prompts = sizes_of_passes(update, monkeypatch)
     update.gradient(samples, advantages(), ALL)
     assert prompts == {1: [1] * 4, 3: [3, 1], 4: [4], "auto": [2, 2]}[microbatch]
-    expected = loss_written_out(make_update(aggregation=aggregation), samples, advantages(), samples.mask)
+    expected = loss_written_out(make_update(), samples, advantages(), samples.mask)
     assert relative_error(gradient_of(update), expected) <= 1e-5
 
 
@@ -150,17 +146,16 @@ def test_groups_without_advantage_are_skipped_without_changing_the_gradient(
     assert relative_error(gradient_of(update), expected) <= 1e-5
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_rollouts_left_out_pull_nothing_and_count_nothing(samples: Samples, aggregation: str) -> None:
+def test_rollouts_left_out_pull_nothing_and_count_nothing(samples: Samples) -> None:
     valid = torch.ones(PROMPTS, ROLLOUTS, dtype=torch.bool)
     valid[0, 2] = valid[1, 0] = False
     valid[2] = False
     # A rate of the optimizer's own making would hide the scale of the gradient; its first moment does not.
-    update = make_update(make_policy(seed=2), aggregation=aggregation, kl_coef=0.1, max_grad_norm=1e9)
+    update = make_update(make_policy(seed=2), kl_coef=0.1, max_grad_norm=1e9)
     update.step(samples, torch.where(valid, advantages(), 0.0), valid, 0)
     moments = {name: value for name, value in update.optimizer.state().items() if name.startswith("exp_avg/")}
     found = torch.cat([moments[f"exp_avg/{name}"].flatten() for name in update.optimizer.masters]) / 0.1
-    fresh = make_update(update.reference, aggregation=aggregation, kl_coef=0.1)
+    fresh = make_update(update.reference, kl_coef=0.1)
     mask = samples.mask & valid.flatten()[:, None]
     assert relative_error(found, loss_written_out(fresh, samples, advantages(), mask)) <= 1e-4
 

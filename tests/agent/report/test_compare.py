@@ -180,7 +180,7 @@ def test_the_same_method_with_other_settings_is_another_method(tmp_path: Path) -
 
 
 def test_settings_that_cannot_change_results_do_not_separate_seeds(tmp_path: Path) -> None:
-    other = {"device": "cuda", "scorer_pool": "threads", "checkpoint_every": 7}
+    other = {"device": "cuda", "scorer_threads": 2, "checkpoint_every": 7}
     folders = [
         save_run(tmp_path / "one", _seeded("vpo", 0, 3), device="cpu"),
         save_run(tmp_path / "two", _seeded("vpo", 1, 3), **other, runs_dir="elsewhere", imports=["own.py"]),

@@ -26,7 +26,7 @@ from processes import killing_children
 
 from envs_data.readers import BadRow
 from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status, UnknownFront, Unparsable
-from vpo_envs.scoring import Scorer
+from vpo_envs.scoring import score_batch
 from vpo_envs.tasks.code.rows import read_assertion, read_code_row, signature
 from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, read_source, run_tests
 from vpo_envs.text import format_answers
@@ -145,7 +145,7 @@ def test_threads_that_score_share_an_environment_and_its_places() -> None:
     sleeper = "import time\ndef add(a, b):\n    time.sleep(0.05)\n    return a + b  # "
     answers = [format_answers([f"{sleeper}{i}", "def add(a, b): return a + b or 1"]) for i in range(3)]
     start = time.monotonic()
-    rewards = Scorer("threads", 3).score_batch(env, [ADD] * 3, answers, num_answers=2).rewards
+    rewards = score_batch(env, [ADD] * 3, answers, num_answers=2, threads=3).rewards
     took = time.monotonic() - start
     assert rewards.sum(-1).tolist() == [[4.0, 2.0]] * 3
     assert took >= 3 * 4 * 0.05  # one at a time

@@ -106,11 +106,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
         if not self.in_split(f"{about} {paragraphs}"):
             return None
         return ReadingsTask(
-            about=about,
-            paragraphs=tuple(paragraphs),
-            readings=tuple(readings),
-            region=region,
-            broad=config.broad,
+            about=about, paragraphs=tuple(paragraphs), readings=tuple(readings), region=region, broad=config.broad
         )
 
     def prompt(self, task: ReadingsTask, num_answers: int) -> str:
