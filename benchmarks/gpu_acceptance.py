@@ -106,7 +106,8 @@ def check_gap(device: str, prompts: int, rollouts: int) -> Iterator[Row]:
             yield Row(what, "", wanted, NEEDS_GPU if find_spec("vllm") else MISSING)
             continue
         policy = LMPolicy.from_pretrained("tiny-maze", device=device, dtype="bfloat16")
-        sampler = open_sampler(backend, policy, model="tiny-maze", gpu_memory_utilization=0.3)
+        settings = {"backend": backend, "model": "tiny-maze", "gpu_memory_utilization": 0.3}
+        sampler = open_sampler(make_config(settings), policy)
         samples = sampler.sample(texts, rollouts=rollouts, num_answers=3, max_new_tokens=60)
         with torch.no_grad():
             gap = (policy.log_probs(samples)[0] - samples.log_probs).abs()[samples.mask]

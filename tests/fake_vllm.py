@@ -1,13 +1,15 @@
 """A stand-in for vLLM: the part of its interface that the project uses, strict about how it is used.
 
 It runs a Hugging Face model of its own, read from the folder that it is given, and samples from whatever weights it was
-handed since. Fields, defaults and returned objects are those of vLLM 0.22 and later.
+handed since, or with the adapters in the folder of a request. Fields, defaults and returned objects are those of vLLM
+0.22 and later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -58,8 +60,20 @@ class RequestOutput:
     outputs: list[CompletionOutput] = field(default_factory=list)
 
 
+@dataclass
+class LoRARequest:
+    lora_name: str
+    lora_int_id: int
+    lora_path: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what vLLM refuses."""
+        assert self.lora_int_id > 0
+        assert self.lora_path
+
+
 class LLM:
-    """Awake when made; asleep it has neither weights nor cache."""
+    """Awake when made; asleep it has no cache, and at level 2 no weights."""
 
     made: ClassVar[list[LLM]] = []
 
@@ -69,20 +83,29 @@ class LLM:
         *,
         dtype: str = "auto",
         gpu_memory_utilization: float = 0.9,
+        max_model_len: int | None = None,
         enable_sleep_mode: bool = False,
         logprobs_mode: str = "raw_logprobs",
         generation_config: str = "auto",
         seed: int = 0,
+        enable_lora: bool = False,
+        max_lora_rank: int = 16,
     ) -> None:
+        assert max_lora_rank in (1, 8, 16, 32, 64, 128, 256, 320, 512)
         torch.manual_seed(seed)
         self.settings = {"dtype": dtype, "gpu_memory_utilization": gpu_memory_utilization}
         self.settings |= {"logprobs_mode": logprobs_mode, "generation_config": generation_config}
+        self.settings |= {"max_model_len": max_model_len}
+        self.settings |= {"max_lora_rank": max_lora_rank} if enable_lora else {}
         self.enable_sleep_mode = enable_sleep_mode
         self.model: Any = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
         self.tokenizer: Any = AutoTokenizer.from_pretrained(model)
         self.awake = {"weights", "kv_cache"}
         self.stale_cache = False
         self.requests: list[tuple[list[int], SamplingParams]] = []
+        self.adapters: list[LoRARequest] = []
+        self.loaded: Any = self.model
+        self.reloads = 0
         LLM.made.append(self)
 
     def sleep(self, level: int = 1) -> None:
@@ -116,6 +139,7 @@ class LLM:
     @torch.no_grad()
     def _reload_weights(self, weights_iterator: Iterable[tuple[str, Tensor]]) -> None:
         assert "weights" in self.awake
+        self.reloads += 1
         own = dict(self.model.named_parameters())
         for name, weight in weights_iterator:
             own.pop(name).copy_(weight)
@@ -124,9 +148,17 @@ class LLM:
 
     @torch.no_grad()
     def generate(
-        self, prompts: list[dict[str, list[int]]], sampling_params: list[SamplingParams], *, use_tqdm: bool = True
+        self,
+        prompts: list[dict[str, list[int]]],
+        sampling_params: list[SamplingParams],
+        *,
+        use_tqdm: bool = True,
+        lora_request: LoRARequest | None = None,
     ) -> list[RequestOutput]:
         assert self.awake == {"weights", "kv_cache"}
+        assert (lora_request is not None) == ("max_lora_rank" in self.settings)
+        if lora_request:
+            self._load(lora_request)
         assert not self.stale_cache
         assert len(prompts) == len(sampling_params)
         torch.manual_seed(99)
@@ -139,6 +171,21 @@ class LLM:
             outputs.append(RequestOutput(str(place), prompt["prompt_token_ids"], [output]))
         return outputs
 
+    def _load(self, request: LoRARequest) -> None:
+        """Read adapters, as vLLM does only for an id that it has not seen."""
+        from peft import LoraConfig, PeftModel
+
+        assert request.lora_int_id not in [old.lora_int_id for old in self.adapters]
+        assert request.lora_name not in [old.lora_name for old in self.adapters]
+        assert {file.name for file in Path(request.lora_path).iterdir()} >= {"adapter_config.json"}
+        config = LoraConfig.from_pretrained(request.lora_path)
+        assert config.r <= self.settings["max_lora_rank"]
+        self.adapters.append(request)
+        if self.loaded is not self.model:
+            self.loaded.unload()
+        self.loaded = PeftModel.from_pretrained(self.model, request.lora_path, autocast_adapter_dtype=False)
+        self.loaded.eval()
+
     def _one(self, prompt: list[int], params: SamplingParams) -> CompletionOutput:
         assert params.n == 1
         assert params.seed is not None
@@ -147,7 +194,7 @@ class LLM:
         log_probs: list[dict[int, Logprob]] = []
         stops = [params.stop] if isinstance(params.stop, str) else list(params.stop or ())
         while len(tokens) < (params.max_tokens or 0):
-            logits = self.model(input_ids=torch.tensor([prompt + tokens])).logits[0, -1].float()
+            logits = self.loaded(input_ids=torch.tensor([prompt + tokens])).logits[0, -1].float()
             scale = params.temperature if self.settings["logprobs_mode"] == "processed_logprobs" else 1.0
             token = int(torch.multinomial(torch.softmax(logits / params.temperature, -1), 1, generator=rng))
             tokens.append(token)

@@ -17,7 +17,7 @@ from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target
-from vpo_envs.wording import counted
+from vpo_envs.wording import counted, first_line
 
 OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir"}
 """Settings that do not concern the policy."""
@@ -115,10 +115,9 @@ def _upload(folder: Path, repo: str, private: bool) -> str:
         api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message="Upload a policy of VPO Gym")
     # The client raises its own types, those of its HTTP library and those of the system.
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot push to {repo!r} ({reason}): log in with `hf auth login` or set HF_TOKEN to a token with "
-            "write access, and check the name and the network"
+            f"cannot push to {repo!r} ({first_line(error)}): log in with `hf auth login` or set HF_TOKEN to a token "
+            "with write access, and check the name and the network"
         ) from error
     return str(made)
 

@@ -56,7 +56,8 @@ def _run(trainer: Trainer, asked: Backend, started: float) -> str:
     )
     if trainer.plan:
         print(trainer.plan.table())
-        print(f"sampled by the backend {config.backend}{why_native(asked, config)}")
+    chosen = f"since {why_native(config) or 'vllm is installed and the device is a GPU'}"
+    print(f"sampled by the backend {config.backend}, {chosen if asked == 'auto' else 'as the settings say'}")
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {folder.path}")

@@ -7,6 +7,7 @@ update, and groups without any advantage skip the update unless a KL penalty nee
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
 from vpo_agent.rollouts.collect import Batch, Rollouts, collect, make_text_env
-from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
+from vpo_agent.rollouts.prompts import SPREAD, check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import RunFolder
@@ -124,9 +125,9 @@ class Trainer(Training):
         self.sample_batch = automatic if config.sample_batch == "auto" else config.sample_batch
         # LoRA needs no reference: it switches its adapters off.
         self.reference = self._load_initial() if config.kl_coef and not config.lora_rank else None
-        self.sampler = open_sampler(
-            config.backend, self.policy, model=config.model, gpu_memory_utilization=config.gpu_memory_utilization
-        )
+        # A prompt that was not read may be so many times as long as the longest that was.
+        length = min(SPREAD * longest + room, self.policy.cached_model.most_positions or sys.maxsize)
+        self.sampler = open_sampler(config, self.policy, max_model_len=length)
         self._update = PolicyUpdate(config, self.policy, self.reference)
         if self.plan:
             self._update.microbatches.most_prompts = self.plan.microbatch_prompts

@@ -52,6 +52,11 @@ def cut(text: str, limit: int = PROMPT_CHARS, *, keep_tags: bool = True) -> str:
     return text if keep_tags and TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its kind."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def told(error: BaseException) -> str:
     """Return an error with the file and line where the code under test, and not a library, raised it."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -18,7 +18,7 @@ from envs_data import BUNDLED_MODELS
 from vpo_agent.config import TrainConfig
 from vpo_agent.policy.head import TILE_TOKENS_GPU
 from vpo_agent.policy.rows import most_positions
-from vpo_envs.wording import counted, did_you_mean
+from vpo_envs.wording import counted, did_you_mean, first_line
 
 GIGA = 1e9
 USABLE = 0.9
@@ -103,10 +103,9 @@ def read_shape(model: str | Path) -> Shape:
             )
             decoder = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # of transformers, the Hub's client or the architecture's own code
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"cannot read the configuration of the model {str(model)!r}: {did_you_mean(name, BUNDLED_MODELS)}give its "
-            f"config.json or the folder that holds it, or fetch it with: hf download NAME config.json ({reason})"
+            f"cannot read the configuration of the model {str(model)!r}: {did_you_mean(name, BUNDLED_MODELS)}give "
+            f"its config.json or its folder, or fetch it with: hf download NAME config.json ({first_line(error)})"
         ) from error
     return Shape.of(decoder, str(model))
 

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from vpo_envs.libraries import check_package
+from vpo_envs.wording import first_line
 
 
 def is_gguf(name_or_path: str | Path) -> bool:
@@ -84,8 +85,7 @@ def _why(file: Path, name: str, error: Exception) -> ValueError:
         )
     if "tokenizer.ggml.tokens" not in fields:
         return ValueError(f"{name!r} holds no tokenizer: give a GGUF file with one, or the folder of the same model")
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     return ValueError(
         f"transformers {transformers.__version__} cannot read {name!r}, a GGUF file of the architecture "
-        f"{architecture!r}: give the folder or name of the same model ({lines[0]})"
+        f"{architecture!r}: give the folder or name of the same model ({first_line(error)})"
     )

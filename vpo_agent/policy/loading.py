@@ -23,7 +23,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_envs.libraries import check_package
-from vpo_envs.wording import counted, did_you_mean
+from vpo_envs.wording import counted, did_you_mean, first_line
 
 SMALL = 10_000_000
 """Parameters below which threads are not worth waiting for. On two busy cores, responses of the bundled model with 0.9
@@ -105,11 +105,10 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             model = _read_weights(name, dtype)
     # Loading goes through several libraries, each with its own exceptions.
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
             f"cannot load the model {name!r}: {did_you_mean(name, BUNDLED_MODELS)}give a folder with a saved model, a "
             f"GGUF file, a bundled model, which needs no download ({', '.join(BUNDLED_MODELS)}), or a name on the "
-            f"Hugging Face Hub with network access ({lines[0]})"
+            f"Hugging Face Hub with network access ({first_line(error)})"
         ) from error
     return model, tokenizer
 

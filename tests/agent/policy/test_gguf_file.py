@@ -10,10 +10,8 @@ import torch
 import toys
 from gguf_files import write_gguf
 
-from vpo_agent.config import make_config
 from vpo_agent.learning.fits import Shape, read_shape
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.backends import with_backend
 from vpo_agent.runs.targets import load_policy, target_name
 
 pytest.importorskip("gguf", reason="needs the gguf extra, which the dev extra installs")
@@ -129,10 +127,3 @@ def test_a_missing_package_is_named_with_the_extra(llama: Path, monkeypatch: pyt
     monkeypatch.setattr("vpo_envs.libraries.find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(ValueError, match=rf"needs the package {package}: pip install -e '.*\[gguf\]'"):
         LMPolicy.from_pretrained(llama, device="cpu")
-
-
-def test_vllm_gets_no_gguf_file(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vpo_agent.rollouts.backends.find_spec", lambda name: True)
-    config = make_config({"backend": "vllm", "model": str(llama)})
-    with pytest.raises(ValueError, match=r"backend=vllm takes no GGUF file .*: use backend native"):
-        with_backend(config)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def assert_same_samples(first: Samples, second: Samples) -> None:
 def test_native_is_the_policy_itself() -> None:
     tokenizer = toys.bpe_tokenizer()
     policy = LMPolicy(toys.tiny_model("qwen3", tokenizer), tokenizer)
-    assert open_sampler("native", policy, model="not read") is policy
+    assert open_sampler(make_config({"backend": "native", "model": "not read"}), policy) is policy
 
 
 # --- where a response ends ---
@@ -84,39 +85,40 @@ def test_a_run_trains_on_what_it_samples_and_is_the_same_again(letters_config: M
         assert 0 <= row["log_prob_gap"] <= row["log_prob_gap_max"] < 1e-4
 
 
-@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed here")
-def test_a_backend_that_is_not_installed_is_named(letters_config: MakeConfig) -> None:
-    with pytest.raises(ValueError, match=r"backend=vllm needs the package vllm.*pip install.*or use backend native"):
-        Trainer(letters_config(backend="vllm"))
-
-
 @pytest.mark.parametrize(
-    ("settings", "installed", "gpu", "backend", "cap", "why"),
+    ("settings", "installed", "gpu", "reason"),
     [
-        ({}, True, True, "vllm", 2.0, ""),
-        ({"importance_cap": 5.0}, True, True, "vllm", 5.0, ""),
-        ({}, False, True, "native", None, ", since vllm is not installed"),
-        ({}, True, False, "native", None, None),
-        ({"device": "cpu"}, True, True, "native", None, None),
-        ({"model": "x.gguf"}, True, True, "native", None, ", since vllm takes no GGUF file"),
-        ({"backend": "native"}, True, True, "native", None, ""),
-        ({"backend": "vllm"}, True, True, "vllm", None, ""),
+        ({}, True, True, ""),
+        ({"importance_cap": 5.0}, True, True, ""),
+        ({"lora_rank": 8}, True, True, ""),
+        ({}, False, True, r"vllm is not installed .*pip install 'vllm>=0.22'.*"),
+        ({}, True, False, "the device is not a GPU"),
+        ({"device": "cpu"}, True, True, "the device is not a GPU"),
+        ({"model": "x.gguf"}, True, True, "vllm takes no GGUF file such as 'x.gguf'"),
+        ({"model": "adapters"}, True, True, "vllm takes whole models, and 'adapters' holds adapters"),
+        ({"lora_rank": 8, "dtype": "float32"}, True, True, "vllm takes no LoRA adapters in float32"),
     ],
 )
-def test_auto_takes_vllm_where_it_is_installed_and_there_is_a_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, Any],
-    installed: bool,
-    gpu: bool,
-    backend: str,
-    cap: object,
-    why: str | None,  # said on a GPU only
+def test_vllm_samples_where_it_can(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any], installed: bool, gpu: bool, reason: str
 ) -> None:
     monkeypatch.setattr("vpo_agent.rollouts.backends.find_spec", lambda name: installed or None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    chosen = with_backend(make_config(settings))
-    assert (chosen.backend, chosen.importance_cap) == (backend, cap)
-    assert why is None or why_native(make_config(settings).backend, chosen) == why
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters/adapter_config.json").write_text("{}")
+    config, asked = make_config(settings), make_config({**settings, "backend": "vllm"})
+    assert re.fullmatch(reason, why_native(config))
+    chosen = with_backend(config)
+    native = make_config({**settings, "backend": "native"})
+    assert with_backend(native) == native
+    if reason:
+        assert chosen == native
+        with pytest.raises(ValueError, match=rf"^backend=vllm cannot sample here, since {reason}: use backend native$"):
+            with_backend(asked)
+    else:
+        assert (chosen.backend, chosen.importance_cap) == ("vllm", settings.get("importance_cap", 2.0))
+        assert with_backend(asked) == asked
 
 
 def test_an_unknown_backend_is_named() -> None:

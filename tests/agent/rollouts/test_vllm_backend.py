@@ -16,11 +16,11 @@ import pytest
 import torch
 import toys
 
-from vpo_agent.config import TrainConfig
+from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import Samples
-from vpo_agent.rollouts.backends import checkpoint_weights, open_sampler
+from vpo_agent.policy.samples import Sampler, Samples
+from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
 
@@ -35,7 +35,10 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[fake_vllm.LLM]]:
     module: Any = ModuleType("vllm")
     module.__spec__ = ModuleSpec("vllm", None)
     module.LLM, module.SamplingParams = fake_vllm.LLM, fake_vllm.SamplingParams
-    monkeypatch.setitem(sys.modules, "vllm", module)
+    module.LoRARequest = fake_vllm.LoRARequest
+    for name in ("vllm", "vllm.lora", "vllm.lora.request"):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("vpo_agent.rollouts.backends.choose_device", lambda device: torch.device("cuda"))
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
     fake_vllm.LLM.made.clear()
     yield fake_vllm.LLM
@@ -46,10 +49,13 @@ def make_policy(folder: Path, **settings: Any) -> LMPolicy:
     return LMPolicy.from_pretrained(folder, device="cpu", **settings)
 
 
+def open_vllm(policy: LMPolicy, folder: Path) -> Sampler:
+    return open_sampler(make_config({"backend": "vllm", "model": str(folder), "gpu_memory_utilization": 0.3}), policy)
+
+
 def sample(policy: LMPolicy, folder: Path, prompts: list[str] = PROMPTS, **changes: Any) -> Samples:
     settings: dict[str, Any] = {"rollouts": 3, "num_answers": 1, "max_new_tokens": 8, "temperature": 0.7}
-    sampler = open_sampler("vllm", policy, model=str(folder), gpu_memory_utilization=0.3)
-    return sampler.sample(prompts, **{**settings, "seed": (4,), **changes})
+    return open_vllm(policy, folder).sample(prompts, **{**settings, "seed": (4,), **changes})
 
 
 def rows_of(samples: Samples) -> list[list[int]]:
@@ -80,6 +86,7 @@ def test_the_engine_is_asked_for_what_our_own_loop_does(vllm: Any, bpe_model: Pa
         "gpu_memory_utilization": 0.3,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
+        "max_model_len": None,
     }
     assert engine.awake == set()
     assert len(engine.requests) == 9
@@ -110,7 +117,7 @@ def test_a_response_ends_with_the_closing_tag(vllm: Any, letters_model: Path) ->
 
 def test_each_call_samples_from_the_weights_of_now(vllm: Any, bpe_model: Path) -> None:
     policy = make_policy(bpe_model)
-    sampler = open_sampler("vllm", policy, model=str(bpe_model))
+    sampler = open_vllm(policy, bpe_model)
     settings: dict[str, Any] = {"rollouts": 2, "num_answers": 1, "max_new_tokens": 6}
     sampler.sample(PROMPTS, **settings)
     with torch.no_grad():
@@ -119,33 +126,105 @@ def test_each_call_samples_from_the_weights_of_now(vllm: Any, bpe_model: Path) -
     assert_log_probs_are_those_of(policy, sampler.sample(PROMPTS, **settings))
 
 
-def test_adapters_are_handed_over_in_the_weights_they_belong_to(vllm: Any, bpe_model: Path) -> None:
+@pytest.fixture
+def adapted(bpe_model: Path) -> LMPolicy:
+    """A policy whose adapters change what it says."""
     pytest.importorskip("peft")
-    policy = make_policy(bpe_model, lora_rank=4)
-    with torch.no_grad():
-        for name, parameter in policy.model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(0))
-    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
-    samples = sample(policy, bpe_model)
-    assert_log_probs_are_those_of(policy, samples)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.model.state_dict().items())
-    with policy.model.disable_adapter():
-        base = torch.cat(toys.plain_log_probs(policy, samples))
+    policy = make_policy(bpe_model, lora_rank=9)
+    move_adapters(policy, 0)
+    return policy
+
+
+@torch.no_grad()
+def move_adapters(policy: LMPolicy, seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    for name, parameter in policy.model.named_parameters():
+        if "lora_B" in name:
+            parameter.normal_(std=0.3, generator=rng)
+
+
+def test_of_a_lora_policy_each_call_hands_over_the_adapters_alone(
+    vllm: Any, adapted: LMPolicy, bpe_model: Path
+) -> None:
+    from peft import get_peft_model_state_dict
+
+    sampler = open_vllm(adapted, bpe_model)
+    (engine,) = vllm.made
+    assert engine.settings["max_lora_rank"] == 16
+    for update in (1, 2, 3):
+        move_adapters(adapted, update)
+        before = {name: tensor.clone() for name, tensor in adapted.model.state_dict().items()}
+        samples = sampler.sample(PROMPTS, rollouts=2, num_answers=1, max_new_tokens=6, temperature=0.7)
+        assert_log_probs_are_those_of(adapted, samples)
+        own, handed = get_peft_model_state_dict(adapted.model), get_peft_model_state_dict(engine.loaded)
+        assert own.keys() == handed.keys()
+        assert all(torch.equal(own[name], handed[name]) for name in own)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in adapted.model.state_dict().items())
+        assert [one.lora_int_id for one in engine.adapters] == list(range(1, update + 1))
+        assert not Path(engine.adapters[-1].lora_path).exists()
+    with adapted.model.disable_adapter():
+        base = torch.cat(toys.plain_log_probs(adapted, samples))
     assert float((base - samples.log_probs[samples.mask]).abs().max()) > 0.1
-    merged = dict(policy.model.merge_and_unload().named_parameters())
-    handed = dict(checkpoint_weights(make_policy(bpe_model).causal_lm))
-    assert merged.keys() == handed.keys()
+    assert engine.reloads == 0
 
 
-def test_a_run_with_vllm_trains_on_what_it_samples(vllm: Any, letters_config: MakeConfig) -> None:
-    trainer = Trainer(letters_config(backend="vllm", steps=2))
+@pytest.mark.parametrize(("rank", "most"), [(1, 8), (8, 8), (16, 16), (33, 64)])
+def test_the_rank_is_the_next_that_vllm_takes(vllm: Any, bpe_model: Path, rank: int, most: int) -> None:
+    pytest.importorskip("peft")
+    open_vllm(make_policy(bpe_model, lora_rank=rank), bpe_model)
+    assert vllm.made[-1].settings["max_lora_rank"] == most
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"modules_to_save": ["lm_head"]}, "lm_head.modules_to_save.default.weight"),
+        ({"use_dora": True}, "lora_magnitude_vector"),
+    ],
+)
+def test_adapters_that_vllm_cannot_apply_are_named(
+    vllm: Any, bpe_model: Path, settings: dict[str, Any], named: str
+) -> None:
+    peft = pytest.importorskip("peft")
+    plain = make_policy(bpe_model)
+    config = peft.LoraConfig(**{"r": 4, "target_modules": ["q_proj"], **settings})
+    policy = LMPolicy(peft.get_peft_model(plain.model, config), plain.tokenizer)
+    with pytest.raises(ValueError, match=rf"adapters of linear layers, not '.*{named}.*use --backend native$"):
+        open_vllm(policy, bpe_model)
+    assert not vllm.made
+
+
+def test_what_vllm_refuses_is_said_and_leaves_no_folder(
+    vllm: Any, adapted: LMPolicy, bpe_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+
+    def refuse(self: Any, *_: Any, lora_request: Any, **__: Any) -> None:
+        folders.append(Path(lora_request.lora_path))
+        raise ValueError("expected target modules in {'q_proj'}\nand more")
+
+    monkeypatch.setattr(vllm, "generate", refuse)
+    with pytest.raises(BackendFailed, match=r"^vLLM refuses .*\(expected target modules .*\): use --backend native$"):
+        sample(adapted, bpe_model)
+    assert vllm.made[-1].awake == set()
+    assert not folders[0].exists()
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "dtype": "bfloat16"}])
+def test_a_run_with_vllm_trains_on_what_it_samples(
+    vllm: Any, letters_config: MakeConfig, changes: dict[str, Any]
+) -> None:
+    trainer = Trainer(letters_config(backend="vllm", steps=2, **changes))
     trainer.train()
     rows = read_metrics(trainer.folder.metrics)
     assert len(rows) == 2
     for row in rows:
         assert row["grad_norm"] > 0
-        assert 0 <= row["log_prob_gap"] <= row["log_prob_gap_max"] < 1e-4
+        assert 0 <= row["log_prob_gap"] <= row["log_prob_gap_max"] < (0.1 if changes else 1e-4)
+    (engine,) = vllm.made
+    longest = max(len(prompt) for prompt, _ in engine.requests)
+    assert 2 * longest + 14 == engine.settings["max_model_len"]
+    assert bool(engine.reloads) == (not changes)
 
 
 def test_an_engine_that_does_not_start_is_named(vllm: Any, bpe_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +261,9 @@ def test_vllm_has_what_the_stand_in_has() -> None:
 
     fields = inspect.signature(fake_vllm.SamplingParams).parameters
     assert fields.keys() <= inspect.signature(SamplingParams).parameters.keys()
+    from vllm.lora.request import LoRARequest
+
+    assert LoRARequest("adapters-1", 1, "folder").lora_path == "folder"
     for method in ("generate", "sleep", "wake_up", "collective_rpc", "reset_prefix_cache"):
         ours = inspect.signature(getattr(fake_vllm.LLM, method)).parameters
         assert ours.keys() <= inspect.signature(getattr(LLM, method)).parameters.keys(), method
@@ -194,7 +276,7 @@ def test_vllm_samples_from_the_weights_of_now() -> None:
 
     folder = bundled_model_path("tiny-maze")
     policy = LMPolicy.from_pretrained(folder, device="cuda", dtype="bfloat16")
-    sampler = open_sampler("vllm", policy, model=str(folder), gpu_memory_utilization=0.3)
+    sampler = open_vllm(policy, folder)
     settings: dict[str, Any] = {"rollouts": 4, "num_answers": 1, "max_new_tokens": 40}
     for scale in (1.0, 0.8):
         with torch.no_grad():

@@ -10,6 +10,7 @@ from typing import Any
 
 from vpo_envs.core import ScorerFailure
 from vpo_envs.tasks.reward_models.task import Pair, ScoreCache, Scores
+from vpo_envs.wording import first_line
 
 
 def check_heads(path: str, heads: int) -> None:
@@ -19,8 +20,7 @@ def check_heads(path: str, heads: int) -> None:
     try:
         labels = AutoConfig.from_pretrained(path).num_labels
     except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"reward model {path!r} cannot be loaded: {reason}") from None
+        raise ValueError(f"reward model {path!r} cannot be loaded: {first_line(error)}") from None
     if labels != heads:
         wanted = "one is expected" if heads == 1 else f"{heads} heads are named"
         raise ValueError(
@@ -48,8 +48,9 @@ class _Classifier:
             model, loading = AutoModelForSequenceClassification.from_pretrained(path, output_loading_info=True)
             self._model: Any = model.to(torch.device(device)).eval()
         except (OSError, ValueError, RuntimeError, AssertionError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"reward model {path!r} cannot be loaded on device {device!r}: {reason}") from None
+            raise ValueError(
+                f"reward model {path!r} cannot be loaded on device {device!r}: {first_line(error)}"
+            ) from None
         if loading["missing_keys"]:
             lacking = sorted(loading["missing_keys"])[0]
             raise ValueError(f"reward model {path!r} lacks the weights {lacking}: it was not trained to give scores")
