@@ -17,7 +17,7 @@ from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
-from vpo_agent.rollouts.backends import why_native
+from vpo_agent.rollouts.backends import backend_in_words
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.loop import vpo_command, when_stopped
 from vpo_agent.runs.run_folder import read_metrics
@@ -56,8 +56,7 @@ def _run(trainer: Trainer, asked: Backend, started: float) -> str:
     )
     if trainer.plan:
         print(trainer.plan.table())
-    chosen = f"since {why_native(config) or 'vllm is installed and the device is a GPU'}"
-    print(f"sampled by the backend {config.backend}, {chosen if asked == 'auto' else 'as the settings say'}")
+    print(backend_in_words(asked, config))
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {folder.path}")

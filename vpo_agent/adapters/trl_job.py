@@ -13,6 +13,7 @@ import torch
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_envs.libraries import check_libraries
+from vpo_envs.text import answer_tags
 
 if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
@@ -22,8 +23,6 @@ SAME_NAME = (
     *("seed", "temperature", "warmup_steps", "weight_decay"),
 )
 """Settings that TRL has under the same name."""
-BUILT_IN_ONLY = ("backend", "gpu_memory_utilization", "importance_cap", "scorer_threads")
-"""Settings of the built-in trainer that would have no effect inside TRL."""
 TRL_MICROBATCH_PROMPTS = 8
 """Prompts of a backward pass if ``microbatch_prompts`` is ``"auto"``: TRL does not retry with fewer."""
 
@@ -33,12 +32,11 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
 
     The ``eval_*`` settings and ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
     """
-    for name in BUILT_IN_ONLY:
+    for name in ("scorer_threads", *(() if config.backend == "vllm" else ("importance_cap",))):
         value = getattr(config, name)
         if value != TrainConfig.model_fields[name].default:
             raise ValueError(
-                f"{name}={value!r} belongs to the built-in trainer: leave it out inside TRL, whose own sampling and "
-                "scoring are set in GRPOConfig, for example with use_vllm"
+                f"{name}={value!r} has no effect inside TRL with the backend {config.backend}: leave it out"
             )
     prompts, group = config.prompts_per_step, config.rollouts_per_prompt
     per_update = config.minibatch_prompts or prompts
@@ -75,6 +73,22 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "save_total_limit": config.keep_checkpoints,
         "logging_steps": 1,
         "report_to": "none",
+        **(_vllm_settings(config) if config.backend == "vllm" else {}),
+    }
+
+
+def _vllm_settings(config: TrainConfig) -> dict[str, Any]:
+    """Return what makes TRL sample with vLLM in each process, as the built-in trainer does in its own."""
+    numbers = config.numbers_of_answers
+    stops = sorted({answer_tags(m)[-1][1] for m in numbers if m in (1, max(numbers))})
+    return {
+        "use_vllm": True,
+        "vllm_enable_sleep_mode": True,
+        "vllm_gpu_memory_utilization": config.gpu_memory_utilization,
+        "vllm_importance_sampling_correction": config.importance_cap is not None,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": config.importance_cap,
+        "generation_kwargs": {"stop": stops, "include_stop_str_in_output": True},
     }
 
 
@@ -138,10 +152,11 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     # Imported here: scripts import this module before errors are reduced to one sentence.
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
+    from vpo_agent.rollouts.backends import backend_in_words, with_backend
     from vpo_agent.runs.checkpoints import write_manifest, write_text_atomically
     from vpo_agent.runs.run_folder import RunFolder
 
-    config = job.config
+    config = with_backend(job.config)
     peft = lora_config(config.lora_rank) if config.lora_rank else None
     model, tokenizer = load_model(config.model, torch.float32)
     adapter = make_adapter(config, tokenizer)
@@ -162,6 +177,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             step = int(last.name.removeprefix("checkpoint-")) if last else 0
             folder.start(step)
             decided = [(settings, folder.path, last, step)]
+            print(backend_in_words(job.config.backend, config))
         except ValueError as error:
             decided = [error]
     broadcast_object_list(decided)

@@ -15,7 +15,7 @@ from vpo_agent.explore.page import ANSWER_CHARS, DIGITS, PROMPTS, import_option
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, write_page
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of, same_instances
-from vpo_agent.report.runs import read_run
+from vpo_agent.report.runs import last_evaluation, read_run
 from vpo_agent.runs.run_folder import TRANSCRIPTS
 from vpo_envs.core import AnyEnv, Reason, Status, Unparsable, VectorTextEnv
 from vpo_envs.registration import make_text_env
@@ -77,9 +77,8 @@ def read_transcripts(path: Path) -> Transcripts:
         parts += [_of_training(path, rows)] if rows else []
     if after.is_file():
         parts.append(_of_pool("after training", Pool.load(after), str(path)))
-    if not parts:  # A run inside TRL evaluates nothing itself.
-        evaluated = sorted(path.glob("eval_*/pool.npz"))[-1:]
-        parts = [_of_pool(pool.parent.name, Pool.load(pool), str(path)) for pool in evaluated]
+    if not parts and (pool := last_evaluation(path)):  # A run inside TRL evaluates nothing itself.
+        parts.append(_of_pool(pool.parent.name, Pool.load(pool), str(path)))
     if not parts:
         raise ValueError(f"the run {str(path)!r} has no answers yet: sample some with vpo eval {path}")
     lacks = next((part.lacks for part in parts if part.lacks), "")

@@ -50,7 +50,7 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """Read a finished run's folder, an evaluation's folder, or a saved pool."""
+    """Read a finished run's folder (of a run inside TRL its last evaluation), that of an evaluation, or a pool."""
     # These load torch, which the report on one pool does not need.
     from vpo_agent.config import flat_settings, is_run
     from vpo_agent.runs.targets import near_target
@@ -69,6 +69,8 @@ def read_run(path: Path) -> Run:
     if not is_run(path):
         raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or pool files")
     file = path / "pool_after.npz"
+    if (path / "model" / "state.json").is_file():  # A finished run inside TRL, which evaluates nothing itself.
+        file = last_evaluation(path) or file
     if not file.is_file():
         raise ValueError(
             f"the run {str(path)!r} has no pool_after.npz, so it is not finished: resume it, or evaluate it with "
@@ -77,6 +79,11 @@ def read_run(path: Path) -> Run:
     settings = flat_settings(json.loads((path / "config.json").read_text(encoding="utf-8")))
     pool = Pool.load(file)
     return Run(str(path), pool, _resolved(settings, pool), _rows(path / "metrics.jsonl"))
+
+
+def last_evaluation(run: Path) -> Path | None:
+    """Return the pool of the last ``vpo eval`` of a run."""
+    return max(run.glob("eval_*/pool.npz"), key=lambda pool: pool.stat().st_mtime, default=None)
 
 
 def read_runs(groups: Sequence[Sequence[Path]]) -> list[Run]:

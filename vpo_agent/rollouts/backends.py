@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vpo_agent.config import TrainConfig
+from vpo_agent.config import Backend, TrainConfig
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.generators import generator_states, restore_generators
@@ -68,6 +68,12 @@ def why_native(config: TrainConfig) -> str:
     if config.lora_rank and choose_dtype(config.dtype, device) == torch.float32:
         return "vllm takes no LoRA adapters in float32"
     return ""
+
+
+def backend_in_words(asked: Backend, config: TrainConfig) -> str:
+    """Return which backend samples for a run whose settings asked for one, and why."""
+    chosen = f"since {why_native(config) or 'vllm is installed and the device is a GPU'}"
+    return f"sampled by the backend {config.backend}, {chosen if asked == 'auto' else 'as the settings say'}"
 
 
 def open_sampler(config: TrainConfig, policy: LMPolicy, max_model_len: int | None = None) -> Sampler:

@@ -16,7 +16,7 @@ from paths import ROOT, TESTS
 from processes import forked_python, preload, run_python
 
 from vpo_agent.command import main
-from vpo_agent.config import make_config
+from vpo_agent.config import make_config, read_run_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
 from vpo_agent.estimators.registry import _REGISTRY
 from vpo_agent.estimators.weights import draw_weights, prompt_key
@@ -33,6 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, row_of, train_with_trl
 from vpo_agent.config import Job
+from vpo_agent.presets import TASKS
 
 WORKER = TESTS / "trl_worker.py"
 EXAMPLE = str(ROOT / "examples" / "train_trl.py")
@@ -248,13 +249,25 @@ def test_a_step_is_shared_by_the_processes() -> None:
         assert made["max_steps"] == 200 * 2 * 2
 
 
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_with_vllm_trl_gets_its_settings(cap: float | None, tmp_path: Path) -> None:
+    settings = {"backend": "vllm", "gpu_memory_utilization": 0.4, "importance_cap": cap, "num_answers": [1, 3]}
+    made = GRPOConfig(**grpo_settings(make_config(settings), processes=1, on_gpu=False), output_dir=str(tmp_path))
+    assert (made.use_vllm, made.vllm_mode, made.vllm_gpu_memory_utilization) == (True, "colocate", 0.4)
+    assert made.vllm_importance_sampling_correction == bool(cap)
+    assert (made.vllm_importance_sampling_mode, made.vllm_importance_sampling_clip_max) == ("token_truncate", cap)
+    assert made.generation_kwargs == {"stop": ["</answer>", "</answer_3>"], "include_stop_str_in_output": True}
+
+
 @pytest.mark.parametrize(
     ("settings", "processes", "named"),
     [
-        ({"backend": "vllm"}, 1, "backend='vllm' belongs to the built-in trainer: leave it out"),
-        ({"gpu_memory_utilization": 0.8}, 1, r"gpu_memory_utilization=0\.8 belongs to the built-in trainer"),
-        ({"importance_cap": 2.0}, 1, r"importance_cap=2\.0 belongs to the built-in trainer"),
-        ({"scorer_threads": 2}, 1, "scorer_threads=2 belongs to the built-in trainer"),
+        (
+            {"backend": "native", "importance_cap": 2.0},
+            1,
+            r"importance_cap=2\.0 has no effect inside TRL with .* native",
+        ),
+        ({"scorer_threads": 2}, 1, "scorer_threads=2 has no effect inside TRL"),
         ({"prompts_per_step": 16, "minibatch_prompts": 5}, 1, "prompts_per_step, 16, to be a multiple"),
         ({"prompts_per_step": 1, "rollouts_per_prompt": 8}, 3, "cannot be shared evenly by 3 processes"),
     ],
@@ -346,6 +359,8 @@ def test_its_run_is_evaluated_shown_and_published(
     assert Pool.load(run / "eval_test_step_000002" / "pool.npz").source["step"] == 2
     assert main(["show", str(run)]) == 0
     assert "eval_test_step_000002, task 0" in capsys.readouterr().out
+    assert main(["explore", str(run), "--out", str(tmp_path / "explore.html")]) == 0
+    assert "shows 4 instances and 1 run" in capsys.readouterr().out
     assert main(["push", str(run), "--repo", "someone/letters", "--dry-run", str(out)]) == 0
     card = (out / "README.md").read_text()
     assert "was trained for 2 steps with the method `vpo`" in card
@@ -366,6 +381,7 @@ from vpo_agent.adapters.trl import TRLAdapter
 from vpo_agent.adapters.trl_job import train_with_trl
 from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job
+from vpo_agent.presets import TASKS
 from vpo_agent.config import TrainConfig
 
 score = TRLAdapter.score
@@ -429,13 +445,19 @@ def test_accelerate_reads_the_setting_files(name: str, kind: str) -> None:
     assert sharding.get("fsdp_version", sharding.get("zero_stage")) in (2, 3)
 
 
-def test_the_example_trains_on_two_processes(tmp_path: Path) -> None:
-    short = ["--steps", "1", "--prompts-per-step", "3", "--rollouts-per-prompt", "2", "--name", "two"]
-    done = launch(2, EXAMPLE, *short, cwd=tmp_path)
+def test_the_example_trains_on_two_processes_with_the_settings_of_a_run(tmp_path: Path) -> None:
+    config = make_config({**TASKS["maze"]["compact"], "steps": 1, "prompts_per_step": 3, "rollouts_per_prompt": 2})
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    done = launch(2, EXAMPLE, "--config", "config.json", "--backend", "auto", "--name", "two", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(r"first step: set score 0\.\d+", done.stdout)
-    rows = (tmp_path / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
+    assert done.stdout.count("sampled by the backend native, since the device is not a GPU\n") == 1
+    run = tmp_path / "runs" / "two"
+    rows = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [1]
+    assert read_run_config(run) == config.model_copy(update={"name": "two", "backend": "native"})
+    assert main(["eval", str(run), "--prompts", "2", "--k", "6"]) == 0
+    assert main(["explore", str(run), "--out", str(tmp_path / "explore.html")]) == 0
 
 
 def test_what_the_first_of_two_processes_refuses_is_said_once(tmp_path: Path) -> None:
