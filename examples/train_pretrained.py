@@ -10,7 +10,8 @@ Any other causal language model, by name, folder or GGUF file; every setting of 
 
 The same command continues after a stop, and what is finished is kept. `--methods vpo` and `--methods grpo` train in two
 processes side by side, and `--methods` alone makes only the start. `--warm-steps` and `--warm-batch` set the steps of
-the warm start and their responses. See docs/pretrained.md.
+the warm start and their responses, and `--warm-env-kwargs` its level if it is not that of the training, as with
+`--preset programs`. See docs/pretrained.md.
 """
 
 from __future__ import annotations
@@ -22,31 +23,36 @@ from pathlib import Path
 
 from vpo_agent.command import main as vpo
 from vpo_agent.command.options import parse_job
-from vpo_agent.command.parser import Parser, at_least, run_script
+from vpo_agent.command.parser import Parser, at_least, json_object, run_script
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_envs.libraries import check_libraries
 from vpo_envs.wording import counted
 
 SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
+SHARED = {
+    "model": str(SMOLLM2),
+    "lora_rank": 16,
+    "dtype": "bfloat16",
+    "prompts_per_step": 4,
+    "rollouts_per_prompt": 6,
+    "max_new_tokens": 60,
+    "learning_rate": 2e-4,
+    "warmup_steps": 5,
+    "kl_coef": 0.0,
+    "checkpoint_every": 10,
+    "eval_prompts": 50,
+    "eval_answers": 30,
+}
 PRESETS = {
-    "musique": {
-        "env": "vpo/MuSiQue-v0",
-        "env_kwargs": {"preset": "compact"},
-        "model": str(SMOLLM2),
-        "lora_rank": 16,
-        "dtype": "bfloat16",
-        "steps": 60,
-        "prompts_per_step": 4,
-        "rollouts_per_prompt": 6,
-        "max_new_tokens": 60,
-        "learning_rate": 2e-4,
-        "warmup_steps": 5,
-        "kl_coef": 0.0,
-        "checkpoint_every": 10,
-        "eval_prompts": 50,
-        "eval_answers": 30,
-    }
+    "musique": {**SHARED, "env": "vpo/MuSiQue-v0", "env_kwargs": {"preset": "compact"}, "steps": 60},
+    "programs": {
+        **SHARED,
+        "name": "programs",
+        "env": "vpo/Programs-v0",
+        "env_kwargs": {"preset": "compact", "difficulty": {"steps": [1, 2]}},
+        "steps": 30,
+    },
 }
 RESPONSES = 4
 """Demonstrated responses that share a prompt."""
@@ -58,6 +64,7 @@ def main() -> None:
     own.add_argument("--methods", nargs="*", default=["vpo", "grpo"])
     own.add_argument("--warm-steps", type=at_least(1), default=60)
     own.add_argument("--warm-batch", type=at_least(RESPONSES), default=16)
+    own.add_argument("--warm-env-kwargs", type=json_object, metavar="JSON")
     chosen, options = own.parse_own()
     config = parse_job(options, description=__doc__, presets=PRESETS).config
     if config.model == str(SMOLLM2) and not SMOLLM2.exists():
@@ -80,7 +87,7 @@ def warm_start(config: TrainConfig, base: Path, chosen: argparse.Namespace) -> N
         return
     recipe = {
         "env": config.env,
-        "env-kwargs": json.dumps(config.env_kwargs),
+        "env-kwargs": json.dumps(chosen.warm_env_kwargs or config.env_kwargs),
         "model": config.model,
         "lora-rank": config.lora_rank,
         "dtype": config.dtype,
@@ -118,6 +125,8 @@ def train(config: TrainConfig, folder: Path, method: str) -> None:
 def report(folder: Path, methods: list[str]) -> None:
     """Print and save one table of what all methods made of the start, on the same held-out instances."""
     from vpo_agent.measure.intervals import over_prompts
+    from vpo_agent.measure.measures import passes
+    from vpo_agent.measure.metrics import best_at_k_whole
     from vpo_agent.measure.pool import Pool
     from vpo_agent.measure.summary import summarise
     from vpo_agent.pages.page import markdown_table
@@ -135,14 +144,17 @@ def report(folder: Path, methods: list[str]) -> None:
                 f"best@{few}": summary.at_k("best", few),
                 f"best@{many}": summary.at_k("best", many),
                 "diversity": summary.measures["diversity"].values,
-                "answers unreadable": summary.measures["answers unreadable"].values,
+                **{name: summary.measures[name].values for name in ("answers unreadable", "tokens")},
             }
-            size = pool.rewards.shape[2]
+            passed, size = passes(pool, None), pool.rewards.shape[2]
+            if passed is not None:
+                whole = passed.reshape(pool.rewards.shape[:3]).max(axis=2)
+                measures |= {f"pass@{k}": best_at_k_whole(passed, whole, k) for k in (1, few, many)}
             columns.append(method if when == "after" else f"start, {counted(size, 'answer')} a response")
             values.append(measures)
     rows = []
     for name in values[0]:
-        bands = [over_prompts(one[name]) for one in values]
+        bands = [over_prompts(one[name], pool.tasks) for one in values]
         rows.append([name, *(f"{number(band.mean)} {interval(band.low, band.high)}" for band in bands)])
     text = markdown_table(["measure", *columns], rows, "l" + "r" * len(columns))
     if front := summary.ceilings()["front_utility"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -15,6 +16,8 @@ import toys
 from gguf_files import write_gguf
 from paths import ROOT
 from processes import run_python
+
+from vpo_agent.config import read_run_config
 
 SCRIPT = ROOT / "examples" / "train_pretrained.py"
 SHORT = [
@@ -52,10 +55,14 @@ def test_a_model_is_warm_started_and_trained_with_both_methods_and_goes_on_after
     model = toys.tiny_model("llama", tokenizer, scale=1.0, max_position_embeddings=512)
     path = tmp_path / "tiny.gguf"
     write_gguf(path, model, tokenizer)
-    command = [str(SCRIPT), "--model", str(path), *SHORT]
+    easier = {"preset": "compact", "difficulty": {"hops": [2, 2]}}
+    command = [str(SCRIPT), "--model", str(path), *SHORT, "--warm-env-kwargs", json.dumps(easier)]
     for methods in ([], ["grpo"]):  # What two stops leave behind.
         done = run_python([*command, "--methods", *methods], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs/pretrained"
+    taught = json.loads((folder / "base" / "recipe.json").read_text())
+    assert (taught["env_kwargs"], read_run_config(folder / "grpo").env_kwargs) == (easier, {"preset": "compact"})
     weights = (tmp_path / "runs/pretrained/base/model.safetensors").read_bytes()
     done = run_python(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -67,7 +74,8 @@ def test_a_model_is_warm_started_and_trained_with_both_methods_and_goes_on_after
     head, _, *rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
     starts = ["start, 3 answers a response", "vpo", "start, 1 answer a response", "grpo |"]
     assert head == ["| measure", *starts]
-    names = ["utility@3", "utility@6", "best@3", "best@6", "diversity", "answers unreadable"]
+    names = ["utility@3", "utility@6", "best@3", "best@6", "diversity", "answers unreadable", "tokens"]
+    names += ["pass@1", "pass@3", "pass@6"]
     assert [row[0] for row in rows] == [f"| {name}" for name in names]
     for row in rows:
         for cell in row[1:]:
