@@ -417,7 +417,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
     settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
     rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).parts[0]
     assert 0 < rollouts.valid.sum() < rollouts.valid.size
-    advantages, scores, _ = estimate(trainer, rollouts)
+    advantages, scores = estimate(trainer, rollouts)
     assert (advantages.numpy()[~rollouts.valid] == 0).all()
     for prompt in range(4):
         kept = advantages.numpy()[prompt][rollouts.valid[prompt]]

@@ -12,6 +12,7 @@ from PIL import Image
 from processes import run_python
 
 from vpo_agent.command.options import parse_job
+from vpo_agent.presets import TASKS
 
 EXAMPLES = ROOT / "examples"
 
@@ -111,10 +112,11 @@ def test_word_problems_train_for_two_steps(source: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("train_*.py")))
 def test_every_preset_is_read(script: str) -> None:
-    module = runpy.run_path(str(EXAMPLES / script))
-    for name in module["PRESETS"]:
-        job = parse_job(["--preset", name], description="", presets=module["PRESETS"])
-        assert job.config.env == module["PRESETS"][name]["env"]
+    tasks = re.findall(r'train_script\(__doc__, TASKS\["(.+?)"\]\)', (EXAMPLES / script).read_text())
+    presets = TASKS[tasks[0]] if tasks else runpy.run_path(str(EXAMPLES / script))["PRESETS"]
+    for name in presets:
+        job = parse_job(["--preset", name], description="", presets=presets)
+        assert job.config.env == presets[name]["env"]
 
 
 @pytest.mark.parametrize(
