@@ -15,12 +15,7 @@ CHUNKS_PER_THREAD = 4
 
 
 def score_batch(
-    env: AnyEnv,
-    tasks: Sequence[Any],
-    responses: Sequence[str],
-    num_answers: int | None = None,
-    *,
-    threads: int = 0,
+    env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], num_answers: int | None = None, *, threads: int = 0
 ) -> RewardBatch:
     """Score responses as :meth:`~vpo_envs.VectorTextEnv.score_batch` of ``env`` does, which raises its errors.
 

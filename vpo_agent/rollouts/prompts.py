@@ -14,11 +14,7 @@ SPREAD = 2
 
 
 def check_prompts(
-    policy: LMPolicy,
-    env: AnyEnv,
-    indices: Sequence[int],
-    max_new_tokens: int,
-    num_answers: Collection[int] = (),
+    policy: LMPolicy, env: AnyEnv, indices: Sequence[int], max_new_tokens: int, num_answers: Collection[int] = ()
 ) -> int:
     """Check that the prompts of tasks, and the responses to them, fit into the model's context.
 
@@ -45,13 +41,7 @@ def check_longest(policy: LMPolicy, env: AnyEnv, index: int, prompt_tokens: int,
 
 
 def check_all_prompts(
-    policy: LMPolicy,
-    env: AnyEnv,
-    asked: int,
-    max_new_tokens: int,
-    num_answers: Collection[int] = (),
-    *,
-    sample: int,
+    policy: LMPolicy, env: AnyEnv, asked: int, max_new_tokens: int, num_answers: Collection[int] = (), *, sample: int
 ) -> int:
     """Check the prompts of the tasks 0 to ``asked`` - 1 before a run, like :func:`check_prompts`.
 
