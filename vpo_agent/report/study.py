@@ -18,7 +18,7 @@ from vpo_agent.runs.checkpoints import write_text_atomically
 
 
 def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
-    """Write ``study.md`` and ``study.png`` into the folder of a study, and return its first table in Markdown.
+    """Write ``study.md`` and ``study.png`` into the folder of a study, and return its verdicts and first table.
 
     ``tasks`` are the results of :func:`vpo_agent.report.compare_runs` by the task's name. An arm that was not run on a
     task, and a task whose pools hold fewer answers, leave their cells empty.
@@ -26,7 +26,8 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     largest = min(tables["k"] for tables in tasks.values())
     names = list(dict.fromkeys(f"{kind}@{k}" for kind in ("utility", "best") for k in (min(FEW, largest), largest)))
     page = Page("The arms on every task")
-    page.listing([f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()])
+    verdicts = [f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()]
+    page.listing(verdicts)
     page.figure(draw_study(tasks, names[0], folder / "study.png"), f"{names[0]} on every task")
     first = ""
     for name in names:
@@ -37,7 +38,7 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     page.heading("What was compared")
     page.listing([f"{task}: {_about(tables)}" for task, tables in tasks.items()])
     write_text_atomically(folder / "study.md", page.markdown())
-    return first
+    return "\n\n".join([*verdicts, first])
 
 
 def study_table(tasks: Mapping[str, Mapping[str, Any]], name: str) -> Table:

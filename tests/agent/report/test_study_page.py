@@ -45,6 +45,8 @@ def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     printed = write_study(tasks, tmp_path)
     page = (tmp_path / "study.md").read_text(encoding="utf-8")
     assert printed.splitlines()[-1] in page
+    verdicts = [f"{task}: {' '.join(one['verdict'])}" for task, one in tasks.items()]
+    assert printed.split("\n\n")[: len(verdicts)] == verdicts
     assert [line for line in page.splitlines() if line.startswith("## ")] == [
         "## utility@3 ↑",
         "## utility@12 ↑",
