@@ -6,7 +6,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 
@@ -16,6 +16,11 @@ def answer_tags(num_answers: int) -> tuple[tuple[str, str], ...]:
     if num_answers == 1:
         return (("<answer>", "</answer>"),)
     return tuple((f"<answer_{i}>", f"</answer_{i}>") for i in range(1, num_answers + 1))
+
+
+def end_tags(numbers: Collection[int]) -> list[str]:
+    """Return the tags that end responses of these numbers of answers, without those inside a longer response."""
+    return sorted({answer_tags(m)[-1][1] for m in numbers if m in (1, max(numbers))})
 
 
 def split_answers(response: str, num_answers: int) -> list[str | None]:

@@ -23,7 +23,7 @@ from vpo_agent.measure.metrics import diversity
 from vpo_envs import Status
 from vpo_envs.core import AnyEnv
 from vpo_envs.libraries import check_package
-from vpo_envs.text import answer_tags
+from vpo_envs.text import end_tags
 
 # The extra allows only releases whose reward path is tested.
 check_package("trl", "trl", "training with TRL")
@@ -128,8 +128,7 @@ class TRLAdapter:
         TRL ends responses at single tokens only. If the tag is several, a response continues to the end of sequence, or
         with vLLM to a stop string: ``generation_kwargs={"stop": [...], "include_stop_str_in_output": True}``.
         """
-        most = max(self.num_answers)
-        closing = {closing_token(self.tokenizer, m) for m in self.num_answers if m in (1, most)} - {None}
+        closing = {closing_token(self.tokenizer, tag) for tag in end_tags(self.num_answers)} - {None}
         if closing:
             own = model.generation_config.eos_token_id
             before = own if isinstance(own, list) else [self.tokenizer.eos_token_id if own is None else own]
@@ -217,9 +216,8 @@ class TRLAdapter:
             )
 
 
-def closing_token(tokenizer: Any, num_answers: int) -> int | None:
-    """Return the token that is the last closing tag of ``num_answers`` answers; ``None`` if the tag is several."""
-    closing = answer_tags(num_answers)[-1][1]
+def closing_token(tokenizer: Any, closing: str) -> int | None:
+    """Return the token that is a closing tag; ``None`` if the tag is several."""
     ids: list[int] = tokenizer(closing, add_special_tokens=False)["input_ids"]
     return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
 

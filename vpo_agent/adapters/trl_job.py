@@ -13,7 +13,7 @@ import torch
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_envs.libraries import check_libraries
-from vpo_envs.text import answer_tags
+from vpo_envs.text import end_tags
 
 if TYPE_CHECKING:
     from vpo_agent.adapters.trl import TRLAdapter
@@ -79,8 +79,6 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
 
 def _vllm_settings(config: TrainConfig) -> dict[str, Any]:
     """Return what makes TRL sample with vLLM in each process, as the built-in trainer does in its own."""
-    numbers = config.numbers_of_answers
-    stops = sorted({answer_tags(m)[-1][1] for m in numbers if m in (1, max(numbers))})
     return {
         "use_vllm": True,
         "vllm_enable_sleep_mode": True,
@@ -88,7 +86,7 @@ def _vllm_settings(config: TrainConfig) -> dict[str, Any]:
         "vllm_importance_sampling_correction": config.importance_cap is not None,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": config.importance_cap,
-        "generation_kwargs": {"stop": stops, "include_stop_str_in_output": True},
+        "generation_kwargs": {"stop": end_tags(config.answers), "include_stop_str_in_output": True},
     }
 
 

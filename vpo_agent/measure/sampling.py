@@ -145,4 +145,4 @@ def same_instances(pool: Pool, env: AnyEnv) -> bool:
     if "tasks" not in pool.source:
         return True
     hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
-    return bool(pool.source["tasks"] == blake2b(hashes.encode(), digest_size=16).hexdigest())
+    return bool(pool.source["tasks"] == _digest(hashes))
