@@ -76,7 +76,7 @@ class Method(_Group):
     search_budget: Evaluated[int | None] = _setting(
         None,
         "answers that your search may ask for, N; chooses method, options and num_answers where they are not set: "
-        "1: grpo; 2: vpo with 2 answers; 3 or 4: vpo with 3; from 5: vpo_pool with 3 answers, k = N/3 rollouts up to "
+        "1: grpo; 2: vpo with 2 answers; 3 to 15: vpo with 3; from 16: vpo_pool with 3 answers, k = N/3 rollouts up to "
         "half of rollouts_per_prompt, and baseline subset",
         ge=1,
         le=MOST_ANSWERS_OF_A_SEARCH,

@@ -118,19 +118,19 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
 
 
 def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Scores], seed: int) -> dict[str, Tensor]:
-    """Of minus the sum over tokens of advantage times log-probability, over the number of tokens."""
+    """Of minus the mean over the tokens of a part of advantage times log-probability, weighted by the part's prompts."""
     model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"), dtype=torch.float32)
     valid = [(part.status != Status.INVALID).all(-1) for part in parts]
-    tokens = sum(
+    tokens = [
         int(part.samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
         for part, kept in zip(parts, valid, strict=True)
-    )
+    ]
     each = [
-        (part.samples, score(part, seed), kept, p)
-        for part, kept in zip(parts, valid, strict=True)
+        (part.samples, score(part, seed), kept, p, own * P / len(kept))
+        for part, kept, own in zip(parts, valid, tokens, strict=True)
         for p in range(len(kept))
     ]
-    for samples, scores, kept, p in each:
+    for samples, scores, kept, p, divisor in each:
         group = scores[p][kept[p]]
         for g in np.flatnonzero(kept[p]):
             advantage = (scores[p, g] - group.mean()) / (group.std() + 1e-6) if group.std() > 1e-6 else 0.0
@@ -138,7 +138,7 @@ def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Sco
             response = samples.ids[p * G + g][samples.mask[p * G + g]]
             logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
             negative = torch.nn.functional.cross_entropy(logits, response, reduction="sum")
-            (advantage * negative / tokens).backward()
+            (advantage * negative / divisor).backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
@@ -147,6 +147,11 @@ def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Sco
     [
         pytest.param({"method": "vpo", "seed": 3, "microbatch_prompts": 3}, set_scores, id="vpo-in-parts"),
         pytest.param({"method": "vpo", "num_answers": [1, 3]}, set_scores, id="vpo-for-one-and-three"),
+        pytest.param(
+            {"method": "vpo", "num_answers": [1, 3], "env": "custom/BrittleMaze-v0"},
+            set_scores,
+            id="vpo-for-one-and-three-with-failures",
+        ),
         pytest.param({"method": "grpo"}, scalar_scores, id="grpo"),
         pytest.param({"method": "grpo", "env": "custom/BrittleMaze-v0"}, scalar_scores, id="grpo-with-failures"),
     ],

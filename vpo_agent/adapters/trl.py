@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vpo_agent.estimators.losses import token_weights
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
@@ -163,8 +164,11 @@ class TRLAdapter:
             batch = self.env.score_batch([parsed[tasks[one]] for one in own], [texts[one] for one in own], m)
             valid = (batch.status != Status.INVALID).all(axis=1).tolist()
             matrices |= zip(own, zip(batch.rewards, valid, strict=True), strict=True)
-        here = (rows, tasks, [matrices[place] for place in range(len(tasks))])
-        all_rows, all_tasks, all_scored = (list(chain(*each)) for each in zip(*gather_object([here]), strict=True))
+        lengths = [len(ids) for ids in completion_ids]
+        here = (rows, tasks, [matrices[place] for place in range(len(tasks))], lengths)
+        all_rows, all_tasks, all_scored, all_lengths = (
+            list(chain(*each)) for each in zip(*gather_object([here]), strict=True)
+        )
         sizes = {len(list(run)) for _, run in groupby(all_rows)}
         if len(sizes) > 1:
             raise ValueError(f"a batch must hold whole groups of rollouts; got groups of {sorted(sizes)}")
@@ -172,15 +176,18 @@ class TRLAdapter:
         first = PartialState().process_index * len(rows)
         mine = slice(first, first + len(rows))
         scored = np.empty((len(all_rows), len(self.columns)))
-        for m in {len(rewards) for rewards, _ in all_scored}:
-            starts = [start for start in range(0, len(all_rows), group) if len(all_scored[start][0]) == m]
-            groups = [self.env.task_type.model_validate_json(all_tasks[start]) for start in starts]
-            places = np.add.outer(starts, range(group)).ravel()
+        numbers = np.array([len(rewards) for rewards, _ in all_scored])
+        parts = [np.flatnonzero(numbers == m) for m in sorted(set(numbers.tolist()))]
+        weights = token_weights([sum(all_lengths[place] for place in part) for part in parts], list(map(len, parts)))
+        for places, weight in zip(parts, weights, strict=True):
+            m = numbers[places[0]]
+            groups = [self.env.task_type.model_validate_json(all_tasks[start]) for start in places[::group]]
             rewards, valid = (
                 np.array([all_scored[place][part] for place in places]).reshape(len(groups), group, *shape)
                 for part, shape in enumerate(((m, self.env.reward_dim), ()))
             )
             scored[places] = self._columns(groups, rewards, valid, step)
+            scored[places, 0] *= weight
         self.scored = scored[mine]
 
     def _columns(

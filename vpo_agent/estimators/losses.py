@@ -5,6 +5,7 @@ Axes: B sequences of T response tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -105,6 +106,21 @@ def policy_loss(
         approx_kl=approx_kl,
         tokens=mask.sum(),
     )
+
+
+def token_weights(tokens: Sequence[int], prompts: Sequence[int]) -> list[float]:
+    """Return the weight of a token in each part of a batch, so that the loss counts parts by their prompts.
+
+    Prompts that ask for one answer and for three are such parts. In a mean over all tokens those with three would count
+    three times as much. A batch of one part has weight 1.
+
+    Args:
+        tokens: Tokens of the responses of each part.
+        prompts: Prompts of each part.
+    """
+    return [
+        sum(tokens) * share / (sum(prompts) * own) if own else 1.0 for own, share in zip(tokens, prompts, strict=True)
+    ]
 
 
 def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Tensor, cap: float) -> Tensor:
