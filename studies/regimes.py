@@ -2,9 +2,12 @@
 
     vpo study studies/suite.toml && vpo study studies/edge.toml
     python studies/regimes.py --runs-dir runs
+    vpo study studies/budgets.toml
+    python studies/regimes.py studies/budgets.toml
 
 Prints utility@k of every base and arm of a budget, or pass@k where one answer is best for everybody, and who leads at
-thirty answers beside the worth of the vector and the headroom of the base, which ``regimes.png`` shows.
+thirty answers beside the worth of the vector and the headroom of the base, which ``regimes.png`` shows;
+``budgets.png`` shows the tables.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ from vpo_agent.pages import figure_style as style
 
 KS = (1, 3, 10, 30, 128)
 MANY = 30
-BUDGETS = {"grpo": 1, "vpo": 3, "max_at_k": 4, "vpo-pool4": 12, "vpo-pool10": 30}
-"""Arms, and the number of answers that each is trained for."""
+BUDGETS = {"grpo": "1", "vpo": "3", "max_at_k": "4", "vpo-pool4": "12", "vpo-pool10": "30", "mixed": "1 and 3"}
+"""Arms, and the numbers of answers that each is trained for."""
 NAMES = {"grpo": "GRPO", "max_at_k": "max_at_k"}
 LEVEL = 0.005
 """Utilities that differ by no more than this are level."""
 BASE, LEVEL_WITH_BASE = "base", "the base, or level with it"
+LONGEST_BASE = "base, 3 answers"
 
 
 class Scores(NamedTuple):
@@ -74,6 +78,8 @@ def read_regimes(files: Sequence[Path], runs_dir: Path) -> Iterator[Regime]:
             for (path, *_), label in zip(folders, labels, strict=True):
                 pool = Pool.load(path / "pool_after.npz" if path.is_dir() else path)
                 scores.setdefault(label, []).append(_scores(pool))
+                if (singles := path / "pool_after_of_1.npz").is_file():
+                    scores.setdefault(f"{label}, asked for one", []).append(_scores(Pool.load(singles)))
             if len(scores) > 3:
                 yield _measure(task.label, pool, scores)
 
@@ -130,8 +136,23 @@ def draw(regimes: Sequence[Regime], path: Path) -> Path:
     return style.save(figure, path, legend, title="Highest mean with thirty answers")
 
 
+def draw_budgets(regimes: Sequence[Regime], path: Path) -> Path:
+    """Draw what the policies of each budget reach at k answers, a panel a task."""
+    figure = style.new_figure(height=3.6, width=4.0 * len(regimes))
+    panels = figure.subplots(1, len(regimes), squeeze=False)[0]
+    legend = {}
+    for axes, one in zip(panels, regimes, strict=True):
+        style.dress(axes, one.label, x="answers k", y=f"{one.measure}@k")
+        kept = {name: row for name, row in one.rows.items() if name == LONGEST_BASE or name in BUDGETS}
+        for (name, row), look in zip(kept.items(), style.looks(list(kept)), strict=True):
+            label = f"for {BUDGETS[name]}: {name}" if name in BUDGETS else name
+            style.log_axis(axes, np.array(KS[: len(row)]))
+            legend[label] = axes.plot(KS[: len(row)], row, look.line, color=look.colour, marker=look.marker)[0]
+    return style.save(figure, path, legend, title="Trained for")
+
+
 def main() -> None:
-    """Print the tables and draw the figure."""
+    """Print the tables and draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = Path(__file__).parent
     parser.add_argument("files", type=Path, nargs="*", default=[studies / "suite.toml", studies / "edge.toml"])
@@ -147,6 +168,7 @@ def main() -> None:
     for one in regimes:
         print(f"| {one.label} | {one.worth:.2f} | {one.headroom:.3f} | {one.leader()} |")
     print(draw(regimes, options.runs_dir / "regimes.png"))
+    print(draw_budgets(regimes, options.runs_dir / "budgets.png"))
 
 
 if __name__ == "__main__":

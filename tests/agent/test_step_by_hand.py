@@ -118,7 +118,7 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
 
 
 def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Scores], seed: int) -> dict[str, Tensor]:
-    """Of minus the mean over the tokens of a part of advantage times log-probability, weighted by the part's prompts."""
+    """Of minus the mean over a part's tokens of advantage times log-probability, weighted by its prompts."""
     model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"), dtype=torch.float32)
     valid = [(part.status != Status.INVALID).all(-1) for part in parts]
     tokens = [

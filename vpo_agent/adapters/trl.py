@@ -158,17 +158,15 @@ class TRLAdapter:
         parsed = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
         texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
         asked = asked or [self.num_answers[0]] * len(tasks)
-        matrices: dict[int, tuple[NDArray[np.float32], bool]] = {}
+        matrices: dict[int, tuple[NDArray[np.float32], bool, int]] = {}
         for m in set(asked):
             own = [place for place, number in enumerate(asked) if number == m]
             batch = self.env.score_batch([parsed[tasks[one]] for one in own], [texts[one] for one in own], m)
             valid = (batch.status != Status.INVALID).all(axis=1).tolist()
-            matrices |= zip(own, zip(batch.rewards, valid, strict=True), strict=True)
-        lengths = [len(ids) for ids in completion_ids]
-        here = (rows, tasks, [matrices[place] for place in range(len(tasks))], lengths)
-        all_rows, all_tasks, all_scored, all_lengths = (
-            list(chain(*each)) for each in zip(*gather_object([here]), strict=True)
-        )
+            lengths = [len(completion_ids[place]) for place in own]
+            matrices |= zip(own, zip(batch.rewards, valid, lengths, strict=True), strict=True)
+        here = (rows, tasks, [matrices[place] for place in range(len(tasks))])
+        all_rows, all_tasks, all_scored = (list(chain(*each)) for each in zip(*gather_object([here]), strict=True))
         sizes = {len(list(run)) for _, run in groupby(all_rows)}
         if len(sizes) > 1:
             raise ValueError(f"a batch must hold whole groups of rollouts; got groups of {sorted(sizes)}")
@@ -176,9 +174,9 @@ class TRLAdapter:
         first = PartialState().process_index * len(rows)
         mine = slice(first, first + len(rows))
         scored = np.empty((len(all_rows), len(self.columns)))
-        numbers = np.array([len(rewards) for rewards, _ in all_scored])
+        numbers = np.array([len(rewards) for rewards, *_ in all_scored])
         parts = [np.flatnonzero(numbers == m) for m in sorted(set(numbers.tolist()))]
-        weights = token_weights([sum(all_lengths[place] for place in part) for part in parts], list(map(len, parts)))
+        weights = token_weights([sum(all_scored[one][2] for one in part) for part in parts], list(map(len, parts)))
         for places, weight in zip(parts, weights, strict=True):
             m = numbers[places[0]]
             groups = [self.env.task_type.model_validate_json(all_tasks[start]) for start in places[::group]]

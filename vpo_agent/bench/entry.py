@@ -143,7 +143,8 @@ def _damage(entry: Mapping[str, Any]) -> str:
     for place, row in {"score": entry["score"], **rows}.items():
         for name in BAND if place == "score" else (*BAND, *NUMBERS, *SHARES, *COUNTS):
             value = row.get(name, "") if isinstance(row, dict) else ""
-            if not _is_number(value) and not (value is None and name in UNKNOWN):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
+            if not is_number and not (value is None and name in UNKNOWN):
                 return f"{place} has no finite number {name!r}"
     if not isinstance(entry["seed"], int) or entry["seed"] < 0 or not isinstance(entry["name"], str):
         return "its seed or its name is none"
@@ -152,10 +153,6 @@ def _damage(entry: Mapping[str, Any]) -> str:
         isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("target", "weights")) for one in parts
     )
     return "" if all(stated) else "its models are not stated for each task"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
 
 
 def differences(entry: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, float]:

@@ -58,7 +58,8 @@ def _score(chosen: argparse.Namespace) -> None:
     from vpo_agent.runs.targets import target_name
 
     track = chosen.track or ("compact" if chosen.endpoint is None else "natural")
-    named = [f"{task}{equals}{target_name(one)}" for task, equals, one in map(_split, chosen.models)]
+    split = (model.rpartition("=") for model in chosen.models)
+    named = [f"{task}{equals}{target_name(one)}" for task, equals, one in split]
     name = chosen.name or chosen.model or " ".join(named) or "bundled bases"
     folder = re.sub(r"[^\w.=-]+", "_", f"bench_{track}_{name}")
     out = chosen.out or Path("runs") / folder
@@ -71,11 +72,6 @@ def _score(chosen: argparse.Namespace) -> None:
     if plan.endpoint is not None:
         plan.endpoint.forget()
     print(f"\n{entry_table(entry)}\n\n{headline(entry)}\n{out}/ holds entry.json and the answers to each task")
-
-
-def _split(one: str) -> tuple[str, str, str]:
-    task, equals, target = one.rpartition("=")
-    return task, equals, target
 
 
 def _plan(chosen: argparse.Namespace, track: str, seed: int, models: list[str], out: Path) -> Plan:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, MutableMapping
-from functools import partial
+from collections.abc import MutableMapping
 from typing import Any
 
 NAMES = ("prompts", "rewards", "columns", "range")
@@ -17,7 +16,8 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("your own rewards", "prompts and reward functions, instead of --env").add_argument
     if counts is not None:  # their number, which a file may stand for
         number: Any = counts.type
-        counts.type, counts.help = partial(_number_or_file, number), f"{counts.help}; or a file, see --rewards"
+        counts.type = lambda text: number(text) if text.lstrip("-").isdigit() else text
+        counts.help = f"{counts.help}; or a file, see --rewards"
     else:
         add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
     add("--rewards", metavar="FILE.py:A,B", help="reward functions, one objective each; see vpo check")
@@ -75,10 +75,6 @@ def columns(text: str | None) -> dict[str, str]:
     if not all(name.strip() and field.strip() for name, _, field in pairs):
         raise ValueError(f"--columns must be like prompt=question,answer=solution; got {text!r}")
     return {name.strip(): field.strip() for name, _, field in pairs}
-
-
-def _number_or_file(number: Callable[[str], int], text: str) -> int | str:
-    return number(text) if text.lstrip("-").isdigit() else text
 
 
 def _ranges(texts: list[str]) -> Any:

@@ -109,14 +109,9 @@ def policy_loss(
 
 
 def token_weights(tokens: Sequence[int], prompts: Sequence[int]) -> list[float]:
-    """Return the weight of a token in each part of a batch, so that the loss counts parts by their prompts.
+    """Return the weight of a token in each part of a batch, so that a mean over tokens counts parts by their prompts.
 
-    Prompts that ask for one answer and for three are such parts. In a mean over all tokens those with three would count
-    three times as much. A batch of one part has weight 1.
-
-    Args:
-        tokens: Tokens of the responses of each part.
-        prompts: Prompts of each part.
+    Otherwise prompts that ask for three answers would count three times as much as those that ask for one.
     """
     return [
         sum(tokens) * share / (sum(prompts) * own) if own else 1.0 for own, share in zip(tokens, prompts, strict=True)

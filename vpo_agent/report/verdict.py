@@ -27,8 +27,12 @@ def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
     A method leads where the 95 % interval of the difference excludes zero. A pool that was sampled before the first
     step, or is labelled ``base`` or ``before``, is of the untrained model.
     """
-    trained = [one for one in methods if not _untrained(one)]
-    starts = [one for one in methods if one not in trained]
+    starts = [
+        one
+        for one in methods
+        if one.summaries[0].pool.source.get("step") == 0 or one.label.split(",")[0] in ("base", "before")
+    ]
+    trained = [one for one in methods if one not in starts]
     if len(methods) < 2 or not trained:
         return []
     names = headlines(methods)
@@ -74,10 +78,6 @@ def _against_start(name: str, trained: Sequence[Method], starts: Sequence[Method
         told.append(f"{one.label} loses {_change(less)}" if less.low > 0 else f"{one.label} {verb} {_change(band)}")
     start_said = "the base" if len(starts) == 1 else "the base with as many answers"
     return f"{_where(name)}, {' and '.join(told)} against {start_said}."
-
-
-def _untrained(method: Method) -> bool:
-    return method.summaries[0].pool.source.get("step") == 0 or method.label.split(",")[0] in ("base", "before")
 
 
 def _answers(method: Method) -> int:

@@ -242,7 +242,7 @@ def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list
                 else:
                     failed.append(run)
                     one.bar.write(f"[{done}/{len(runs)}] FAILED: {run.title}, seed {run.seed}: see {_log(run)}")
-                    one.bar.write(_last_line(_log(run)))
+                    one.bar.write(_log(run).read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2])
             time.sleep(0.2)
     finally:
         # Each run saves a checkpoint, from which the next call continues.
@@ -309,12 +309,6 @@ def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes
             process_group=0,
             preexec_fn=partial(prctl, SET_PDEATHSIG, signal.SIGTERM),
         )
-
-
-def _last_line(log: Path) -> str:
-    """Return the last line of a log, which names the error of a run that failed."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[-1] if lines else ""
 
 
 def _log(run: StudyRun) -> Path:
