@@ -137,17 +137,19 @@ def draw(regimes: Sequence[Regime], path: Path) -> Path:
 
 
 def draw_budgets(regimes: Sequence[Regime], path: Path) -> Path:
-    """Draw what the policies of each budget reach at k answers, a panel a task."""
-    figure = style.new_figure(height=3.6, width=4.0 * len(regimes))
-    panels = figure.subplots(1, len(regimes), squeeze=False)[0]
+    """Draw what the policies of three budgets or more reach at k answers, a panel a task."""
+    names = [LONGEST_BASE, *BUDGETS]
+    drawn = [one for one in regimes if len(BUDGETS.keys() & one.rows) > 2]
+    figure = style.new_figure(height=3.6, width=4.0 * len(drawn))
+    panels = figure.subplots(1, len(drawn), squeeze=False)[0] if drawn else ()
     legend = {}
-    for axes, one in zip(panels, regimes, strict=True):
+    for axes, one in zip(panels, drawn, strict=True):
         style.dress(axes, one.label, x="answers k", y=f"{one.measure}@k")
-        kept = {name: row for name, row in one.rows.items() if name == LONGEST_BASE or name in BUDGETS}
-        for (name, row), look in zip(kept.items(), style.looks(list(kept)), strict=True):
-            label = f"for {BUDGETS[name]}: {name}" if name in BUDGETS else name
-            style.log_axis(axes, np.array(KS[: len(row)]))
-            legend[label] = axes.plot(KS[: len(row)], row, look.line, color=look.colour, marker=look.marker)[0]
+        for name, look in zip(names, style.looks(names), strict=True):
+            if row := one.rows.get(name):
+                style.log_axis(axes, np.array(KS[: len(row)]))
+                line = axes.plot(KS[: len(row)], row, look.line, color=look.colour, marker=look.marker, alpha=0.8)
+                legend[f"{BUDGETS[name]}: {name}" if name in BUDGETS else name] = line[0]
     return style.save(figure, path, legend, title="Trained for")
 
 
