@@ -19,7 +19,6 @@ import torch
 from vpo_agent.config import TrainConfig
 from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages
-from vpo_agent.estimators.losses import token_weights
 from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.learning.fits import MOST_RESPONSES, Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
@@ -201,11 +200,10 @@ class Trainer(Training):
         ]
         estimated = time.perf_counter()
         self.hold()
-        scored = [part.samples.mask[torch.from_numpy(part.valid.flatten())] for part in batch.parts]
-        weights = token_weights([int(mask.sum()) for mask in scored], [len(part.tasks) for part in batch.parts])
-        advantages = batch.in_order([one.advantages * weight for one, weight in zip(results, weights, strict=True)])
+        advantages = batch.in_order([one.advantages for one in results])
         valid = batch.in_order([torch.from_numpy(part.valid) for part in batch.parts])
-        finite, update = self._update.step(batch.samples, advantages, valid, self.step)
+        asked = torch.tensor(config.answers_asked(self.step))
+        finite, update = self._update.step(batch.samples, advantages, valid, self.step, asked)
         self.step += 1
         self._kept = self._transcripts(batch, first)
         self.skipped_steps += not finite

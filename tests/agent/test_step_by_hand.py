@@ -121,14 +121,15 @@ def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Sco
     """Of minus the mean over a part's tokens of advantage times log-probability, weighted by its prompts."""
     model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"), dtype=torch.float32)
     valid = [(part.status != Status.INVALID).all(-1) for part in parts]
+    counted = sum(kept.any(1).sum() for kept in valid)
     tokens = [
         int(part.samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
         for part, kept in zip(parts, valid, strict=True)
     ]
     each = [
-        (part.samples, score(part, seed), kept, p, own * P / len(kept))
+        (part.samples, score(part, seed), kept, p, own * counted / kept.any(1).sum())
         for part, kept, own in zip(parts, valid, tokens, strict=True)
-        for p in range(len(kept))
+        for p in np.flatnonzero(kept.any(1))
     ]
     for samples, scores, kept, p, divisor in each:
         group = scores[p][kept[p]]

@@ -14,6 +14,7 @@ from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -175,17 +176,17 @@ class TRLAdapter:
         mine = slice(first, first + len(rows))
         scored = np.empty((len(all_rows), len(self.columns)))
         numbers = np.array([len(rewards) for rewards, *_ in all_scored])
-        parts = [np.flatnonzero(numbers == m) for m in sorted(set(numbers.tolist()))]
-        weights = token_weights([sum(all_scored[one][2] for one in part) for part in parts], list(map(len, parts)))
-        for places, weight in zip(parts, weights, strict=True):
-            m = numbers[places[0]]
+        tokens = torch.tensor([length for *_, length in all_scored])
+        weights = token_weights(tokens, torch.from_numpy(numbers)).numpy()
+        for m in set(numbers.tolist()):
+            places = np.flatnonzero(numbers == m)
             groups = [self.env.task_type.model_validate_json(all_tasks[start]) for start in places[::group]]
             rewards, valid = (
                 np.array([all_scored[place][part] for place in places]).reshape(len(groups), group, *shape)
                 for part, shape in enumerate(((m, self.env.reward_dim), ()))
             )
             scored[places] = self._columns(groups, rewards, valid, step)
-            scored[places, 0] *= weight
+            scored[places, 0] *= weights[places]
         self.scored = scored[mine]
 
     def _columns(

@@ -5,7 +5,6 @@ Axes: B sequences of T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -108,14 +107,22 @@ def policy_loss(
     )
 
 
-def token_weights(tokens: Sequence[int], prompts: Sequence[int]) -> list[float]:
-    """Return the weight of a token in each part of a batch, so that a mean over tokens counts parts by their prompts.
+def token_weights(lengths: Tensor, parts: Tensor) -> Tensor:
+    """Return the weight of a token of each prompt, (P,), so that a mean over tokens counts parts by their prompts.
 
-    Otherwise prompts that ask for three answers would count three times as much as those that ask for one.
+    Otherwise prompts that ask for three answers would count three times as much as those that ask for one. Prompts
+    without tokens do not count, and those of a single part have weight 1.
+
+    Args:
+        lengths: Tokens of the responses to each prompt, (P,).
+        parts: The part of each prompt, such as the number of answers that it asks for, (P,).
     """
-    return [
-        sum(tokens) * share / (sum(prompts) * own) if own else 1.0 for own, share in zip(tokens, prompts, strict=True)
-    ]
+    lengths, counted = lengths.double(), lengths > 0
+    weights = torch.ones_like(lengths)
+    for part in parts.unique():
+        own = counted & (parts == part)
+        weights[own] = lengths.sum() * own.sum() / (counted.sum() * lengths[own].sum())
+    return weights
 
 
 def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Tensor, cap: float) -> Tensor:

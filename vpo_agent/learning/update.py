@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.estimators.losses import policy_loss, truncated_importance
+from vpo_agent.estimators.losses import policy_loss, token_weights, truncated_importance
 from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.language_model import LMPolicy
@@ -44,7 +44,9 @@ class PolicyUpdate:
             weight_decay=config.weight_decay,
         )
 
-    def step(self, samples: Samples, advantages: Tensor, valid: Tensor, step: int) -> tuple[bool, dict[str, Any]]:
+    def step(
+        self, samples: Samples, advantages: Tensor, valid: Tensor, step: int, asked: Tensor | None = None
+    ) -> tuple[bool, dict[str, Any]]:
         """Take the gradient steps of one batch, up to the first loss or gradient that is not finite.
 
         The diagnostics are means over the optimizer steps taken, NaN if none was (a loss and a gradient norm of 0 then
@@ -56,6 +58,8 @@ class PolicyUpdate:
             advantages: (P, G).
             valid: (P, G), False for rollouts to leave out.
             step: Training steps taken so far.
+            asked: (P,), the number of answers that each prompt asks for, if they differ. Each number counts in the loss
+                by its share of the prompts.
 
         Returns:
             Whether loss and gradients were finite, and the diagnostics.
@@ -76,10 +80,12 @@ class PolicyUpdate:
             weights = truncated_importance(own, samples.log_probs, samples.mask, config.importance_cap)
             advantages = advantages[..., None] * weights.view(*advantages.shape[:2], -1).to(advantages)
             samples = replace(samples, log_probs=own)
+        lengths = samples.mask.cpu().view(len(advantages), -1).sum(1)
+        of_tokens = None if asked is None else token_weights(lengths, asked)
         finite = True
         taken: list[dict[str, float]] = []
         for minibatch in self._minibatches(len(advantages), step):
-            terms = self.gradient(samples, advantages, minibatch)
+            terms = self.gradient(samples, advantages, minibatch, of_tokens)
             if terms is None:
                 continue
             measured = {name: terms.pop(name) for name in gap}
@@ -97,8 +103,12 @@ class PolicyUpdate:
             means["loss"] = means["grad_norm"] = 0.0
         return finite, {**means, **gap, "learning_rate": rate}
 
-    def gradient(self, samples: Samples, advantages: Tensor, minibatch: Tensor) -> dict[str, float] | None:
+    def gradient(
+        self, samples: Samples, advantages: Tensor, minibatch: Tensor, weights: Tensor | None = None
+    ) -> dict[str, float] | None:
         """Accumulate the gradient of the loss over the prompts ``minibatch``, (n,), in the optimizer.
+
+        ``weights`` are those of the tokens of each prompt, (P,), 1 by default.
 
         Returns:
             The loss and diagnostics; ``None`` if no group has an advantage and there is no KL penalty either.
@@ -106,7 +116,11 @@ class PolicyUpdate:
         config = self.config
         self.optimizer.zero_grad()
         lengths = samples.mask.sum(1).view(len(advantages), -1).cpu()
-        normalizer = float(lengths[minibatch].sum())
+        counted = lengths.sum(1)
+        if weights is not None:
+            counted = counted * weights
+            advantages = advantages * weights.view(-1, *[1] * (advantages.dim() - 1)).to(advantages)
+        normalizer = float(counted[minibatch].sum())
         has_signal = (advantages[minibatch] != 0).flatten(1).any(1)
         used = minibatch if config.kl_coef else minibatch[has_signal]
         # Groups whose rollouts were all left out have no tokens.

@@ -17,7 +17,7 @@ from torch import Tensor
 import vpo_agent.learning.microbatch as microbatch_module
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import OutOfMemory
-from vpo_agent.estimators.losses import policy_loss
+from vpo_agent.estimators.losses import policy_loss, token_weights
 from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
@@ -182,9 +182,9 @@ def test_mini_batches_cover_every_prompt_once_an_epoch(
     seen: list[list[int]] = []
     gradient = update.gradient
 
-    def watched(samples: Samples, weights: Tensor, prompts: Tensor) -> Any:
+    def watched(samples: Samples, weights: Tensor, prompts: Tensor, of_tokens: None) -> Any:
         seen.append(prompts.tolist())
-        return gradient(samples, weights, prompts)
+        return gradient(samples, weights, prompts, of_tokens)
 
     monkeypatch.setattr(update, "gradient", watched)
     update.step(samples, advantages(), EVERYTHING, 3)
@@ -192,6 +192,24 @@ def test_mini_batches_cover_every_prompt_once_an_epoch(
     assert sorted(itertools.chain(*seen)) == sorted(list(range(PROMPTS)) * epochs)
     (step,) = {float(value) for name, value in update.optimizer.state().items() if name.startswith("step/")}
     assert step == steps
+
+
+def test_a_mini_batch_of_equal_numbers_of_answers_is_a_mean_over_its_tokens(samples: Samples) -> None:
+    asked = torch.tensor([1, 3, 3, 1])
+    of_tokens = token_weights(samples.mask.view(PROMPTS, -1).sum(1), asked)
+    alone, mixed = make_update(), make_update()
+    for minibatch, equal in ((torch.tensor([1, 2]), True), (ALL, False)):
+        alone.gradient(samples, advantages(), minibatch)
+        mixed.gradient(samples, advantages(), minibatch, of_tokens)
+        assert torch.allclose(gradient_of(alone), gradient_of(mixed), rtol=1e-4, atol=1e-7) == equal
+
+
+def test_tokens_count_parts_by_their_prompts_that_have_any() -> None:
+    lengths, asked = torch.tensor([10, 30, 50, 0, 30]), torch.tensor([1, 3, 3, 3, 2])
+    weights = token_weights(lengths, asked)
+    each = {m: float((weights * lengths)[asked == m].sum()) for m in (1, 2, 3)}
+    assert each == pytest.approx({1: 30, 2: 30, 3: 60})
+    assert (token_weights(lengths, torch.ones(5)) == 1).all()
 
 
 def test_diagnostics_are_means_over_the_optimizer_steps_taken(samples: Samples) -> None:
