@@ -173,13 +173,13 @@ class Trainer(Training):
         started = time.perf_counter()
         first = self.step * config.prompts_per_step
         indices = range(first, first + config.prompts_per_step)
-        tasks = [self.env.task(index) for index in indices]
+        tasks, asked = [self.env.task(index) for index in indices], config.answers_asked(self.step)
         try:
             batch = collect(
                 self.env,
                 self.sampler,
                 tasks,
-                num_answers=config.answers_asked(self.step),
+                num_answers=asked,
                 rollouts=config.rollouts_per_prompt,
                 max_new_tokens=config.max_new_tokens,
                 temperature=config.temperature,
@@ -202,8 +202,7 @@ class Trainer(Training):
         self.hold()
         advantages = batch.in_order([one.advantages for one in results])
         valid = batch.in_order([torch.from_numpy(part.valid) for part in batch.parts])
-        asked = torch.tensor(config.answers_asked(self.step))
-        finite, update = self._update.step(batch.samples, advantages, valid, self.step, asked)
+        finite, update = self._update.step(batch.samples, advantages, valid, self.step, torch.tensor(asked))
         self.step += 1
         self._kept = self._transcripts(batch, first)
         self.skipped_steps += not finite

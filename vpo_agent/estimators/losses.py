@@ -111,11 +111,7 @@ def token_weights(lengths: Tensor, parts: Tensor) -> Tensor:
     """Return the weight of a token of each prompt, (P,), so that a mean over tokens counts parts by their prompts.
 
     Otherwise prompts that ask for three answers would count three times as much as those that ask for one. Prompts
-    without tokens do not count, and those of a single part have weight 1.
-
-    Args:
-        lengths: Tokens of the responses to each prompt, (P,).
-        parts: The part of each prompt, such as the number of answers that it asks for, (P,).
+    without tokens, as ``lengths`` (P,) says, do not count, and those of a single one of the ``parts`` (P,) weigh 1.
     """
     lengths, counted = lengths.double(), lengths > 0
     weights = torch.ones_like(lengths)

@@ -58,8 +58,7 @@ class PolicyUpdate:
             advantages: (P, G).
             valid: (P, G), False for rollouts to leave out.
             step: Training steps taken so far.
-            asked: (P,), the number of answers that each prompt asks for, if they differ. Each number counts in the loss
-                by its share of the prompts.
+            asked: (P,), how many answers each prompt asks for; each number counts by its share of the prompts.
 
         Returns:
             Whether loss and gradients were finite, and the diagnostics.
@@ -80,8 +79,8 @@ class PolicyUpdate:
             weights = truncated_importance(own, samples.log_probs, samples.mask, config.importance_cap)
             advantages = advantages[..., None] * weights.view(*advantages.shape[:2], -1).to(advantages)
             samples = replace(samples, log_probs=own)
-        lengths = samples.mask.cpu().view(len(advantages), -1).sum(1)
-        of_tokens = None if asked is None else token_weights(lengths, asked)
+        tokens = samples.mask.cpu().view(len(advantages), -1)
+        of_tokens = None if asked is None else token_weights(tokens.sum(1), asked)
         finite = True
         taken: list[dict[str, float]] = []
         for minibatch in self._minibatches(len(advantages), step):
@@ -116,9 +115,8 @@ class PolicyUpdate:
         config = self.config
         self.optimizer.zero_grad()
         lengths = samples.mask.sum(1).view(len(advantages), -1).cpu()
-        counted = lengths.sum(1)
+        counted = lengths.sum(1) * (1 if weights is None else weights)
         if weights is not None:
-            counted = counted * weights
             advantages = advantages * weights.view(-1, *[1] * (advantages.dim() - 1)).to(advantages)
         normalizer = float(counted[minibatch].sum())
         has_signal = (advantages[minibatch] != 0).flatten(1).any(1)

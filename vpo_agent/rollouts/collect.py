@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs import Status, Task
@@ -65,15 +64,8 @@ class Batch:
     score_seconds: float
 
     def in_order(self, parts: Sequence[Tensor]) -> Tensor:
-        """Join the values of each part, (P of the part, …), in the order of the P tasks: (P, …).
-
-        Values of tokens, (P, G, T), are padded with 0 to the longest.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        longest = max(part.shape[-1] for part in parts)
-        joined = torch.cat([pad(part, (0, longest - part.shape[-1])) for part in parts])
-        return joined[torch.from_numpy(np.concatenate(self.places).argsort())]
+        """Join the values of each part, (P of the part, …), in the order of the P tasks: (P, …)."""
+        return torch.cat(list(parts))[torch.from_numpy(np.concatenate(self.places).argsort())]
 
 
 def collect(

@@ -158,7 +158,10 @@ def _shortest(task: GSM8KTask, shown: tuple[int, ...]) -> list[str]:
     lines: dict[object, str] = {}
     final = ""
     for text, equation in zip(task.calculations, task.equations, strict=True):
-        left = " ".join(_put_in(token, hidden) for token in TOKEN.findall(text.partition("=")[0]))
+        left = " ".join(
+            hidden.get(read_number(token), token) if token[0] in "0123456789." else token
+            for token in TOKEN.findall(text.partition("=")[0])
+        )
         line = f"{left} = {text.partition('=')[2]}"
         if equation.result == task.answer:
             final = line
@@ -167,7 +170,3 @@ def _shortest(task: GSM8KTask, shown: tuple[int, ...]) -> list[str]:
         else:
             hidden.setdefault(equation.result, f"( {left} )")
     return [*lines.values(), *([final] if final else [])]
-
-
-def _put_in(token: str, hidden: dict[object, str]) -> str:
-    return hidden.get(read_number(token), token) if token[0] in "0123456789." else token

@@ -110,7 +110,10 @@ def draw_question(rng: np.random.Generator, config: MuSiQueConfig, split: Split)
             continue
         namer = Namer(source)
         chain, things = _draw_chain(source, namer, hop_count)
-        question = _question(chain, things[0])
+        phrase = things[0].called
+        for relation in chain[:-1]:
+            phrase = relation.phrase.format(s=phrase)
+        question = chain[-1].question.format(s=phrase)
         if split_of_content(question) == split:
             return _write(source, namer, config, chain, things, question)
     raise ValueError(
@@ -140,13 +143,6 @@ def _draw_chain(source: random.Random, namer: Namer, hop_count: int) -> tuple[li
             things.append(new_thing(namer, chain[-1].object))
         if len(chain) == hop_count:
             return chain, things
-
-
-def _question(chain: list[Relation], start: Thing) -> str:
-    phrase = start.called
-    for relation in chain[:-1]:
-        phrase = relation.phrase.format(s=phrase)
-    return chain[-1].question.format(s=phrase)
 
 
 class Page(NamedTuple):
