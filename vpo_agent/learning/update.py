@@ -79,12 +79,10 @@ class PolicyUpdate:
             weights = truncated_importance(own, samples.log_probs, samples.mask, config.importance_cap)
             advantages = advantages[..., None] * weights.view(*advantages.shape[:2], -1).to(advantages)
             samples = replace(samples, log_probs=own)
-        tokens = samples.mask.cpu().view(len(advantages), -1)
-        of_tokens = None if asked is None else token_weights(tokens.sum(1), asked)
         finite = True
         taken: list[dict[str, float]] = []
         for minibatch in self._minibatches(len(advantages), step):
-            terms = self.gradient(samples, advantages, minibatch, of_tokens)
+            terms = self.gradient(samples, advantages, minibatch, asked)
             if terms is None:
                 continue
             measured = {name: terms.pop(name) for name in gap}
@@ -103,11 +101,11 @@ class PolicyUpdate:
         return finite, {**means, **gap, "learning_rate": rate}
 
     def gradient(
-        self, samples: Samples, advantages: Tensor, minibatch: Tensor, weights: Tensor | None = None
+        self, samples: Samples, advantages: Tensor, minibatch: Tensor, asked: Tensor | None = None
     ) -> dict[str, float] | None:
         """Accumulate the gradient of the loss over the prompts ``minibatch``, (n,), in the optimizer.
 
-        ``weights`` are those of the tokens of each prompt, (P,), 1 by default.
+        Each number of answers that prompts are ``asked`` for, (P,), counts by its share of the batch's prompts.
 
         Returns:
             The loss and diagnostics; ``None`` if no group has an advantage and there is no KL penalty either.
@@ -115,8 +113,10 @@ class PolicyUpdate:
         config = self.config
         self.optimizer.zero_grad()
         lengths = samples.mask.sum(1).view(len(advantages), -1).cpu()
-        counted = lengths.sum(1) * (1 if weights is None else weights)
-        if weights is not None:
+        counted = lengths.sum(1)
+        if asked is not None:
+            weights = token_weights(counted, asked)
+            counted = counted * weights
             advantages = advantages * weights.view(-1, *[1] * (advantages.dim() - 1)).to(advantages)
         normalizer = float(counted[minibatch].sum())
         has_signal = (advantages[minibatch] != 0).flatten(1).any(1)

@@ -182,9 +182,9 @@ def test_mini_batches_cover_every_prompt_once_an_epoch(
     seen: list[list[int]] = []
     gradient = update.gradient
 
-    def watched(samples: Samples, weights: Tensor, prompts: Tensor, of_tokens: None) -> Any:
+    def watched(samples: Samples, weights: Tensor, prompts: Tensor, asked: None) -> Any:
         seen.append(prompts.tolist())
-        return gradient(samples, weights, prompts, of_tokens)
+        return gradient(samples, weights, prompts, asked)
 
     monkeypatch.setattr(update, "gradient", watched)
     update.step(samples, advantages(), EVERYTHING, 3)
@@ -196,11 +196,10 @@ def test_mini_batches_cover_every_prompt_once_an_epoch(
 
 def test_a_mini_batch_of_equal_numbers_of_answers_is_a_mean_over_its_tokens(samples: Samples) -> None:
     asked = torch.tensor([1, 3, 3, 1])
-    of_tokens = token_weights(samples.mask.view(PROMPTS, -1).sum(1), asked)
     alone, mixed = make_update(), make_update()
     for minibatch, equal in ((torch.tensor([1, 2]), True), (ALL, False)):
         alone.gradient(samples, advantages(), minibatch)
-        mixed.gradient(samples, advantages(), minibatch, of_tokens)
+        mixed.gradient(samples, advantages(), minibatch, asked)
         assert torch.allclose(gradient_of(alone), gradient_of(mixed), rtol=1e-4, atol=1e-7) == equal
 
 
