@@ -49,6 +49,8 @@ SMALL = {"prompts": 8, "rollouts": 4, "tokens": 48, "steps": 5, "settings": ["fi
 """Defaults for that model, of which a step takes a minute."""
 EVALUATION_BAR = 20.0
 """Seconds that an evaluation of 200 x 30 answers should take at most."""
+MIXTURE_BAR = 1.1
+"""Time of a step that asks for several numbers of answers, over the share of its tokens, at most."""
 WARMUP = 1
 
 
@@ -284,13 +286,22 @@ def show(setting: str, found: dict[str, dict[str, Any]], target: float) -> None:
 
 
 def show_compact(chosen: argparse.Namespace) -> None:
-    """Print what a step and an evaluation take for each bundled model, and whether that is within the bars."""
-    print(f"\ncompact setting, processor time: medians of {chosen.steps} steps; an evaluation of 200 x 30 answers")
+    """Print what a step and an evaluation take for each bundled model, and whether that is within the bars.
+
+    A mixture of numbers of answers is compared with the line between the steps of `grpo` and of `vpo`, at its tokens.
+    """
+    print(
+        f"\ncompact setting, processor time: medians of {chosen.steps} steps in turn; an evaluation of 200 x 30 answers"
+    )
     print(f"{'model':16s} {'method':8s} tokens   s/step      bar   s/evaluation   bar")
     torch.set_num_threads(chosen.threads)
     for model, preset in BUNDLED.items():
-        for method in ("grpo", "vpo"):
-            tokens, step, evaluation = time_compact({**preset, "method": method}, chosen.steps)
+        steps, evaluations = time_compact(preset, chosen.steps)
+        medians = {
+            method: [statistics.median(column) for column in zip(*rows, strict=True)] for method, rows in steps.items()
+        }
+        for method, evaluation in evaluations.items():
+            tokens, step = medians[method]
             # 0.6 s for responses of 10 tokens and 1.2 s for 40, in a step of 128 rollouts.
             bar = 0.6 + 0.02 * (max(tokens, 10.0) - 10)
             met = "met" if step <= bar and evaluation <= EVALUATION_BAR else "missed"
@@ -299,25 +310,44 @@ def show_compact(chosen: argparse.Namespace) -> None:
                 f"{EVALUATION_BAR:5.0f}  {met}",
                 flush=True,
             )
+        one, three, mixed = steps["grpo"], steps["vpo"], steps["mixed"]
+        over = statistics.median(
+            b / (x + (t - n) / (m - n) * (y - x)) for (n, x), (m, y), (t, b) in zip(one, three, mixed, strict=True)
+        )
+        met = "met" if over <= MIXTURE_BAR else "missed"
+        tokens, step = medians["mixed"]
+        print(
+            f"{model:16s} {'mixed':8s} {tokens:6.1f} {step:8.3f}   {over:.2f} of the tokens' share   {met}", flush=True
+        )
 
 
-def time_compact(settings: dict[str, Any], steps: int) -> tuple[float, float, float]:
-    """Return the tokens of a response, and the seconds of a step and of the evaluation of a run's table."""
+def time_compact(preset: dict[str, Any], steps: int) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
+    """Return tokens of a response and seconds of each step, taken in turn, and the seconds of two evaluations."""
     from vpo_agent.trainer import Trainer
 
-    rows = []
+    arms = {"grpo": {"method": "grpo"}, "vpo": {}, "mixed": {"num_answers": [1, 3, 3, 3, 3]}}
+    rows: dict[str, list[tuple[float, float]]] = {label: [] for label in arms}
+    evaluations = {}
     with tempfile.TemporaryDirectory() as folder:
-        shared = {"eval_prompts": 200, "eval_answers": 30, **settings, "device": "cpu", "runs_dir": folder}
-        trainer = Trainer(make_config({**shared, "name": "run"}))
+        shared = {
+            "eval_prompts": 200,
+            "eval_answers": 30,
+            **preset,
+            "method": "vpo",
+            "device": "cpu",
+            "runs_dir": folder,
+        }
+        trainers = {label: Trainer(make_config({**shared, **own, "name": label})) for label, own in arms.items()}
         for _ in range(WARMUP + steps):
+            for label, trainer in trainers.items():
+                start = time.process_time()
+                row = trainer.train_step()
+                rows[label].append((row["response_tokens"], time.process_time() - start))
+        for label in ("grpo", "vpo"):
             start = time.process_time()
-            row = trainer.train_step()
-            rows.append((row["response_tokens"], time.process_time() - start))
-        start = time.process_time()
-        trainer.evaluate("after")
-        evaluation = time.process_time() - start
-    tokens, step = map(statistics.median, zip(*rows[WARMUP:], strict=True))
-    return tokens, step, evaluation
+            trainers[label].evaluate("after")
+            evaluations[label] = time.process_time() - start
+    return {label: own[WARMUP:] for label, own in rows.items()}, evaluations
 
 
 def save_smollm2(folder: str) -> None:
