@@ -5,7 +5,7 @@ from __future__ import annotations
 from vpo_agent.estimators import Advantages, RewardGroups, register_estimator, standardise
 
 
-@register_estimator("random_weighting", answers="one", needs_weights=True)
+@register_estimator("random_weighting", answers="single", needs_weights=True)
 def random_weighting(groups: RewardGroups) -> Advantages:
     """Score of the answer under the first weighting that is drawn for its prompt, standardised within the group."""
     scores = groups.utilities(groups.drawn_weights())[..., 0, 0]
