@@ -50,8 +50,9 @@ PRESETS = {
         **SHARED,
         "name": "programs",
         "env": "vpo/Programs-v0",
-        "env_kwargs": {"preset": "compact", "difficulty": {"steps": [1, 2]}},
-        "steps": 30,
+        "env_kwargs": {"preset": "compact", "difficulty": {"parts": True, "steps": [3, 4]}},
+        "steps": 80,
+        "eval_prompts": 100,
     },
 }
 RESPONSES = 4
