@@ -28,7 +28,15 @@ from vpo_agent.pages import figure_style as style
 
 KS = (1, 3, 10, 30, 128)
 MANY = 30
-BUDGETS = {"grpo": "1", "grpo-24": "1", "vpo": "3", "max_at_k": "4", "vpo-pool4": "12", "vpo-pool10": "30", "mixed": "1 and 3"}
+BUDGETS = {
+    "grpo": "1",
+    "grpo-24": "1",
+    "vpo": "3",
+    "max_at_k": "4",
+    "vpo-pool4": "12",
+    "vpo-pool10": "30",
+    "mixed": "1 and 3",
+}
 """Arms, and the numbers of answers that each is trained for."""
 NAMES = {"grpo": "GRPO", "max_at_k": "max_at_k"}
 LEVEL = 0.005
