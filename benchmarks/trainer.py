@@ -317,7 +317,8 @@ def show_compact(chosen: argparse.Namespace) -> None:
         met = "met" if over <= MIXTURE_BAR else "missed"
         tokens, step = medians["mixed"]
         print(
-            f"{model:16s} {'mixed':8s} {tokens:6.1f} {step:8.3f}   {over:.2f} of the tokens' share   {met}", flush=True
+            f"{model:16s} {'mixed':8s} {tokens:6.1f} {step:8.3f}   {over:.2f} of the line, bar {MIXTURE_BAR:g}   {met}",
+            flush=True,
         )
 
 
