@@ -31,6 +31,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from vpo_agent.config import TrainConfig, make_config
@@ -50,7 +51,7 @@ SMALL = {"prompts": 8, "rollouts": 4, "tokens": 48, "steps": 5, "settings": ["fi
 EVALUATION_BAR = 20.0
 """Seconds that an evaluation of 200 x 30 answers should take at most."""
 MIXTURE_BAR = 1.1
-"""Time of a step that asks for several numbers of answers, over the share of its tokens, at most."""
+"""Time of a step that asks for several numbers of answers, over that of the line at its tokens, at most."""
 WARMUP = 1
 
 
@@ -310,9 +311,9 @@ def show_compact(chosen: argparse.Namespace) -> None:
                 f"{EVALUATION_BAR:5.0f}  {met}",
                 flush=True,
             )
-        one, three, mixed = steps["grpo"], steps["vpo"], steps["mixed"]
         over = statistics.median(
-            b / (x + (t - n) / (m - n) * (y - x)) for (n, x), (m, y), (t, b) in zip(one, three, mixed, strict=True)
+            seconds / np.interp(tokens, [few, many], [fast, slow])
+            for (few, fast), (many, slow), (tokens, seconds) in zip(*steps.values(), strict=True)
         )
         met = "met" if over <= MIXTURE_BAR else "missed"
         tokens, step = medians["mixed"]
@@ -323,7 +324,7 @@ def show_compact(chosen: argparse.Namespace) -> None:
 
 
 def time_compact(preset: dict[str, Any], steps: int) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
-    """Return tokens of a response and seconds of each step, taken in turn, and the seconds of two evaluations."""
+    """Return each method's tokens of a response and seconds, by step taken in turn, and the seconds of evaluations."""
     from vpo_agent.trainer import Trainer
 
     arms = {"grpo": {"method": "grpo"}, "vpo": {}, "mixed": {"num_answers": [1, 3, 3, 3, 3]}}

@@ -63,9 +63,9 @@ class Batch:
     generate_seconds: float
     score_seconds: float
 
-    def in_order(self, parts: Sequence[Tensor]) -> Tensor:
+    def in_order(self, parts: list[Tensor]) -> Tensor:
         """Join the values of each part, (P of the part, …), in the order of the P tasks: (P, …)."""
-        return torch.cat(list(parts))[torch.from_numpy(np.concatenate(self.places).argsort())]
+        return torch.cat(parts)[torch.from_numpy(np.concatenate(self.places).argsort())]
 
 
 def collect(
