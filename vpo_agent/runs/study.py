@@ -180,7 +180,7 @@ def to_compare(runs: Sequence[StudyRun]) -> tuple[list[list[Path]], list[str]]:
     for run in runs:
         arms.setdefault((run.label, run.seed), []).append(run)
         before = run.folder / "pool_before.npz"
-        if run.finished and before.is_file():
+        if run.finished and not run.part and before.is_file():  # Parts may have fixed weights of their own.
             bases.setdefault((f"base, {counted(run.config.answers_per_rollout, 'answer')}", run.seed), [before])
     whole = {key: [run.folder for run in parts] for key, parts in arms.items() if all(run.finished for run in parts)}
     found = {**dict(sorted(bases.items())), **whole} if whole else {}

@@ -98,7 +98,9 @@ def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
     assert to_compare(runs) == ([[runs[0].folder]], ["vpo"]), "a part is not finished"
     runs[2].folder.mkdir(parents=True)
     (runs[2].folder / "results.json").touch()
-    assert to_compare(runs) == ([[runs[0].folder], [runs[1].folder, runs[2].folder]], ["vpo", "grpo"])
+    (runs[1].folder / "pool_before.npz").touch()
+    whole = [[runs[0].folder], [runs[1].folder, runs[2].folder]]
+    assert to_compare(runs) == (whole, ["vpo", "grpo"]), "a base under the fixed weights of a part is no base of others"
 
 
 @pytest.mark.parametrize(
