@@ -56,7 +56,7 @@ def _natural(name: str, env: str, preset: str, blind: float, best: float, **more
     return BenchTask(name, f"vpo/{env}-v0", {"preset": preset, **more}, 50, 2048, blind, best)
 
 
-PARTS = {"parts": True, "steps": [3, 4]}
+PARTS = {"parts": True, "steps": [3, 4], "decisive": False}
 TRACKS: dict[str, tuple[BenchTask, ...]] = {
     "compact": (
         _compact("maze", "Maze", 60, 0.3927, 0.6111, "maze"),
@@ -65,7 +65,7 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
         _compact("musique", "MuSiQue", 20, 0.6291, 0.6111, "musique"),
         _compact("tools", "Tools", 32, 0.3873, 0.6111, "tools"),
         _compact("code", "Code", 20, 0.7525, 0.6113, "code"),
-        _compact("programs", "Programs", 24, 0.0869, 1.0000, "programs"),
+        _compact("programs", "Programs", 24, 0.0869, 1.0000, "programs", difficulty={"decisive": False}),
         _compact("parts", "Programs", 24, 0.3547, 1.0000, "programs", difficulty=PARTS),
     ),
     # The longest prompts first, so that a model whose context is too short for them fails at once.

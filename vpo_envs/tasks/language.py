@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vpo_envs.core import Unparsable
 
 Value = tuple[int, ...] | str
+MAX_STEPS = 4
+"""Steps of the longest program."""
 
 
 class Step(NamedTuple):
@@ -21,6 +24,17 @@ class Step(NamedTuple):
     """The same as a Python expression in ``x``."""
     idle: bool = False
     """Whether it leaves some values as they are."""
+
+
+class Function(NamedTuple):
+    """All programs that do the same."""
+
+    program: tuple[str, ...]
+    """A shortest of them."""
+    parent: int
+    """Position, among all functions, of what the program does without its last step."""
+    last: Callable[[Any], Any]
+    """The last step."""
 
 
 LISTS: Mapping[str, Step] = {
@@ -96,12 +110,15 @@ def behaviour(steps: Mapping[str, Step], program: Sequence[str]) -> tuple[Any, .
 
 
 @lru_cache
-def shorter_behaviours(texts: bool, count: int) -> frozenset[tuple[Any, ...]]:
-    """Return the behaviours of all programs of fewer than ``count`` steps."""
+def all_functions(texts: bool) -> Mapping[tuple[Any, ...], Function]:
+    """Return the functions of all programs by their behaviour, those of fewer steps first."""
     steps = TEXTS if texts else LISTS
-    newest = {behaviour(steps, ())}
-    seen = set(newest)
-    for _ in range(count - 1):
-        newest = {tuple([step.run(value) for value in values]) for values in newest for step in steps.values()} - seen
-        seen |= newest
-    return frozenset(seen)
+    found = {behaviour(steps, ()): Function((), 0, lambda value: value)}
+    for parent, values in enumerate(order := list(found)):
+        program = found[values].program
+        for name, step in steps.items() if len(program) < MAX_STEPS else ():
+            reached = tuple([step.run(value) for value in values])
+            if reached not in found:
+                found[reached] = Function((*program, name), parent, step.run)
+                order.append(reached)
+    return MappingProxyType(found)

@@ -12,7 +12,7 @@ import pytest
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import SPLITS, VectorTextEnv
-from vpo_envs.tasks.language import LISTS, TEXTS, python, run, shorter_behaviours
+from vpo_envs.tasks.language import LISTS, TEXTS, all_functions, behaviour, python, run
 from vpo_envs.tasks.programs.compact import ProgramTask
 from vpo_envs.tasks.programs.generate import draw_value
 from vpo_envs.text import format_answers
@@ -63,6 +63,22 @@ def test_the_program_is_right_on_every_example_and_no_step_of_it_is_spare(knobs:
         assert [point.vector for point in env.front(task)] == [(1.0,) * env.reward_dim]
 
 
+@pytest.mark.parametrize("knobs", [{}, {"steps": [4, 4]}, {**PARTS, "steps": [3, 4]}], ids=str)
+def test_no_other_program_is_right_on_all_hidden_examples(knobs: dict[str, Any]) -> None:
+    lists = [tuple(random.Random(i).choices(range(-9, 10), k=7)) for i in range(40)]
+    programs = [program for count in (1, 2, 3, 4) for program in itertools.product(LISTS, repeat=count)]
+
+    def impostors(env: Env) -> int:
+        found = 0
+        for task in map(env.task, range(12)):
+            fit = [one for one in programs if all(run(LISTS, one, value) == output for value, output in task.hidden)]
+            found += any(run(LISTS, one, value) != run(LISTS, task.program, value) for one in fit for value in lists)
+        return found
+
+    assert impostors(made(difficulty=knobs)) == 0
+    assert impostors(made(difficulty={**knobs, "decisive": False})) > 0
+
+
 def test_only_hidden_examples_pay() -> None:
     env = made("paper")
     for index in range(4):
@@ -104,16 +120,27 @@ def test_no_function_is_in_two_splits_under_two_names() -> None:
 
 
 def test_a_program_of_three_steps_is_no_function_of_two() -> None:
-    shorter = shorter_behaviours(False, 3)
     lists = [tuple(random.Random(i).choices(range(-9, 10), k=7)) for i in range(40)]
     short = {
         repr([run(LISTS, program, one) for one in lists])
         for count in range(3)
         for program in itertools.product(LISTS, repeat=count)
     }
-    assert len(shorter) == len(short)
+    assert sum(len(one.program) < 3 for one in all_functions(False).values()) == len(short)
     for index in range(60):
         assert repr([run(LISTS, made().task(index).program, one) for one in lists]) not in short
+
+
+@pytest.mark.parametrize("texts", [False, True], ids=["lists", "texts"])
+def test_every_program_is_one_of_all_functions_whose_parent_lacks_the_last_step(texts: bool) -> None:
+    steps, functions, source = (TEXTS if texts else LISTS), all_functions(texts), random.Random(1)
+    known = list(functions.values())
+    for _ in range(200):
+        program = source.choices(list(steps), k=source.randint(1, 4))
+        found = functions[behaviour(steps, program)]
+        assert behaviour(steps, found.program) == behaviour(steps, program)
+        assert len(found.program) <= len(program)
+        assert known[found.parent].program == found.program[:-1]
 
 
 def test_distractors_are_another_function_that_the_answer_is_not_judged_by() -> None:

@@ -10,15 +10,16 @@ from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Split
 from vpo_envs.generation import ascending, split_of_content
-from vpo_envs.tasks.language import LISTS, TEXTS, Step, behaviour, run, shorter_behaviours
+from vpo_envs.tasks.language import LISTS, MAX_STEPS, TEXTS, Step, all_functions, behaviour, run
 
-MAX_STEPS = 4
 NUMBERS = range(-9, 10)
 MAX_INPUT = 6
 MAX_NUMBER = 40
 """No number of an example is larger, so that a tokenizer of words knows all of them."""
 LETTERS = "aabbccdeeeghiiklmnnooprrssttuy"
 TRIES = 60
+REDRAWS = 10
+"""Sets of examples that are drawn for a program until the hidden ones decide it."""
 PART_OF = ("first", "first", "second", "both")
 """Which part of a program each of four examples needs, where parts can be seen apart."""
 
@@ -34,6 +35,9 @@ class ProgramsConfig(Frozen):
         False, description="whether two of four examples need the first part alone, one the second, and one both"
     )
     distractors: int = Field(0, ge=0, le=8, description="examples of another program, under another name")
+    decisive: bool = Field(
+        True, description="whether no program that does something else is right on all hidden examples"
+    )
 
     @model_validator(mode="after")
     def _parts_need_four(self) -> Self:
@@ -64,8 +68,8 @@ class Drawn(NamedTuple):
 def draw(source: random.Random, config: ProgramsConfig, split: Split, *, texts: bool = False) -> Drawn | None:
     """Draw a program of a split whose steps all matter, with its examples; ``None`` if it is not in the split.
 
-    ``None`` as well if a shorter program does the same, or if too few examples show it. The split follows from what the
-    program does, so no two splits share a function under two names.
+    ``None`` as well if a shorter program does the same, or if no examples show and decide it. The split follows from
+    what the program does, so no two splits share a function under two names.
     """
     steps = TEXTS if texts else LISTS
     count = source.randint(*config.steps)
@@ -73,11 +77,16 @@ def draw(source: random.Random, config: ProgramsConfig, split: Split, *, texts: 
     names = [name for name in steps if steps[name].idle] if config.parts else list(steps)
     program = tuple(source.sample(names, count) if config.parts else source.choices(names, k=count))
     done = behaviour(steps, program)
-    if split_of_content(repr(done)) != split or done in shorter_behaviours(texts, count):
+    if split_of_content(repr(done)) != split or len(all_functions(texts)[done].program) < count:
         return None
     size = config.examples
-    examples = _parted(source, steps, program, cut) if config.parts else _plain(source, steps, program, 2 * size)
-    if examples is None or not all_steps_matter(steps, program, examples[:size]):
+    for _ in range(REDRAWS if config.decisive else 1):
+        examples = _parted(source, steps, program, cut) if config.parts else _plain(source, steps, program, 2 * size)
+        if examples is None or not all_steps_matter(steps, program, examples[:size]):
+            return None
+        if not config.decisive or not _another_passes(texts, done, examples[size:]):
+            break
+    else:
         return None
     others = _plain(source, steps, source.choices(list(steps), k=count), config.distractors)
     if others is None:
@@ -140,6 +149,21 @@ def all_steps_matter(steps: Mapping[str, Step], program: Sequence[str], examples
     """Return whether the examples show every step: without any one of them the program fails an example."""
     without = [(*program[:i], *program[i + 1 :]) for i in range(len(program))]
     return all(any(run(steps, one, value) != output for value, output in examples) for one in without)
+
+
+def _another_passes(texts: bool, done: tuple[Any, ...], hidden: Sequence[Example]) -> bool:
+    """Return whether a program that does something else is right on all hidden examples."""
+    steps = TEXTS if texts else LISTS
+    (first, wanted), *rest = hidden
+    reached = [first]
+    for other, (program, parent, last) in all_functions(texts).items():
+        output = last(reached[parent])
+        if program:
+            reached.append(output)
+        right = output == wanted and all(run(steps, program, value) == output for value, output in rest)
+        if right and other != done:
+            return True
+    return False
 
 
 def near_programs(
