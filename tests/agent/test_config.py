@@ -61,6 +61,7 @@ from vpo_agent.estimators import available_estimators
         ({"search_budget": 129}, "search_budget=129 is invalid: it must be at most 128"),
         ({"search_budget": 2, "num_answers": 3}, "search_budget=2 is below the 3 answers of a response: raise it"),
         ({"search_budget": 9, "method": "grpo"}, "method grpo trains for the 1 answer of .*: leave method out, or"),
+        ({"search_budget": 9, "method": "grpo", "rollouts_per_prompt": 3}, "method grpo trains for the 1 answer of"),
         ({"search_budget": 9, "num_answers": 0}, "num_answers=0 is invalid"),
         ({"scorer_threads": -1}, r"scorer_threads=-1 is invalid"),
         ({"num_answers": 500, "max_new_tokens": 100}, r"500 answers do not fit into a response of max_new_tokens=100"),

@@ -46,16 +46,17 @@ def settings_for_search(budget: int, given: Mapping[str, Any], rollouts: int) ->
         raise ValueError(
             f"search_budget={budget} is below the {longest} answers of a response: raise it, or lower num_answers"
         )
-    k = max(1, min(round(budget / longest), rollouts // 2))
+    k = round(budget / longest)
     if method not in POOLED and longest > 1 and budget < FEWEST_FOR_A_POOL:
         k = 1
-    if method is None:
-        method = "vpo_pool" if k > 1 else "grpo" if longest == 1 else "vpo"
-    elif k > 1 and method in BUILT_IN and method not in POOLED:
+    if k > 1 and method in BUILT_IN and method not in POOLED:
         raise ValueError(
             f"method {method} trains for the {counted(longest, 'answer')} of a response, not for "
             f"search_budget={budget}: leave method out, or choose {', '.join(POOLED[:-1])} or {POOLED[-1]}"
         )
+    k = max(1, min(k, rollouts // 2))
+    if method is None:
+        method = "vpo_pool" if k > 1 else "grpo" if longest == 1 else "vpo"
     options = {"k": k, "baseline": "subset" if k > 1 else "group"} if method in POOLED else {}
     return {"method": method, "num_answers": m, "method_options": {**options, **(given.get("method_options") or {})}}
 

@@ -128,6 +128,9 @@ class LMPolicy(Sampler):
             model = add_adapters(model, lora_rank, seed=seed, saved=checkpoint)
         with memory_for(f"the model {str(name_or_path)!r}", "use a smaller one, or --dtype bfloat16"):
             model = model.to(place)
+            # A file leaves weights at any address, and products of matrices on a CPU differ with it in the last bit.
+            for weight in model.parameters() if place.type == "cpu" else ():
+                weight.data = weight.data.clone()
         return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing)
 
     @property

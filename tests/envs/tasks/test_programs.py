@@ -127,8 +127,8 @@ def test_a_program_of_three_steps_is_no_function_of_two() -> None:
         for program in itertools.product(LISTS, repeat=count)
     }
     assert sum(len(one.program) < 3 for one in all_functions(False).values()) == len(short)
-    for index in range(60):
-        assert repr([run(LISTS, made().task(index).program, one) for one in lists]) not in short
+    for task in map(made().task, range(60)):
+        assert repr([run(LISTS, task.program, one) for one in lists]) not in short
 
 
 @pytest.mark.parametrize("texts", [False, True], ids=["lists", "texts"])
@@ -150,6 +150,9 @@ def test_distractors_are_another_function_that_the_answer_is_not_judged_by() -> 
     assert task.others
     assert not plain.task(3).others
     assert vectors(other, task, " ".join(task.program)) == [[1.0] * 4]
+    in_python = made("paper", difficulty={"distractors": 2})
+    examples = [line for line in in_python.prompt(in_python.task(3), 1).splitlines() if line.startswith("Example")]
+    assert [line.split()[2][:2] for line in examples] == ["f("] * 4 + ["g("] * 2
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ class ProgramsEnv(CodeEnv):
                 continue
             shown, hidden = ([_test(one) for one in some] for some in (drawn.shown, drawn.hidden))
             examples = [example("call", ENTRY, i, test) for i, test in enumerate(shown, start=1)]
+            examples += [example("call", "g", i, _test(other)) for i, other in enumerate(drawn.others, start=1)]
             return CodeTask(
                 title="",
                 statement="\n".join([STATEMENT[texts], *examples]),
