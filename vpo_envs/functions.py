@@ -203,7 +203,8 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
         values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
         results = list(function(**{name: value for name, value in values.items() if open_ended or name in names}))
         if len(results) != len(responses):
-            raise ValueError(f"{len(results)} results for {len(responses)} completions")
+            name = getattr(function, "__name__", "a reward function")
+            raise ValueError(f"{name} gives {len(results)} results for {len(responses)} completions")
         return results
     calls = [_available(row, text) for row, text in zip(rows, responses, strict=True)]
     return [function(**{name: value for name, value in one.items() if open_ended or name in names}) for one in calls]
@@ -244,7 +245,7 @@ def _check_parameters(name: str, function: Function, row: Row) -> None:
 def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
     response = (*good_responses(row), row["prompt"])[0]
     try:
-        (found,) = call(function, [row], [response])
+        found, _ = call(function, [row] * 2, [response] * 2)
     except Exception as error:
         raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
     if found is not None and not isinstance(found, Mapping) and not np.isfinite(_number(found)):

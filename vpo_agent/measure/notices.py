@@ -25,15 +25,18 @@ ALIKE = 0.9
 """Share of prompts whose responses all earn the same from which that is said."""
 FEW = 20
 """Fewer answers do not show that a reward is a copy."""
-EDGE = (0.02, 0.2)
-"""Share of the prompts that one answer passes where right answers are rare and within reach."""
+RARE, REACHED = 0.2, 0.3
+"""Shares of prompts that one answer passes at most, and many at least, where right answers are rare but in reach."""
 LITTLE = 0.02
 """Share of the utility that is too little to train for."""
 
 
 def notices(pool: Pool) -> list[str]:
-    """Return what a reader must know of a pool, one sentence each: that nothing is earned or read, or out of range."""
-    return [one for one in (_nothing_earned(pool) or _unread(pool), _outside(pool)) if one]
+    """Return what a reader must know of a pool, a sentence each: no score, nothing earned or read, or out of range."""
+    failed = pool.status == Status.INVALID
+    said = f"the scorer failed for {failed.sum():,} of the {failed.size:,} answers: vpo show says why"
+    model = "" if failed.all() else _nothing_earned(pool) or _unread(pool)
+    return [one for one in (said if failed.any() else "", model, _outside(pool)) if one]
 
 
 def prospects(summary: Summary) -> list[str]:
@@ -46,8 +49,13 @@ def prospects(summary: Summary) -> list[str]:
             f"for {alike:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
             "raise --temperature, or choose prompts of another difficulty"
         )
+    covered = _covered(summary)
+    if not covered and (rare := _rare(summary)):
+        return [*found, rare]
     fronts = worth_of_fronts(pool)
     worth, where = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
+    if fronts is None and summary.k < FEW:
+        return found
     if worth.set_worth < 1 + LITTLE:
         found.append(
             f"one answer serves all weightings: the best three {where} are worth {worth.set_worth:.2f} times the best "
@@ -58,36 +66,41 @@ def prospects(summary: Summary) -> list[str]:
             f"a vector gains nothing: three {where} with the best scalar reward are worth as much as any three, "
             "so --method max_at_k or set_rl may do as well"
         )
-    if summary.ranked.fronts is not None:
-        best, one = float(summary.ranked.fronts.mean()), float(summary.ranked.rollouts.mean())
-        if one > (1 - LITTLE) * best:
-            found.append(
-                f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts, so training has next to "
-                "nothing to gain: choose harder tasks"
-            )
-        else:
-            found += _headroom(summary, best)
-    return found
+    return [*found, covered] if covered else found
 
 
-def _headroom(summary: Summary, best: float) -> list[str]:
-    """Return whether a search over the answers of a pool has room above the model; ``best`` is the front's worth."""
+def _covered(summary: Summary) -> str:
+    """Return that one response, or a search over the answers of a pool, has nothing to gain: they reach the fronts."""
+    if summary.ranked.fronts is None:
+        return ""
+    best, one = float(summary.ranked.fronts.mean()), float(summary.ranked.rollouts.mean())
+    if one > (1 - LITTLE) * best:
+        return (
+            f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts, so training has next to nothing "
+            "to gain: choose harder tasks"
+        )
+    k, reached = summary.k, float(summary.at_k("utility", summary.k).mean())
+    if k < FEW or reached <= (1 - LITTLE) * best:
+        return ""
+    return (
+        f"{k} answers of the model together are worth {reached:.3f} of {best:.3f}, so a search over as many has "
+        "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
+    )
+
+
+def _rare(summary: Summary) -> str:
+    """Return whether right answers are rare, and whether a search finds enough of them to learn from."""
     k, found = summary.k, {name: float(one.values.mean()) for name, one in summary.measures.items()}
-    reached = found[f"utility@{k}"]
-    if k < FEW:
-        return []
-    if reached > (1 - LITTLE) * best:
-        return [
-            f"{k} answers of the model together are worth {reached:.3f} of {best:.3f}, so a search over as many has "
-            "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
-        ]
     once, often = (found.get(f"pass@{one}") for one in (1, k))
-    if once is None or often is None or once > EDGE[1] or often < EDGE[0]:
-        return []
-    return [
-        f"right answers are rare and within reach: one answer passes for {once:.0%} of the prompts, one of {k} for "
-        f"{often:.0%}, so training can make a search better than the model, with --search-budget {k}"
-    ]
+    if k < FEW or once is None or often is None or once > RARE:
+        return ""
+    passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
+    if often < REACHED:
+        return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}"
+    return (
+        f"right answers are rare and within reach: {passing}, so training on sets can make a search better than the "
+        f"model, with --search-budget {k} or --method max_at_k"
+    )
 
 
 def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:
@@ -96,19 +109,22 @@ def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:
     ``good`` are reward vectors of good answers, (n, d).
     """
     kept = (pool.status == Status.OK)[..., None] & pool.active[:, None, None, :]
-    if not pool.active_rewards().any() and good is None:
+    if (not pool.active_rewards().any() and good is None) or (pool.status == Status.INVALID).all():
         return []
     columns = [pool.rewards[..., place][kept[..., place]] for place in range(len(pool.objectives))]
-    never, bad, constant = [], [], []
+    absent, never, bad, constant = [], [], [], []
     for place, (name, found) in enumerate(zip(pool.objectives, columns, strict=True)):
         reached = 0.0 if good is None or not len(good) else float(good[:, place].max())
-        if good is not None and pool.active[:, place].any() and abs(reached) <= ROUNDING and not found.any():
+        if kept.any() and not len(found):
+            absent.append(name)
+        elif good is not None and pool.active[:, place].any() and abs(reached) <= ROUNDING and not found.any():
             bad.append(name)
         elif len(found) and not found.any():
             never.append(name)
         elif len(found) > 1 and np.ptp(found) <= ROUNDING:
             constant.append(f"{name} ({found[0]:g})")
     said = [
+        (absent, "counts for no answer", "count for no answer"),
         (bad, "is never earned, not even by good answers: see vpo check", "are never earned, not even by good answers"),
         (never, "is never earned by the model, so it teaches nothing yet", "are never earned by the model"),
         (constant, "has one value for all answers, so it teaches nothing", "have one value each for all answers"),

@@ -105,8 +105,10 @@ def test_where_nothing_is_earned_the_way_out_is_a_warm_start_and_not_more_tokens
 
 def test_what_training_can_gain_is_said_in_words() -> None:
     opposite, spread = [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [[0.9, 0.1], [0.1, 0.9], [0.2, 0.2]]
-    assert "one answer serves all weightings" in prospects(summarise(flat_pool([[0.7, 0.7], [0.2, 0.1], [0, 0]])))[0]
-    assert "a vector gains nothing: three of these answers" in prospects(summarise(flat_pool(opposite)))[0]
+    serving = [[0.7, 0.7], [0.2, 0.1], [0, 0]]
+    assert "one answer serves all weightings" in prospects(summarise(flat_pool(serving * 7)))[0]
+    assert prospects(summarise(flat_pool(serving))) == [], "three answers tell too little of a model"
+    assert "a vector gains nothing: three of these answers" in prospects(summarise(flat_pool(opposite * 7)))[0]
     lopsided = flat_pool([*spread, [0.6, 0.5]])
     assert prospects(summarise(lopsided)) == [], "a set of three, beside the best scalar reward, is worth most"
     (alike, *_) = prospects(summarise(flat_pool([[0.5, 0.2]] * 4)))
@@ -128,11 +130,26 @@ def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
         shapes = {"active": np.ones((40, 2), dtype=bool), "scalar_weights": np.full((40, 2), 0.5), "tasks": None}
         return replace(flat, **many, **shapes, objectives=("a", "b"), responses=None, fronts=(np.ones((1, 2)),) * 40)
 
-    covers, edge, beyond = (prospects(summarise(prompts(right)))[-1] for right in (40, 24, 0))
-    assert covers.startswith("25 answers of the model together are worth 1.000 of 1.000, so a search over as many has")
-    assert "one answer passes for 2% of the prompts, one of 25 for 60%" in edge
-    assert edge.endswith("with --search-budget 25")
-    assert "one answer serves all weightings" in beyond
+    covers, edge, beyond = (prospects(summarise(prompts(right))) for right in (40, 24, 4))
+    own = prospects(summarise(replace(prompts(24), fronts=None), threshold=0.9))
+    assert covers[-1].startswith(
+        "25 answers of the model together are worth 1.000 of 1.000, so a search over as many has"
+    )
+    assert edge == own, "without an exact front, --threshold says what passes"
+    assert edge == [
+        "right answers are rare and within reach: one answer passes for 2% of the prompts, one of 25 for 60%, so "
+        "training on sets can make a search better than the model, with --search-budget 25 or --method max_at_k"
+    ]
+    assert beyond[0].startswith(
+        "right answers are hardly in reach: one answer passes for 0% of the prompts, one of 25 for"
+    )
+
+
+def test_where_the_scorer_failed_that_is_said_and_nothing_of_the_model() -> None:
+    pool = flat_pool([[0, 0], [0, 0]])
+    failed = replace(pool, status=np.full_like(pool.status, Status.INVALID))
+    assert notices(failed) == ["the scorer failed for 12 of the 12 answers: vpo show says why"]
+    assert about_rewards(failed, np.zeros((1, 2))) == []
 
 
 def test_rewards_that_teach_nothing_are_named() -> None:
@@ -144,6 +161,8 @@ def test_rewards_that_teach_nothing_are_named() -> None:
     never = flat_pool([[x, 0, (0.7 * x) % 0.3] for x in (0.1, 0.4, 0.9, 0.3)])
     assert about_rewards(never) == ["silver is never earned by the model, so it teaches nothing yet"]
     assert about_rewards(never, np.array([[1, 0.5, 1.0]])) == about_rewards(never)
+    unused = replace(never, active=never.active & np.array([True, False, True]))
+    assert about_rewards(unused) == ["silver counts for no answer"]
     (bad,) = about_rewards(never, np.array([[1, 0, 1.0]]))
     assert bad == "silver is never earned, not even by good answers: see vpo check"
 

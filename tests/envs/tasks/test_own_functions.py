@@ -108,16 +108,21 @@ def test_a_function_that_fails_names_itself_the_prompt_and_the_answer() -> None:
 
 def test_a_list_of_the_wrong_length_and_an_exit_are_failures_too() -> None:
     def short(completions: list[str]) -> list[float]:
+        return [1.0] * min(2, len(completions))
+
+    def first(completions: list[str]) -> list[float]:
         return [1.0]
 
     def leaves(response: str) -> float:
         return 1.0 if response in {str(row["solution"]) for row in ROWS} else sys.exit(3)
 
-    several = format_answers(["first", "second"])
-    for function, said in ((short, "ValueError: 1 results for 2 completions"), (leaves, "SystemExit: 3")):
+    with pytest.raises(ValueError, match="first raises ValueError: first gives 1 results for 2 completions"):
+        made(first)
+    several = format_answers(["first", "second", "third"])
+    for function, said in ((short, "ValueError: short gives 2 results for 3 completions"), (leaves, "SystemExit: 3")):
         env = made(function)
-        batch = env.score_batch([env.task(0)], [several], 2)
-        assert batch.status.tolist() == [[Status.INVALID] * 2]
+        batch = env.score_batch([env.task(0)], [several], 3)
+        assert batch.status.tolist() == [[Status.INVALID] * 3]
         assert said in batch.failure
 
 
