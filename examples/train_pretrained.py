@@ -50,7 +50,7 @@ PRESETS = {
         **SHARED,
         "name": "programs",
         "env": "vpo/Programs-v0",
-        "env_kwargs": {"preset": "compact", "difficulty": {"parts": True, "steps": [3, 4]}},
+        "env_kwargs": {"preset": "compact", "difficulty": {"parts": True, "steps": [3, 4], "decisive": False}},
         "steps": 80,
         "eval_prompts": 100,
     },

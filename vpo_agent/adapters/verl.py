@@ -27,11 +27,8 @@ from vpo_envs import Status
 from vpo_envs.core import ScorerFailure
 from vpo_envs.libraries import check_package
 
-UNLIKE_GRPO = {
-    **dict.fromkeys(("vpo_pool", "set_rl", "max_at_k", "darling", "pareto_rank"), "compares the rollouts of a group"),
-    "rs_grpo": "divides by the mean of the group",
-}
-"""Methods that need more than verl's one score per rollout, with the reason."""
+UNLIKE_GRPO = ("vpo_pool", "set_rl", "max_at_k")
+"""Methods that compare the rollouts of a group, so that verl's one score per rollout is not enough."""
 
 
 def settings_of_rows(
@@ -61,8 +58,8 @@ def settings_of_rows(
     if method in UNLIKE_GRPO:
         fitting = ", ".join(name for name in available_estimators() if name not in UNLIKE_GRPO)
         raise ValueError(
-            f"{method} {UNLIKE_GRPO[method]}, and verl takes one score per rollout: choose one of {fitting}, "
-            "or train with the built-in trainer"
+            f"{method} compares the rollouts of a group, and verl takes one score per rollout: choose one of "
+            f"{fitting}, or train with the built-in trainer"
         )
     row = {
         "env": env_id,

@@ -1,6 +1,6 @@
 """The registry of estimators with the built-in ones entered."""
 
-from vpo_agent.estimators import pooling, baselines  # noqa: F401,I001 - they register estimators in this order
+from vpo_agent.estimators import pooling  # noqa: F401 - it registers the estimators
 from vpo_agent.estimators.registry import Advantages as Advantages
 from vpo_agent.estimators.registry import Estimator as Estimator
 from vpo_agent.estimators.registry import advantages as advantages

@@ -12,7 +12,7 @@ Answers = Literal["single", "set"]
 
 BUILT_IN: dict[str, Answers] = {
     **{"vpo": "set", "vpo_pool": "set", "set_rl": "single", "max_at_k": "single", "multi_rlvr": "set"},
-    **dict.fromkeys(("grpo", "rs_grpo", "darling", "pareto_rank"), "single"),
+    "grpo": "single",
 }
 """The built-in estimators in the order of the registry, and what they score: rollouts of one answer, or of several."""
 

@@ -141,20 +141,11 @@ def standardise(scores: Tensor, valid: Tensor) -> Tensor:
     (score - mean) / (deviation + 1e-6), all zeros if the deviation is below 1e-6: the advantage of GRPO (arXiv
     2402.03300) as the VPO paper uses it. 0 where not valid.
     """
-    centred, _, deviation = centre(scores, valid)
-    return centred / (deviation + EPSILON)
-
-
-def centre(scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores minus their mean, (P, G), the mean, and the population deviation of each group, (P, 1).
-
-    The first is 0 where not valid or where the deviation is below `EPSILON`.
-    """
     count = valid.sum(dim=1, keepdim=True).clamp(min=1)
     mean = torch.where(valid, scores, 0.0).sum(dim=1, keepdim=True) / count
     centred = torch.where(valid, scores - mean, 0.0)
     deviation = (centred.square().sum(dim=1, keepdim=True) / count).sqrt()
-    return torch.where(deviation < EPSILON, 0.0, centred), mean, deviation
+    return torch.where(deviation < EPSILON, 0.0, centred) / (deviation + EPSILON)
 
 
 def _check_options(chosen: Estimator, options: dict[str, object]) -> None:

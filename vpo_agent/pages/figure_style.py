@@ -32,7 +32,7 @@ GREY = "#56606b"
 MARKERS_OF_UNTRAINED = ("X", "P", "*")
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
-KNOWN = ("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr", "pareto_rank", "darling", "rs_grpo")
+KNOWN = ("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr")
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""
 UNTRAINED = re.compile(r"(before|base|start|untrained)\b")
 

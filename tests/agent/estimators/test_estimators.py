@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import moocore
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,8 +25,7 @@ from vpo_agent.estimators.weights import draw_weights
 SETS = ("vpo", "vpo_pool", "multi_rlvr")
 DRAWN = ("vpo", "vpo_pool", "set_rl")
 POOLS = ("vpo_pool", "set_rl", "max_at_k")
-SINGLE = ("grpo", "rs_grpo", "darling", "pareto_rank")
-BUILT_IN = (*SETS, "set_rl", "max_at_k", *SINGLE)
+BUILT_IN = (*SETS, "set_rl", "max_at_k", "grpo")
 MEAN_ZERO = tuple(name for name in BUILT_IN if name not in ("max_at_k", "set_rl"))
 STANDARDISED = ("vpo", "vpo_pool", "multi_rlvr", "grpo")
 
@@ -99,57 +97,6 @@ def test_grpo_is_its_formula() -> None:
     rewards = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64).reshape(1, 4, 1, 1)
     signs = torch.tensor([[-1.0, 1.0, 1.0, -1.0]], dtype=torch.float64)
     torch.testing.assert_close(advantages(rewards, method="grpo").advantages, signs, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("beta", [0.5, 2.0, 30.0])
-def test_rs_grpo_is_its_formula(beta: float) -> None:
-    rewards, _ = batch(answers=1)
-    result = advantages(rewards, method="rs_grpo", beta=beta).advantages
-    for prompt, row in zip(rewards.mean(dim=-1).squeeze(-1).tolist(), result.tolist(), strict=True):
-        risks = [math.exp(beta * x) for x in prompt]
-        assert row == pytest.approx([(risk * 8 / sum(risks) - 1) / beta for risk in risks], abs=1e-9)
-
-
-def test_rs_grpo_without_risk_is_the_centred_reward_and_stays_finite_with_much() -> None:
-    rewards, _ = batch(answers=1)
-    low = advantages(rewards, method="rs_grpo", beta=1e-3).advantages
-    scalar = rewards.mean(dim=(2, 3))
-    torch.testing.assert_close(low, scalar - scalar.mean(dim=1, keepdim=True), atol=1e-3, rtol=0)
-    assert advantages(rewards, method="rs_grpo", beta=1e4).advantages.isfinite().all()
-    for wrong in (0, -1.0, math.inf):
-        with pytest.raises(ValueError, match="beta must be finite and above 0"):
-            advantages(rewards, method="rs_grpo", beta=wrong)
-
-
-def test_rs_grpo_is_the_gradient_of_the_exponential_utility() -> None:
-    """With ever more samples: here the two outcomes of a coin, each in proportion to its chance."""
-    logit, beta = torch.tensor(0.4, dtype=torch.float64, requires_grad=True), 3.0
-    worth = logit.sigmoid() * math.exp(beta * 0.9) + 1 - logit.sigmoid()
-    (exact,) = torch.autograd.grad(worth.log() / beta, logit)
-    chance = float(logit.detach().sigmoid())
-    heads = round(10_000 * chance)
-    rewards = torch.tensor([0.9] * heads + [0.0] * (10_000 - heads), dtype=torch.float64).view(1, -1, 1, 1)
-    pulls = advantages(rewards, method="rs_grpo", beta=beta).advantages[0]
-    moved = torch.tensor([1.0] * heads + [0.0] * (10_000 - heads), dtype=torch.float64) - chance
-    assert float((pulls * moved).mean()) == pytest.approx(float(exact), rel=1e-3)
-
-
-def test_darling_multiplies_the_reward_by_the_distance_to_the_others() -> None:
-    rewards, _ = batch(answers=1)
-    result = advantages(rewards, method="darling", scalar_weights=[1, 2, 0, 1]).advantages
-    for prompt, row in zip(rewards.squeeze(2).tolist(), result.tolist(), strict=True):
-        far = [sum(abs(a - b) for other in prompt for a, b in zip(own, other, strict=True)) / 7 for own in prompt]
-        worth = [(a + 2 * b + d) / 4 * distance / max(far) for (a, b, _, d), distance in zip(prompt, far, strict=True)]
-        assert row == pytest.approx([value - sum(worth) / 8 for value in worth], abs=1e-9)
-
-
-def test_pareto_rank_is_the_rank_of_moocore() -> None:
-    generator = torch.Generator().manual_seed(0)
-    rewards = torch.randint(0, 4, (6, 8, 1, 3), generator=generator) / 3.0
-    result = advantages(rewards.double(), method="pareto_rank").advantages
-    for prompt, row in zip(rewards.squeeze(2), result.tolist(), strict=True):
-        ranks = moocore.pareto_rank(prompt.double().numpy(), maximise=True)
-        assert row == pytest.approx(standardised_by_hand([-float(rank) for rank in ranks]), abs=1e-9)
 
 
 # --- max_at_k, whose other properties are those of the pool (test_pooling.py) ---
@@ -405,10 +352,8 @@ def test_fixed_weights_on_inactive_objectives_alone_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("rs_grpo", {"beta": "abc"}, r"method_options beta='abc' is invalid for rs_grpo: .* \(default 2.0"),
-        ("rs_grpo", {"beta": [1, 2]}, r"beta=\[1, 2\] is invalid for rs_grpo: give a number"),
-        ("rs_grpo", {"beta": True}, "beta=True is invalid for rs_grpo: give a number"),
-        ("rs_grpo", {"beta": None}, "beta=None is invalid for rs_grpo: give a number"),
+        ("max_at_k", {"k": [1, 2]}, r"method_options k=\[1, 2\] is invalid for max_at_k: give a whole number"),
+        ("max_at_k", {"k": True}, "k=True is invalid for max_at_k: give a whole number"),
         ("max_at_k", {"k": "x"}, "k='x' is invalid for max_at_k: give a whole number"),
         ("max_at_k", {"k": 2.5}, "k=2.5 is invalid for max_at_k: give a whole number"),
     ],
@@ -417,3 +362,16 @@ def test_options_of_a_wrong_type_are_named(method: str, options: dict[str, Any],
     rewards, weights = batch(answers=1)
     with pytest.raises(ValueError, match=message):
         advantages(rewards, method=method, weights=weights, **options)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("value", ["abc", [1, 2], True, None])
+def test_options_of_ones_own_method_are_numbers_where_the_default_is_one(value: Any) -> None:
+    @register_estimator("sharp", answers="single")
+    def sharp(groups: RewardGroups, *, beta: float = 2.0) -> Advantages:
+        return Advantages(beta * groups.scalar_scores()[..., 0], groups.scalar_scores()[..., 0])
+
+    rewards, _ = batch(answers=1)
+    torch.testing.assert_close(advantages(rewards, method="sharp", beta=3).advantages, 3 * rewards.mean(dim=(2, 3)))
+    with pytest.raises(ValueError, match=r"method_options beta=.* is invalid for sharp: give a number \(default 2.0"):
+        advantages(rewards, method="sharp", beta=value)
