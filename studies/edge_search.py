@@ -4,9 +4,7 @@
 
 An instance is hard if none of 30 answers of any seed's base is right, with one answer a response or with three, sampled
 apart from the search. Every search has the same number of tokens, and its first 200 answers are read from it as well.
-Interrupted, it continues. Programs have few instances that are hard for the bases of all seeds: there each seed has the
-hard ones of its own base, and the runs' own pools say what 128 answers solve. Intervals are those over functions and
-seeds, paired by both.
+Interrupted, it continues. Intervals are those over functions and seeds, paired by both.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from typing import Any
 import numpy as np
 from suite import cell
 
-from vpo_agent.measure.intervals import Band, interval, over_prompts
-from vpo_agent.measure.metrics import best_at_k
+from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.pools import sample_model
 from vpo_agent.runs.study import read_study
@@ -36,8 +33,8 @@ ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 BASE = "base-3"
 """The base with three answers a response, the better of the two."""
 METHODS: tuple[Method, ...] = ("best-of-n", "evolve")
-INSTANCES = {"programs": 200, "parts": 600}
-"""Test instances among which hard ones are sought: of parts many are of one function."""
+INSTANCES = 200
+"""Test instances among which hard ones are sought."""
 APART = 1000
 """Seeds of the pools that choose hard instances begin here."""
 ANSWERS, TOKENS = 200, 1200
@@ -49,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("searches/edge"))
-    parser.add_argument("--tasks", nargs="+", default=["programs", "parts"])
+    parser.add_argument("--tasks", nargs="+", default=["programs", "programs-4"])
     options = parser.parse_args()
     study = read_study(Path(__file__).with_name("edge.toml"))
     for task in study.tasks:
@@ -57,12 +54,9 @@ def main() -> None:
             continue
         runs, out = options.runs_dir / study.name / task.label, options.out / task.label
         seeds = [s for s in study.seeds if all((runs / f"{arm}-seed{s}" / "checkpoints").is_dir() for arm in ARMS)]
-        bases = {seed: options.runs_dir / "bases" / f"{task.label}-{seed}" for seed in seeds}
+        bases = {seed: Path(task.settings["model"].format(seed=seed)) for seed in seeds}
         env_kwargs = task.settings["env_kwargs"]
         pools = {seed: choosing_pools(env_kwargs, seed, base, out) for seed, base in bases.items()}
-        if task.label == "programs":
-            print_pools({seed: hard_instances(of) for seed, of in pools.items()}, runs)
-            continue
         indices = hard_instances([pool for of in pools.values() for pool in of])
         functions = [pools[seeds[0]][0].tasks[index] for index in indices]
         print(f"\n## {task.label}: {len(indices)} hard instances, {len(set(functions))} functions, seeds {seeds}\n")
@@ -90,39 +84,10 @@ def choosing_pools(env_kwargs: dict[str, Any], seed: int, base: Path, out: Path)
     for m in (1, 3):
         kept = out / f"base-{m}-seed{seed}.npz"
         if not kept.is_file():
-            wanted = {"env": ENV, "env_kwargs": env_kwargs, "num_answers": m, "prompts": INSTANCES[out.name]}
+            wanted = {"env": ENV, "env_kwargs": env_kwargs, "num_answers": m, "prompts": INSTANCES}
             sample_model(str(base), {**wanted, "k": 30, "seed": APART + seed, "max_new_tokens": LONGEST}).save(kept)
         pools.append(Pool.load(kept))
     return pools
-
-
-def print_pools(hard: dict[int, list[int]], runs: Path) -> None:
-    """Print the share of its hard instances that each seed solves within 30 and 128 answers."""
-
-    def solved_by(arm: str, moment: str, k: int) -> list[Floats]:
-        pools = [(Pool.load(runs / f"{arm}-seed{seed}" / f"pool_{moment}.npz"), of) for seed, of in hard.items()]
-        return [best_at_k((pool.scalar() >= 1).reshape(len(pool.indices), -1)[of], k) for pool, of in pools]
-
-    def band(parts: list[Floats]) -> Band:
-        over = over_prompts(np.concatenate(parts), functions)
-        seeds = interval([[part.mean()] for part in parts])
-        halves = [
-            np.hypot(over.mean - bound, seeds.mean - other) for bound, other in zip(over[1:], seeds[1:], strict=True)
-        ]
-        return Band(over.mean, over.mean - halves[0], over.mean + halves[1])
-
-    tasks = Pool.load(next(runs.glob("*/pool_before.npz"))).tasks
-    functions = [tasks[index] for of in hard.values() for index in of]
-    print(f"\n## {runs.name}: {[len(of) for of in hard.values()]} hard instances, {len(set(functions))} functions\n")
-    rows = {"base-1": ("grpo", "before"), BASE: ("vpo", "before"), **{arm: (arm, "after") for arm in ARMS}}
-    print("| | 30 answers | above the base | 128 answers | above the base |\n|---|---|---|---|---|")
-    for name, (arm, moment) in rows.items():
-        cells = []
-        for k in (30, 128):
-            ours, theirs = solved_by(arm, moment, k), solved_by("vpo", "before", k)
-            gains = [one - other for one, other in zip(ours, theirs, strict=True)]
-            cells += [cell(band(ours)), cell(band(gains), signed=True)]
-        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def targets(runs: Path, base: Path, seed: int) -> list[SearchTarget]:

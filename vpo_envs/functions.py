@@ -246,7 +246,7 @@ def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
     response = (*good_responses(row), row["prompt"])[0]
     try:
         found, _ = call(function, [row] * 2, [response] * 2)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
     if found is not None and not isinstance(found, Mapping) and not np.isfinite(_number(found)):
         raise ValueError(f"{name} gives {_fault(found, '')}, for the good answer of row 1")

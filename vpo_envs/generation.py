@@ -101,4 +101,6 @@ def read_knobs(preset: ConfigT, difficulty: Mapping[str, Any] | None) -> ConfigT
         knob = ".".join(str(part) for part in first["loc"]) or "knobs"
         known = ", ".join(type(preset).model_fields)
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "tuple_type":
+            message = "must be a list of two, such as [1, 2]"
         raise ValueError(f"difficulty {knob}={first['input']!r}: {message}; the knobs are {known}") from None

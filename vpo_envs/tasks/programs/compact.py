@@ -13,8 +13,8 @@ import numpy as np
 from vpo_envs.core import Objective, Task
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
-from vpo_envs.tasks.language import LISTS, behaviour, read_program, run
-from vpo_envs.tasks.programs.generate import MAX_STEPS, Example, ProgramsConfig, draw, near_programs, objectives_of
+from vpo_envs.tasks.language import LISTS, MAX_STEPS, behaviour, read_program, run
+from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw, near_programs, objectives_of
 
 RIGHT = 0.5
 """Share of the demonstrations that are right; the others fit an example, so that a base is partly right in many
