@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("searches/edge"))
     parser.add_argument("--tasks", nargs="+", default=["programs", "programs-4"])
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     options = parser.parse_args()
     study = read_study(Path(__file__).with_name("edge.toml"))
     for task in study.tasks:
@@ -61,7 +62,7 @@ def main() -> None:
         functions = [pools[seeds[0]][0].tasks[index] for index in indices]
         print(f"\n## {task.label}: {len(indices)} hard instances, {len(set(functions))} functions, seeds {seeds}\n")
         found: dict[tuple[str, str], list[SearchResult]] = {}
-        for method in METHODS:
+        for method in options.methods:
             for seed, base in bases.items():
                 job = SearchJob(
                     env=ENV,
