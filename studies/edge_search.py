@@ -1,6 +1,6 @@
 """Search on the hard instances of ``edge.toml``, after its runs: the share solved, by policy and method.
 
-    python studies/edge_search.py --runs-dir runs --out searches/edge
+    python studies/edge_search.py --runs-dir runs
 
 An instance is hard if none of 30 answers of any seed's base is right, with one answer a response or with three, sampled
 apart from the search. Every search has the same number of tokens, and its first 200 answers are read from it as well.
@@ -45,7 +45,7 @@ def main() -> None:
     """Search what is not yet searched, and print a table for each task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--out", type=Path, default=Path("searches/edge"))
+    parser.add_argument("--out", type=Path, default=Path("runs/searches"))
     parser.add_argument("--tasks", nargs="+", default=["programs", "programs-4"])
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     options = parser.parse_args()

@@ -79,9 +79,11 @@ class Regime(NamedTuple):
 
 
 def read_regimes(files: Sequence[Path], runs_dir: Path) -> Iterator[Regime]:
-    """Measure every task of the studies that has runs of at least two budgets."""
+    """Measure every task of the studies that has runs of at least two budgets, but for longer training of another."""
     for file in files:
         for task, folders, labels in compared(file, runs_dir, BUDGETS):
+            if "steps" in task.settings:
+                continue
             scores: dict[str, list[Scores]] = {}
             for (path, *_), label in zip(folders, labels, strict=True):
                 pool = Pool.load(path / "pool_after.npz" if path.is_dir() else path)
