@@ -137,12 +137,15 @@ def draw(regimes: Sequence[Regime], path: Path) -> Path:
         "max_at_k": (style.PALETTE[3], "D"),
         "GRPO": (style.PALETTE[1], "s"),
     }
-    legend = {}
+    legend, labels = {}, dict[tuple[float, float], str]()
     for one in regimes:
         colour, marker = looks[one.leader()]
         legend[one.leader()] = axes.plot(one.headroom, one.worth, marker, color=colour, ms=9)[0]
-        axes.annotate(one.label, (one.headroom, one.worth), (6, 6), textcoords="offset points", rotation=30)
-    axes.margins(0.12)
+        place = round(one.headroom, 2), round(one.worth, 2)
+        labels[place] = f"{labels[place]}, {one.label}" if place in labels else one.label
+    for place, label in labels.items():
+        axes.annotate(label, place, (6, 6), textcoords="offset points", rotation=40)
+    axes.margins(0.15)
     return style.save(figure, path, legend, title="Highest mean with thirty answers")
 
 
