@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.config import env_options
+from vpo_agent.estimators.choices import MOST_ANSWERS_OF_A_SEARCH
 from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
 from vpo_envs import Status, VectorTextEnv
@@ -96,10 +97,11 @@ def _rare(summary: Summary) -> str:
         return ""
     passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
     if often < REACHED:
-        return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}"
+        first = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
+        return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{first}"
     return (
         f"right answers are rare and within reach: {passing}, so training on sets can make a search better than the "
-        f"model, with --search-budget {k} or --method max_at_k"
+        f"model, with --search-budget {min(k, MOST_ANSWERS_OF_A_SEARCH)} or --method max_at_k"
     )
 
 
