@@ -31,7 +31,7 @@ ENV = "vpo/Programs-v0"
 ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 """Arms of the study, with the answers of a response."""
 BASE = "base-3"
-"""The base with three answers a response, the better of the two."""
+"""The base with three answers a response, with which all are compared."""
 METHODS: tuple[Method, ...] = ("best-of-n", "evolve")
 INSTANCES = 200
 """Test instances among which hard ones are sought."""
@@ -99,14 +99,15 @@ def targets(runs: Path, base: Path, seed: int) -> list[SearchTarget]:
 
 
 def print_table(found: dict[tuple[str, str], list[SearchResult]], functions: list[Any]) -> None:
-    """Print the share solved within either budget, and what it is above the base's best-of-n."""
+    """Print the share solved within either budget, and what it is above the base's by the first method."""
+    base = next(results for (name, _), results in found.items() if name == BASE)
     budgets = [f"{ANSWERS} answers", f"{TOKENS} tokens"]
     heads = [*(head for each in budgets for head in (each, "above the base")), f"tokens of {ANSWERS} answers"]
     print(f"\n| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
     for (name, method), results in found.items():
         cells = []
         for answers in (ANSWERS, None):
-            ours, theirs = (np.stack([solved(one, answers) for one in of]) for of in (results, found[BASE, METHODS[0]]))
+            ours, theirs = (np.stack([solved(one, answers) for one in of]) for of in (results, base))
             cells += [cell(interval(ours, functions)), cell(interval(ours - theirs, functions), signed=True)]
         spent = [one.tokens[:ANSWERS].sum() for result in results for one in result.instances if not one.solved_at()]
         cells.append(f"{np.mean(spent):.0f}" if spent else "-")

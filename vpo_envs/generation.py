@@ -98,9 +98,8 @@ def read_knobs(preset: ConfigT, difficulty: Mapping[str, Any] | None) -> ConfigT
         return type(preset).model_validate({**preset.model_dump(), **(difficulty or {})})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        knob = ".".join(str(part) for part in first["loc"]) or "knobs"
+        no_pair = first["type"] in {"tuple_type", "too_long", "missing"}
+        knob = ".".join(str(part) for part in first["loc"][: 1 if no_pair else None]) or "knobs"
         known = ", ".join(type(preset).model_fields)
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "tuple_type":
-            message = "must be a list of two, such as [1, 2]"
+        message = "must be a list of two, such as [1, 2]" if no_pair else first["msg"].removeprefix("Value error, ")
         raise ValueError(f"difficulty {knob}={first['input']!r}: {message}; the knobs are {known}") from None

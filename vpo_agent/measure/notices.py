@@ -97,8 +97,8 @@ def _rare(summary: Summary) -> str:
         return ""
     passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
     if often < REACHED:
-        first = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
-        return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{first}"
+        hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
+        return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{hint}"
     return (
         f"right answers are rare and within reach: {passing}, so training on sets can make a search better than the "
         f"model, with --search-budget {min(k, MOST_ANSWERS_OF_A_SEARCH)} or --method max_at_k"

@@ -143,6 +143,12 @@ def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
     assert beyond[0].startswith(
         "right answers are hardly in reach: one answer passes for 0% of the prompts, one of 25 for"
     )
+    assert beyond[0].endswith("; look with --k 128 first"), "another size of the same pool may say otherwise"
+    many = prompts(24)
+    wide = replace(
+        many, rewards=np.pad(many.rewards, ((0, 0), (0, 104), (0, 0), (0, 0))), status=np.zeros((40, 129, 1), np.int8)
+    )
+    assert "with --search-budget 128 or" in prospects(summarise(wide))[0], "no larger budget is accepted"
 
 
 def test_where_the_scorer_failed_that_is_said_and_nothing_of_the_model() -> None:

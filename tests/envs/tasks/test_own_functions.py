@@ -126,6 +126,10 @@ def test_a_list_of_the_wrong_length_and_an_exit_are_failures_too() -> None:
         assert said in batch.failure
 
 
+def leaves(response: str) -> float:
+    raise SystemExit(3)
+
+
 async def late(response: str) -> float:
     return 1.0
 
@@ -154,6 +158,8 @@ def test_what_is_no_number_is_named() -> None:
     ):
         with pytest.raises(ValueError, match=f"not a finite number: the {shown}, for the good answer of row 1"):
             made(lambda response, value=value: value)
+    with pytest.raises(ValueError, match=r"leaves raises SystemExit: 3 .*, for the good answer of row 1"):
+        made(leaves)
     with pytest.raises(ValueError, match="late is async, so it returns no number"):
         made(late)
 

@@ -178,6 +178,9 @@ def test_what_is_no_program_is_said(text: str, reason: str) -> None:
         ({"parts": True, "examples": 3}, "parts=true needs examples=4, got 3"),
         ({"parts": True, "steps": [1, 3]}, r"parts=true needs programs of two steps or more, got steps=\(1, 3\)"),
         ({"steps": [3, 5]}, "a range is two ascending numbers from 1 to 4"),
+        ({"steps": 3}, r"difficulty steps=3: must be a list of two, such as \[1, 2\]; the knobs are steps"),
+        ({"steps": [3]}, r"difficulty steps=\[3\]: must be a list of two"),
+        ({"steps": [1, 2, 3]}, r"difficulty steps=\[1, 2, 3\]: must be a list of two"),
     ],
 )
 @pytest.mark.parametrize("preset", ["paper", "compact"])
