@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -201,10 +201,11 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
     if BATCHED in names:
         fields = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"} if rows else {}
         values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
-        results = list(function(**{name: value for name, value in values.items() if open_ended or name in names}))
-        if len(results) != len(responses):
+        found = function(**{name: value for name, value in values.items() if open_ended or name in names})
+        if not isinstance(found, Iterable) or len(results := list(found)) != len(responses):
+            number = f"{len(results)} results" if isinstance(found, Iterable) else f"{found!r:.80}, no list,"
             name = getattr(function, "__name__", "a reward function")
-            raise ValueError(f"{name} gives {len(results)} results for {len(responses)} completions")
+            raise ValueError(f"{name} gives {number} for {len(responses)} completions")
         return results
     calls = [_available(row, text) for row, text in zip(rows, responses, strict=True)]
     return [function(**{name: value for name, value in one.items() if open_ended or name in names}) for one in calls]

@@ -62,5 +62,5 @@ def told(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     libraries = (str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "purelib")))
     own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
-    where = (own or list(frames))[-1:]
-    return f"{type(error).__name__}: {error}" + "".join(f" ({one.filename}, line {one.lineno})" for one in where)
+    said = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return said + "".join(f" ({one.filename}, line {one.lineno})" for one in own[-1:])

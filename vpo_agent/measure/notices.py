@@ -20,16 +20,17 @@ from vpo_envs.core import AnyEnv
 from vpo_envs.registration import env_type
 
 MOSTLY = 0.5
-SHOWN_CHARACTERS = 300
-SHOWN_NAMES = 4
+SHOWN_CHARACTERS, SHOWN_NAMES = 300, 4
 ALIKE = 0.9
 """Share of prompts whose responses all earn the same from which that is said."""
 FEW = 20
 """Fewer answers do not show that a reward is a copy."""
 RARE, REACHED = 0.2, 0.3
 """Shares of prompts that one answer passes at most, and many at least, where right answers are rare but in reach."""
-LITTLE = 0.02
-"""Share of the utility that is too little to train for."""
+LITTLE, MUCH = 0.02, 0.1
+"""Shares of the utility that are too little to train for, and much to gain."""
+CONFLICT = 1.1
+"""Worth of the vector on exact fronts from which the scalar reward gives up answers that some weightings need."""
 
 
 def notices(pool: Pool) -> list[str]:
@@ -50,10 +51,10 @@ def prospects(summary: Summary) -> list[str]:
             f"for {alike:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
             "raise --temperature, or choose prompts of another difficulty"
         )
-    covered = _covered(summary)
-    if not covered and (rare := _rare(summary)):
+    covered, fronts = _covered(summary), worth_of_fronts(pool)
+    conflict = fronts is not None and fronts.vector_worth >= CONFLICT
+    if not covered and (rare := _rare(summary, conflict)):
         return [*found, rare]
-    fronts = worth_of_fronts(pool)
     worth, where = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
     if fronts is None and summary.k < FEW:
         return found
@@ -72,15 +73,13 @@ def prospects(summary: Summary) -> list[str]:
 
 def _covered(summary: Summary) -> str:
     """Return that one response, or a search over the answers of a pool, has nothing to gain: they reach the fronts."""
-    if summary.ranked.fronts is None:
+    k, fronts = summary.k, summary.ranked.fronts
+    if fronts is None:
         return ""
-    best, one = float(summary.ranked.fronts.mean()), float(summary.ranked.rollouts.mean())
+    best, one, reached = (float(each.mean()) for each in (fronts, summary.ranked.rollouts, summary.at_k("utility", k)))
     if one > (1 - LITTLE) * best:
-        return (
-            f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts, so training has next to nothing "
-            "to gain: choose harder tasks"
-        )
-    k, reached = summary.k, float(summary.at_k("utility", summary.k).mean())
+        said = f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts"
+        return f"{said}, so training has next to nothing to gain: choose harder tasks"
     if k < FEW or reached <= (1 - LITTLE) * best:
         return ""
     return (
@@ -89,20 +88,26 @@ def _covered(summary: Summary) -> str:
     )
 
 
-def _rare(summary: Summary) -> str:
-    """Return whether right answers are rare, and whether a search finds enough of them to learn from."""
-    k, found = summary.k, {name: float(one.values.mean()) for name, one in summary.measures.items()}
-    once, often = (found.get(f"pass@{one}") for one in (1, k))
-    if k < FEW or once is None or often is None or once > RARE:
+def _rare(summary: Summary, conflict: bool) -> str:
+    """Return that right answers are rare, or those for some goals, and whether a search finds enough to learn from."""
+    k, found, fronts = summary.k, summary.measures, summary.ranked.fronts
+    once, often = (float(found[name].values.mean()) if name in found else 1.0 for name in ("pass@1", f"pass@{k}"))
+    if k < FEW:
         return ""
-    passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
-    if often < REACHED:
-        hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
-        return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{hint}"
-    return (
-        f"right answers are rare and within reach: {passing}, so training on sets can make a search better than the "
-        f"model, with --search-budget {min(k, MOST_ANSWERS_OF_A_SEARCH)} or --method max_at_k"
-    )
+    got = float(summary.at_k("utility", k).mean())
+    if once <= RARE:
+        passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
+        if often < REACHED:
+            hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
+            return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{hint}"
+        said = f"right answers are rare and within reach: {passing}"
+    elif conflict and fronts is not None and got <= (1 - MUCH) * (best := float(fronts.mean())):
+        said = f"goals conflict, and answers for some are rare: {k} answers together are worth {got:.3f} of {best:.3f}"
+    else:
+        return ""
+    budget = min(k, MOST_ANSWERS_OF_A_SEARCH)
+    said += f", so training on sets can make a search better than the model, with --search-budget {budget}"
+    return said if conflict else f"{said} or --method max_at_k"
 
 
 def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:

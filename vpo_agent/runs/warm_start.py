@@ -156,13 +156,13 @@ class WarmStartTraining(Training):
 
 
 def _check_demonstrations(env: AnyEnv, recipe: Recipe) -> None:
-    """Raise ValueError if the environment has no demonstrations, before a model is loaded."""
+    """Raise ValueError if the environment has no demonstrations or no validation rows, before a model is loaded."""
+    _validation_env(recipe, recipe.answers[0])
     try:
         env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
     except NotImplementedError as error:
-        raise ValueError(
-            f"{error}, which a warm start learns from: choose another environment, or add the method demonstrations"
-        ) from None
+        way_out = "choose another environment, or add the method demonstrations"
+        raise ValueError(f"{error}, which a warm start learns from: {way_out}") from None
 
 
 def _validation_env(recipe: Recipe, m: int) -> AnyEnv:

@@ -125,6 +125,7 @@ def steps_in(out: Path) -> list[int]:
         ),
         (["--out", "{new}", "--env", "vpo/Code-v0", "--answers", "1", "0"], "answers.1=0 is invalid"),
         (["--out", "{new}", "--env", toys.LETTERS_ID], "LettersEnv has no demonstrations, which a warm start learns"),
+        (["--out", "{new}", "--prompts", "{one}", "--rewards", "random:random"], "has no row for split 'validation'"),
         (["--out", "{new}", "--env", toys.SHOWN_LETTERS_ID, "--lora-rank", "4"], "model=small is trained whole"),
         (
             ["--out", "{new}", "--env", toys.SHOWN_LETTERS_ID, "--model", "tiny-maze", "--lora-rank", "4"],
@@ -135,7 +136,8 @@ def steps_in(out: Path) -> list[int]:
 def test_what_it_refuses(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    places = {"made": made, "new": tmp_path / "new"}
+    places = {"made": made, "new": tmp_path / "new", "one": tmp_path / "one.jsonl"}
+    places["one"].write_text('{"prompt": "count", "answer": "a"}\n')
     assert main(["warm-start", *(one.format(**places) for one in arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line

@@ -113,11 +113,22 @@ def test_a_list_of_the_wrong_length_and_an_exit_are_failures_too() -> None:
     def first(completions: list[str]) -> list[float]:
         return [1.0]
 
+    def number(completions: list[str]) -> float:
+        return 0.5
+
+    def quits(response: str) -> float:
+        raise SystemExit
+
     def leaves(response: str) -> float:
         return 1.0 if response in {str(row["solution"]) for row in ROWS} else sys.exit(3)
 
-    with pytest.raises(ValueError, match="first raises ValueError: first gives 1 results for 2 completions"):
-        made(first)
+    for wrong, said in (
+        (first, "ValueError: first gives 1 results for 2 completions, for"),
+        (number, "ValueError: number gives 0.5, no list, for 2 completions, for"),
+        (quits, r"SystemExit \(\S*test_own_functions.py, line \d+\), for"),
+    ):
+        with pytest.raises(ValueError, match=f"{wrong.__name__} raises {said} the good answer of row 1"):
+            made(wrong)
     several = format_answers(["first", "second", "third"])
     for function, said in ((short, "ValueError: short gives 2 results for 3 completions"), (leaves, "SystemExit: 3")):
         env = made(function)
