@@ -32,13 +32,16 @@ BUDGETS = {
     "grpo": "1",
     "grpo-24": "1",
     "vpo": "3",
+    "rejection": "3",
     "max_at_k": "4",
+    "set_rl": "4",
     "vpo-pool4": "12",
     "vpo-pool10": "30",
     "mixed": "1 and 3",
 }
 """Arms, and the numbers of answers that each is trained for."""
-NAMES = {"grpo": "GRPO", "max_at_k": "max_at_k"}
+SINGLES = "max_at_k or set_rl"
+NAMES = {"grpo": "GRPO", "max_at_k": SINGLES, "set_rl": SINGLES, "rejection": "fine-tuning on the best"}
 LEVEL = 0.005
 """Utilities that differ by no more than this are level."""
 BASE, LEVEL_WITH_BASE = "base", "the base, or level with it"
@@ -134,7 +137,8 @@ def draw(regimes: Sequence[Regime], path: Path) -> Path:
     looks = {
         LEVEL_WITH_BASE: (style.GREY, "X"),
         "VPO or its pools": (style.PALETTE[0], "o"),
-        "max_at_k": (style.PALETTE[3], "D"),
+        SINGLES: (style.PALETTE[3], "D"),
+        NAMES["rejection"]: (style.PALETTE[2], "^"),
         "GRPO": (style.PALETTE[1], "s"),
     }
     legend, labels = {}, dict[tuple[float, float], str]()
