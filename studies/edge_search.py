@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("runs/searches"))
-    parser.add_argument("--tasks", nargs="+", default=["programs", "programs-4"])
+    parser.add_argument("--tasks", nargs="+", default=["programs-4", "programs-long"])
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     options = parser.parse_args()
     study = read_study(Path(__file__).with_name("edge.toml"))
