@@ -145,7 +145,7 @@ def draw(regimes: Sequence[Regime], path: Path) -> Path:
     for one in regimes:
         colour, marker = looks[one.leader()]
         legend[one.leader()] = axes.plot(one.headroom, one.worth, marker, color=colour, ms=9)[0]
-        place = round(20 * one.headroom) / 20, round(one.worth, 2)
+        place = round(20 * one.headroom) / 20, round(one.worth, 2)  # Labels of near points would overlap.
         labels[place] = f"{labels[place]}, {one.label}" if place in labels else one.label
     for place, label in labels.items():
         axes.annotate(label, place, (6, 6), textcoords="offset points", rotation=40)
@@ -159,9 +159,9 @@ def draw_budgets(regimes: Sequence[Regime], path: Path) -> Path:
     drawn = [one for one in regimes if len(BUDGETS.keys() & one.rows) > 4]
     lines = -(-len(drawn) // 3)
     figure = style.new_figure(height=0.8 + 2.8 * lines, width=12.0)
-    panels = figure.subplots(lines, 3).flat if drawn else ()
     legend = {}
-    for axes, one in zip(panels, drawn, strict=False):
+    for number, one in enumerate(drawn, start=1):
+        axes = figure.add_subplot(lines, 3, number)
         style.dress(axes, one.label, x="answers k", y=f"{one.measure}@k")
         for name, look in zip(names, style.looks(names), strict=True):
             if row := one.rows.get(name):

@@ -202,10 +202,11 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
         fields = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"} if rows else {}
         values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
         found = function(**{name: value for name, value in values.items() if open_ended or name in names})
-        if not isinstance(found, Iterable) or len(results := list(found)) != len(responses):
-            number = f"{len(results)} results" if isinstance(found, Iterable) else f"{found!r:.80}, no list,"
+        results = list(found) if isinstance(found, Iterable) else None
+        if results is None or len(results) != len(responses):
+            given = f"{found!r:.80}, no list," if results is None else f"{len(results)} results"
             name = getattr(function, "__name__", "a reward function")
-            raise ValueError(f"{name} gives {number} for {len(responses)} completions")
+            raise ValueError(f"{name} gives {given} for {len(responses)} completions")
         return results
     calls = [_available(row, text) for row, text in zip(rows, responses, strict=True)]
     return [function(**{name: value for name, value in one.items() if open_ended or name in names}) for one in calls]

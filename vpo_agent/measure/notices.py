@@ -51,9 +51,10 @@ def prospects(summary: Summary) -> list[str]:
             f"for {alike:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
             "raise --temperature, or choose prompts of another difficulty"
         )
-    covered, fronts = _covered(summary), worth_of_fronts(pool)
+    got = float(summary.at_k("utility", summary.k).mean())
+    covered, fronts = _covered(summary, got), worth_of_fronts(pool)
     conflict = fronts is not None and fronts.vector_worth >= CONFLICT
-    if not covered and (rare := _rare(summary, conflict)):
+    if not covered and summary.k >= FEW and (rare := _rare(summary, got, conflict)):
         return [*found, rare]
     worth, where = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
     if fronts is None and summary.k < FEW:
@@ -71,30 +72,27 @@ def prospects(summary: Summary) -> list[str]:
     return [*found, covered] if covered else found
 
 
-def _covered(summary: Summary) -> str:
-    """Return that one response, or a search over the answers of a pool, has nothing to gain: they reach the fronts."""
+def _covered(summary: Summary, got: float) -> str:
+    """Return that one response, or all answers of a pool, worth ``got`` together, reach the fronts: nothing to gain."""
     k, fronts = summary.k, summary.ranked.fronts
     if fronts is None:
         return ""
-    best, one, reached = (float(each.mean()) for each in (fronts, summary.ranked.rollouts, summary.at_k("utility", k)))
+    best, one = float(fronts.mean()), float(summary.ranked.rollouts.mean())
     if one > (1 - LITTLE) * best:
         said = f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts"
         return f"{said}, so training has next to nothing to gain: choose harder tasks"
-    if k < FEW or reached <= (1 - LITTLE) * best:
+    if k < FEW or got <= (1 - LITTLE) * best:
         return ""
     return (
-        f"{k} answers of the model together are worth {reached:.3f} of {best:.3f}, so a search over as many has "
+        f"{k} answers of the model together are worth {got:.3f} of {best:.3f}, so a search over as many has "
         "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
     )
 
 
-def _rare(summary: Summary, conflict: bool) -> str:
+def _rare(summary: Summary, got: float, conflict: bool) -> str:
     """Return that right answers are rare, or those for some goals, and whether a search finds enough to learn from."""
     k, found, fronts = summary.k, summary.measures, summary.ranked.fronts
     once, often = (float(found[name].values.mean()) if name in found else 1.0 for name in ("pass@1", f"pass@{k}"))
-    if k < FEW:
-        return ""
-    got = float(summary.at_k("utility", k).mean())
     if once <= RARE:
         passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
         if often < REACHED:

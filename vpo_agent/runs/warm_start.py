@@ -48,7 +48,7 @@ class WarmStartTraining(Training):
         self.recipe, self.out = recipe, out
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
         env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
-        _check_demonstrations(env, recipe)
+        _check_environment(env, recipe)
         policy = self._load(env, found, device, gradient_checkpointing)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
         """How it fits into the memory of a GPU; ``None`` on a CPU."""
@@ -155,7 +155,7 @@ class WarmStartTraining(Training):
         return shown
 
 
-def _check_demonstrations(env: AnyEnv, recipe: Recipe) -> None:
+def _check_environment(env: AnyEnv, recipe: Recipe) -> None:
     """Raise ValueError if the environment has no demonstrations or no validation rows, before a model is loaded."""
     _validation_env(recipe, recipe.answers[0])
     try:
