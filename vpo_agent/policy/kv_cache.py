@@ -26,9 +26,16 @@ class RowsLayer(DynamicLayer):
         super().__init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         self._stores: list[Tensor] = []
         self._rows = self._first = self._end = 0
+        self.column: Tensor | None = None
+        """Where `update` writes one token while a step is recorded, (1,); it then returns the whole storage."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append tokens to every row; shapes (rows, heads, new tokens, head width)."""
+        if self.column is not None:
+            whole = [store[: self._rows] for store in self._stores]
+            for store, states in zip(whole, (key_states, value_states), strict=True):
+                store.index_copy_(2, self.column, states)
+            return whole[0], whole[1]
         new = key_states.shape[2]
         self._reserve((key_states, value_states), len(key_states), self._end - self._first, new)
         for store, states in zip(self._stores, (key_states, value_states), strict=True):
@@ -60,6 +67,26 @@ class RowsLayer(DynamicLayer):
     def trim(self, width: int) -> None:
         """Drop all but the last ``width`` columns."""
         self._first = max(self._first, self._end - width)
+        self._view()
+
+    @property
+    def columns(self) -> slice:
+        """The columns in use."""
+        return slice(self._first, self._end)
+
+    @property
+    def capacity(self) -> int:
+        """Number of columns, used or not."""
+        return self._stores[0].shape[2]
+
+    def reserve(self, more: int) -> None:
+        """Make room for ``more`` columns after the newest."""
+        self._reserve((self.keys, self.values), self._rows, self._end - self._first, more)
+        self._view()
+
+    def advance(self) -> None:
+        """Take the next column into use, which a recorded step has written."""
+        self._end += 1
         self._view()
 
     def _view(self) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
-from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
+from vpo_agent.policy.decoding import GPU_WAYS, ClosingTag, Decoder, Row
+from vpo_agent.policy.graph_rows import GraphRows
 from vpo_agent.policy.head import Finish, finishes, token_log_probs
 from vpo_agent.policy.loading import (
     add_adapters,
@@ -84,6 +85,8 @@ class LMPolicy(Sampler):
         # On a GPU the additional small operations may cost more than they save.
         self.shares_prompts = self.packs and self.device.type == "cpu" and self._decodes_alike(SharingRows, Rows)
         """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.shared_prompts`."""
+        self.replays = self.packs and self.device.type == "cuda" and self._decodes_alike(GraphRows, Rows)
+        """Whether decoding steps are recorded and replayed, see `vpo_agent.policy.graph_rows`."""
 
     @classmethod
     def from_pretrained(
@@ -188,9 +191,9 @@ class LMPolicy(Sampler):
 
         With ``share_prompts``, all rows must join at the same time, and none may continue a begun response.
         """
-        kind = SharingRows if share_prompts and self.shares_prompts else Rows
-        look_every = LOOK_EVERY_GPU if self.device.type == "cuda" else 1
-        return Decoder(kind(self.cached_model), self.ending_ids, look_every=look_every)
+        kind = SharingRows if share_prompts and self.shares_prompts else GraphRows if self.replays else Rows
+        ways = GPU_WAYS if self.device.type == "cuda" else {}
+        return Decoder(kind(self.cached_model), self.ending_ids, **ways)
 
     def closing_tag(self, closing: str) -> ClosingTag:
         """Return the rule that ends a row at a closing tag, always the same for a tag."""
@@ -294,17 +297,21 @@ class LMPolicy(Sampler):
 
     def _trial_logits(self, kind: type[Rows] | None) -> Tensor:
         """Logits of rows that have moved, (3, vocabulary); for no kind of rows, those of their whole sequences."""
-        *prompts, first, second = self._trial_rows(4, 2, 4, 3)
+        *prompts, first, second, third, fourth = self._trial_rows(4, 2, 4, 3, 3, 3)
         moved = [0, 3, 2]
+        # A GPU computes the first of these, records the second and replays it for the third.
+        then = list(zip(second, third, fourth, strict=True))
         if kind is None:
-            whole = [[*prompts[row // 2], first[row], token] for row, token in zip(moved, second, strict=True)]
+            whole = [[*prompts[row // 2], first[row], *tokens] for row, tokens in zip(moved, then, strict=True)]
             ids = [torch.tensor([one], device=self.device) for one in whole]
             return torch.stack([self.causal_lm(input_ids=one).logits[0, -1] for one in ids])
         rows = kind(self.cached_model)
         rows.join(self.cached_model.read(*self.cached_model.pad(prompts)), [0, 0, 1, 1])
         rows.append(torch.tensor(first, device=self.device))
         rows.keep(moved)
-        return rows.append(torch.tensor(second, device=self.device))
+        for tokens in (second, third, fourth):
+            logits = rows.append(torch.tensor(tokens, device=self.device))
+        return logits
 
     def _trial_rows(self, *lengths: int) -> list[list[int]]:
         rng = np.random.default_rng(0)

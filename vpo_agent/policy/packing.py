@@ -10,6 +10,7 @@ tokens from the row, padded to the longest. It replaces the model's attention fu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +66,9 @@ class Packed:
             )
             return out.transpose(1, 2).reshape(-1, *out.shape[1::2])
 
-        prompt_queries, prompt_keys, prompt_values = (_take(states, self.prompts) for states in (queries, keys, values))
+        in_prompts = (self.prompts, self.prompts_back, 0)
+        in_responses = (self.responses, self.responses_back, len(self.prompts_back))
+        prompt_queries, prompt_keys, prompt_values = (_take(states, *in_prompts) for states in (queries, keys, values))
         prompt_part = attend(prompt_queries, prompt_keys, prompt_values, self.prompt_mask)
         prompt_part = prompt_part.index_select(0, self.prompts_back)
         if not self.responses.shape[1]:
@@ -73,10 +76,10 @@ class Packed:
 
         def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
             """The states of each prompt and response, (B, Lp + T, heads, width)."""
-            return torch.cat([prompt.repeat_interleave(group, 0), _take(states, self.responses)], dim=1)
+            return torch.cat([prompt.repeat_interleave(group, 0), _take(states, *in_responses)], dim=1)
 
         response_part = attend(
-            _take(queries, self.responses),
+            _take(queries, *in_responses),
             with_prompt(prompt_keys, keys),
             with_prompt(prompt_values, values),
             self.response_mask,
@@ -128,6 +131,34 @@ def pack(samples: Samples) -> Packed:
     )
 
 
-def _take(states: Tensor, places: Tensor) -> Tensor:
-    """The states (N, heads, width) at ``places``, (rows, tokens), as (rows, tokens, heads, width)."""
-    return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
+GATHERS = True
+
+
+class _Take(torch.autograd.Function):
+    """Gathers both ways: the gradient of each token is that of its only place, while padding has none."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, places: Tensor, back: Tensor, start: int) -> Tensor:
+        """See :func:`_take`."""
+        ctx.save_for_backward(back)
+        ctx.shape, ctx.start = states.shape, start
+        return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the states."""
+        (back,) = ctx.saved_tensors
+        slope = slopes[0].new_zeros(ctx.shape)
+        slope[ctx.start : ctx.start + len(back)] = slopes[0].flatten(0, 1).index_select(0, back)
+        return slope, None, None, None
+
+
+def _take(states: Tensor, places: Tensor, back: Tensor, start: int) -> Tensor:
+    """The states (N, heads, width) at ``places``, (rows, tokens), as (rows, tokens, heads, width).
+
+    ``back`` is the index of each token from ``start`` on in the flattened ``places``.
+    """
+    if not GATHERS:
+        return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
+    taken: Tensor = _Take.apply(states, places, back, start)  # type: ignore[no-untyped-call]
+    return taken

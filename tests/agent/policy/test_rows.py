@@ -14,6 +14,7 @@ import toys
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
+from vpo_agent.policy.graph_rows import GraphRows
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.rows import Prompts, Rows, SharingRows
 
@@ -66,7 +67,7 @@ class Running:
 CASES: list[tuple[str, type[Rows]]] = [
     *((family, Rows) for family in toys.FAMILIES),
     # Half of the layers of gemma2 see a window, which no row can share.
-    *((family, SharingRows) for family in toys.FAMILIES if family != "gemma2"),
+    *((family, kind) for family in toys.FAMILIES if family != "gemma2" for kind in (SharingRows, GraphRows)),
 ]
 
 
@@ -87,13 +88,16 @@ def test_rows_get_the_logits_of_their_whole_sequences_while_others_leave(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spare", [1, 64])
+@pytest.mark.parametrize(("kind", "spare"), [(Rows, 1), (Rows, 64), (GraphRows, 1), (GraphRows, 64)])
 @pytest.mark.parametrize("family", ["qwen3", "gpt2"])
-def test_rows_join_and_leave_while_others_are_running(family: str, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_join_and_leave_while_others_are_running(
+    family: str, kind: type[Rows], spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vpo_agent.policy.kv_cache.SPARE_COLUMNS", spare)
+    monkeypatch.setattr("vpo_agent.policy.graph_rows.COLUMNS_AHEAD", spare)
     policy = make_policy(family)
     prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
-    running = Running(policy)
+    running = Running(policy, kind)
 
     def join(*which: int) -> Callable[[], None]:
         return lambda: running.join(prompts, list(which))

@@ -1,0 +1,113 @@
+"""Rows on a GPU: a decoding step of all layers is recorded once, as a CUDA graph, and then replayed.
+
+A step of one token launches hundreds of kernels, and Python launches them more slowly than a GPU runs them. A graph
+needs the same memory at every replay. So a step here attends to whole columns of the cache, of which it masks those
+not yet written, and keeps its place in tensors. It is recorded anew when rows join or leave, or the columns are full.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vpo_agent.policy.kv_cache import RowsLayer
+from vpo_agent.policy.rows import CachedModel, Rows
+
+COLUMNS_AHEAD = 128
+"""Columns made room for at a time: their memory against recording anew."""
+
+
+class GraphRows(Rows):
+    """Rows whose steps are replayed; on a CPU the same steps are computed each time."""
+
+    _step: Step | None
+
+    def append(self, tokens: Tensor) -> Tensor:
+        """See :meth:`Rows.append`; the next call overwrites the logits."""
+        layers = [layer for layer in self._cache.layers if layer.is_initialized]
+        if self._step is None or layers[0].columns.stop == layers[0].capacity:
+            for layer in layers:
+                layer.reserve(COLUMNS_AHEAD)
+            self._step = Step(self._model, self._cache, layers, self._mask, self._positions)
+        logits = self._step.run(tokens)
+        for layer in layers:
+            layer.advance()
+        self._appended += 1
+        self._mask = self._step.mask[:, 0, 0, layers[0].columns]
+        self._positions = self._step.positions
+        return logits
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._step = None
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._step = None
+
+
+class Step:
+    """One token for each row, in place: computed the first time, recorded the second, replayed from then on."""
+
+    def __init__(
+        self, model: CachedModel, cache: Any, layers: list[RowsLayer], mask: Tensor, positions: Tensor
+    ) -> None:
+        self._model, self._cache, self._layers = model, cache, layers
+        self._tokens = torch.zeros_like(positions)
+        self.positions = positions.clone()
+        """Of the next token of each row, (rows,)."""
+        self.mask = mask.new_zeros(len(mask), 1, 1, layers[0].capacity)
+        """Which columns of the whole storage each row sees, (rows, 1, 1, columns)."""
+        self.mask[:, 0, 0, layers[0].columns] = mask
+        self._column = positions.new_full((1,), layers[0].columns.stop)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._logits: Tensor | None = None
+
+    def run(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the next token of each row, (rows, vocabulary)."""
+        self._tokens.copy_(tokens)
+        if not tokens.is_cuda:
+            return self._compute()
+        if self._graph is None:
+            here, aside = torch.cuda.current_stream(), _stream(tokens.device)
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside):
+                if self._logits is None:
+                    self._logits = self._compute()
+                else:
+                    self._graph, self._logits = self._record()
+            here.wait_stream(aside)
+        if self._graph is not None:
+            self._graph.replay()
+        assert self._logits is not None
+        return self._logits
+
+    def _record(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            return graph, self._compute()
+        finally:
+            graph.capture_end()
+
+    def _compute(self) -> Tensor:
+        self.mask.index_fill_(3, self._column, True)
+        for layer in self._layers:
+            layer.column = self._column
+        try:
+            logits = self._model.next_logits(self._tokens[:, None], self.mask, self.positions[:, None], self._cache)
+        finally:
+            for layer in self._layers:
+                layer.column = None
+        self.positions += 1
+        self._column += 1
+        return logits
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which steps are recorded: its workspaces must not be first needed while recording."""
+    return torch.cuda.Stream(device)
