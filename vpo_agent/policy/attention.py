@@ -1,4 +1,4 @@
-"""The attention function of policies: that of transformers, or one for packed rows and shared prompts."""
+"""The attention function of policies: that of transformers, or for packed, shared or recorded rows one of their own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ except ImportError:
     check_libraries()
     raise
 
+from vpo_agent.policy.graph_rows import Step
 from vpo_agent.policy.packing import Packed
 from vpo_agent.policy.shared_prompts import SharedPrompts
 
@@ -31,11 +32,11 @@ def attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    ours: Packed | SharedPrompts | None = None,
+    ours: Packed | SharedPrompts | Step | None = None,
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention over a packed row or shared prompts, ``ours``; without either, that of transformers.
+    """Compute attention by ``ours``, such as a packed row; without it, that of transformers.
 
     The query is (rows, heads, tokens, width), keys and values are (rows, key heads, tokens, width); the result is
     (rows, tokens, heads, width). ``attention_mask`` is not used with ``ours``.
@@ -47,7 +48,7 @@ def attention(
         return out
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "sinks"):
         if kwargs.get(name) is not None:
-            raise NotImplementedError(f"attention over packed rows or shared prompts does not support {name}")
+            raise NotImplementedError(f"attention over packed or shared rows does not support {name}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: Any = module.layer_idx
     return ours.attend(query, key, value, layer, scale), None

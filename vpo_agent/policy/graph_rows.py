@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from vpo_agent.policy.kv_cache import RowsLayer
 from vpo_agent.policy.rows import CachedModel, Rows
@@ -85,6 +86,14 @@ class Step:
         assert self._logits is not None
         return self._logits
 
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+        """Compute attention of one token of each row, (rows, 1, heads, width)."""
+        rows, heads, _, width = query.shape
+        # Heads that share keys are adjacent, so they can pass as several tokens of one head: nothing is copied.
+        queries = query.reshape(rows, key.shape[1], -1, width)
+        out = scaled_dot_product_attention(queries, key, value, self.mask, scale=scale)
+        return out.reshape(rows, 1, heads, width)
+
     def _record(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
@@ -98,7 +107,10 @@ class Step:
         for layer in self._layers:
             layer.column = self._column
         try:
-            logits = self._model.next_logits(self._tokens[:, None], self.mask, self.positions[:, None], self._cache)
+            # A mask of four axes passes through the model untouched; `attend` has its own.
+            unused = self._tokens.new_zeros(1, 1, 1, 1)
+            positions = self.positions[:, None]
+            logits = self._model.next_logits(self._tokens[:, None], unused, positions, self._cache, ours=self)
         finally:
             for layer in self._layers:
                 layer.column = None

@@ -219,6 +219,7 @@ def test_the_host_asks_the_device_nothing_while_rows_take_tokens_and_leave(famil
 def test_a_gpu_is_waited_for_once_in_eight_tokens(bpe_model: Path) -> None:
     policy = LMPolicy.from_pretrained(bpe_model, device="cuda", dtype="bfloat16")
     joining = [Row(24, uniform_numbers(np.random.SeedSequence(i)), stop=policy.closing_tag("</a>")) for i in range(4)]
+    assert policy.replays
     decoder = policy.decoder()
     with torch.no_grad():
         decoder.join(policy.cached_model.read(*policy.encode_prompts(PROMPTS)), [0, 0, 1, 1], joining)
