@@ -134,7 +134,7 @@ def save_qwen_shape(folder: Path) -> None:
 
 def check_speed(device: str) -> Iterator[Row]:
     """Compare whole steps with TRL's, all responses of one length."""
-    sizes: dict[str, Any] = {"prompts": 16, "rollouts": 8, "tokens": 256, "microbatch": 4, "steps": 5}
+    sizes: dict[str, Any] = {"prompts": 16, "rollouts": 8, "tokens": 256, "microbatch": 4, "steps": 3}
     sizes |= {"threads": torch.get_num_threads(), "dtype": "bfloat16"}
     if device == "cpu":
         sizes = {"prompts": 2, "rollouts": 2, "tokens": 16, "microbatch": 1, "steps": 1, "threads": 1}
