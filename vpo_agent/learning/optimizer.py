@@ -24,7 +24,7 @@ class MasterAdamW:
     gradient are left out.
 
     On a GPU the step is PyTorch's fused one, which needs no memory beyond the state; PyTorch's default there holds
-    copies of the gradients, which the memory plan does not count. Neither speed nor memory was measured on a GPU.
+    copies of the gradients, which the memory plan does not count.
 
     Raises:
         ValueError: No parameter needs a gradient.

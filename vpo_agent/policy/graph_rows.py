@@ -73,7 +73,7 @@ class Step:
         if not tokens.is_cuda:
             return self._compute()
         if self._graph is None:
-            here, aside = torch.cuda.current_stream(), _stream(tokens.device)
+            here, aside = torch.cuda.current_stream(tokens.device), _stream(tokens.device)
             aside.wait_stream(here)
             with torch.cuda.stream(aside):
                 if self._logits is None:
