@@ -127,8 +127,8 @@ def _parted(source: random.Random, steps: Mapping[str, Step], program: Sequence[
     seen = set()
     for _ in range(10 * TRIES):
         value = draw_value(source, steps is TEXTS)
-        whole = run(steps, program, value)
         first, second = run(steps, program[:cut], value), run(steps, program[cut:], value)
+        whole = run(steps, program[cut:], first)
         kind = "first" if whole == first != second else "second" if whole == second != first else "both"
         if kind == "both" and whole in (first, second, value):
             continue
