@@ -185,6 +185,14 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
     return row
 
 
+def read_range(given: Any, name: str) -> tuple[float, float]:
+    """Return a range of rewards; ValueError with this name unless it is two finite numbers, the lower one first."""
+    fits = isinstance(given, list | tuple) and len(given) == 2 and all(type(end) in (int, float) for end in given)
+    if not fits or not -np.inf < given[0] < given[1] < np.inf:
+        raise ValueError(f"{name} must be two finite numbers, the lower one first, such as 0,1; got {given!r}")
+    return float(given[0]), float(given[1])
+
+
 def good_responses(row: Row) -> tuple[str, ...]:
     """Return the responses of a row that should score well: those of ``responses``, ``response`` or ``answer``."""
     several = row.get("responses")
