@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +135,6 @@ def _without_paths(value: Any) -> Any:
     return value
 
 
-def _objectives(config: TrainConfig) -> list[tuple[str, str]]:
-    """Return names and descriptions; none if the environment is not registered here."""
-    try:
-        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout)
-    except (ValueError, OSError):
-        return []
-    return [(objective.name, objective.description) for objective in env.objectives]
-
-
 def _model_card(
     repo: str,
     config: TrainConfig,
@@ -164,7 +156,9 @@ def _model_card(
         f"vector. `{settings['model']}` was trained for {counted(step, 'step')} with the method `{settings['method']}` "
         "of VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
     )
-    if objectives := _objectives(config):
+    with suppress(ValueError, OSError):  # The environment may not be registered here.
+        env = make_text_env(config.env, **config.env_kwargs, num_answers=answers)
+        objectives = [(one.name, one.description) for one in env.objectives]
         what += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
     rows = [(name, str(settings[name])) for name in SHOWN]
     rows.append(("answers per rollout", numbers))

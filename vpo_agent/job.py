@@ -69,7 +69,13 @@ def _run(trainer: Trainer, asked: Backend, started: float) -> str:
         for line in [*notices(first.pool), *about_rewards(first.pool, good_rewards(trainer.env)), *prospects(first)]:
             print(f"before training, {line}")
     else:
-        before = {m: _pool_from_before(trainer, f"before{end}", m) for m, end in endings.items()}
+        before = {}
+        for m, end in endings.items():
+            try:
+                before[m] = Pool.load(folder.path / f"pool_before{end}.npz")
+            except ValueError as error:  # It is missing or damaged.
+                print(f"{error}: sampling it again from the initial model")
+                before[m] = trainer.evaluate(f"before{end}", m, initial=True)
     trainer.train()
     after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
 
@@ -136,12 +142,3 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"{limit}"
         )
     return lines
-
-
-def _pool_from_before(trainer: Trainer, label: str, num_answers: int) -> Pool:
-    """Return the pool of the initial model: the saved one or, if that is missing or damaged, a new sample."""
-    try:
-        return Pool.load(trainer.folder.path / f"pool_{label}.npz")
-    except ValueError as error:
-        print(f"{error}: sampling it again from the initial model")
-        return trainer.evaluate(label, num_answers, initial=True)

@@ -24,22 +24,18 @@ def check_whole(name: str, value: object, least: int, below: int | None = None) 
 def refuse_arguments(made_of: type[Any], unknown: Mapping[str, Any]) -> None:
     """Raise :class:`ValueError` if a constructor was given arguments that it does not take."""
     if unknown:
-        # A ValueError, since Gymnasium rewrites the message of a TypeError.
-        first, known = next(iter(unknown)), argument_names(made_of)
+        # It also takes those of its bases, as far as it passes them on.
+        known: dict[str, None] = {}
+        for cls in made_of.__mro__:
+            if init := vars(cls).get("__init__"):
+                parameters = list(inspect.signature(init).parameters.values())[1:]
+                known |= {p.name: None for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+                if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+                    break
+        first = next(iter(unknown))
         hint = did_you_mean(first, known)
+        # A ValueError, since Gymnasium rewrites the message of a TypeError.
         raise ValueError(f"{made_of.__name__} takes no argument {first!r}: {hint}it takes {', '.join(known)}")
-
-
-def argument_names(made_of: type[Any]) -> list[str]:
-    """Return the names of a constructor's keyword arguments, with those of its bases as far as it passes them on."""
-    names: dict[str, None] = {}
-    for cls in made_of.__mro__:
-        if init := vars(cls).get("__init__"):
-            parameters = list(inspect.signature(init).parameters.values())[1:]
-            names |= {p.name: None for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-                break
-    return list(names)
 
 
 def refuse_scalar_copies() -> None:

@@ -115,8 +115,9 @@ def find_functions(target: str) -> dict[str, Function]:
         )
     functions: dict[str, Function] = {}
     for name in target.rpartition(":")[2].split(","):
-        found = getattr(source, name, None)
-        for given, function in by_name(found if isinstance(found, Mapping) else _listed(found)).items():
+        found: Any = getattr(source, name, None)
+        several = isinstance(found, Mapping) or (isinstance(found, list | tuple) and found)
+        for given, function in by_name(found if several else [found]).items():
             if not callable(function):
                 own = [one for one, value in vars(source).items() if callable(value)]
                 hint = did_you_mean(name, own)
@@ -185,6 +186,14 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
     return row
 
 
+def read_range(given: Any, name: str) -> tuple[float, float]:
+    """Return a range of rewards; ValueError with this name unless it is two finite numbers, the lower one first."""
+    fits = isinstance(given, list | tuple) and len(given) == 2 and all(type(end) in (int, float) for end in given)
+    if not fits or not -np.inf < given[0] < given[1] < np.inf:
+        raise ValueError(f"{name} must be two finite numbers, the lower one first, such as 0,1; got {given!r}")
+    return float(given[0]), float(given[1])
+
+
 def good_responses(row: Row) -> tuple[str, ...]:
     """Return the responses of a row that should score well: those of ``responses``, ``response`` or ``answer``."""
     several = row.get("responses")
@@ -208,12 +217,8 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
             name = getattr(function, "__name__", "a reward function")
             raise ValueError(f"{name} gives {given} for {len(responses)} completions")
         return results
-    calls = [_available(row, text) for row, text in zip(rows, responses, strict=True)]
+    calls = [{**row, "response": text, "completion": text} for row, text in zip(rows, responses, strict=True)]
     return [function(**{name: value for name, value in one.items() if open_ended or name in names}) for one in calls]
-
-
-def _listed(found: Any) -> Sequence[Any]:
-    return found if isinstance(found, list | tuple) and found else [found]
 
 
 def _parameters(function: Function) -> tuple[list[inspect.Parameter], bool]:
@@ -226,14 +231,10 @@ def _parameters(function: Function) -> tuple[list[inspect.Parameter], bool]:
     return [one for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)], open_ended
 
 
-def _available(row: Row, response: str) -> Row:
-    return {**row, "response": response, "completion": response}
-
-
 def _check_parameters(name: str, function: Function, row: Row) -> None:
     parameters, _ = _parameters(function)
     batched = any(one.name == BATCHED for one in parameters)
-    known = {*row, "prompts", BATCHED} if batched else set(_available(row, ""))
+    known = {*row, "prompts", BATCHED} if batched else {*row, "response", "completion"}
     if inspect.iscoroutinefunction(function):
         raise ValueError(f"{name} is async, so it returns no number when it is called: make it an ordinary function")
     for one in parameters:

@@ -30,20 +30,15 @@ def split_answers(response: str, num_answers: int) -> list[str | None]:
     runs from an opening tag to the next closing one, with no second opening tag between. Text outside tags is never an
     answer. The time is linear in the length of the response.
     """
-    return [
-        None if span is None else response[span[0] + len(opening) : span[1] - len(closing)]
-        for span, (opening, closing) in zip(answer_spans(response, num_answers), answer_tags(num_answers), strict=True)
-    ]
+    return [_last_block(response, *tags) for tags in answer_tags(num_answers)]
 
 
-def answer_spans(response: str, num_answers: int) -> list[tuple[int, int] | None]:
-    """Return start and end of each answer in ``response``, tags included; ``None`` for a missing answer."""
-    spans: list[tuple[int, int] | None] = []
-    for opening, closing in answer_tags(num_answers):
-        last = response.rfind(closing)
-        start = response.rfind(opening, 0, last) if last > 0 else -1
-        spans.append(None if start < 0 else (start, response.find(closing, start + len(opening)) + len(closing)))
-    return spans
+def _last_block(text: str, opening: str, closing: str) -> str | None:
+    start = text.rfind(opening, 0, max(0, text.rfind(closing)))
+    if start < 0:
+        return None
+    start += len(opening)
+    return text[start : text.index(closing, start)]
 
 
 def format_answers(answers: Sequence[str | None], num_answers: int | None = None) -> str:
@@ -159,9 +154,4 @@ def read_tag(text: str, name: str) -> str | None:
 
     As with answers, a block runs from an opening tag to the next closing one with no second opening tag between.
     """
-    opening, closing = f"<{name}>", f"</{name}>"
-    start = text.rfind(opening, 0, max(0, text.rfind(closing)))
-    if start < 0:
-        return None
-    start += len(opening)
-    return text[start : text.index(closing, start)]
+    return _last_block(text, f"<{name}>", f"</{name}>")

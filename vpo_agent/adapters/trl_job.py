@@ -51,7 +51,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     prompts_at_once = TRL_MICROBATCH_PROMPTS if config.microbatch_prompts == "auto" else config.microbatch_prompts
     most = min(share, prompts_at_once * group)
     per_device = max(size for size in range(1, most + 1) if share % size == 0)
-    return {
+    settings: dict[str, Any] = {
         **{name: getattr(config, name) for name in SAME_NAME},
         "max_steps": config.steps * (prompts // per_update) * config.epochs,
         "per_device_train_batch_size": per_device,
@@ -73,13 +73,11 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "save_total_limit": config.keep_checkpoints,
         "logging_steps": 1,
         "report_to": "none",
-        **(_vllm_settings(config) if config.backend == "vllm" else {}),
     }
-
-
-def _vllm_settings(config: TrainConfig) -> dict[str, Any]:
-    """Return what makes TRL sample with vLLM in each process, as the built-in trainer does in its own."""
-    return {
+    if config.backend != "vllm":
+        return settings
+    # In each process, as the built-in trainer does in its own.
+    return settings | {
         "use_vllm": True,
         "vllm_enable_sleep_mode": True,
         "vllm_gpu_memory_utilization": config.gpu_memory_utilization,

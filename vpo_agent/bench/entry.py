@@ -21,6 +21,7 @@ from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.report.tables import interval, number
+from vpo_agent.rollouts.endpoint import known_sum
 from vpo_agent.runs.checkpoints import library_versions
 from vpo_envs.pareto import set_utility
 from vpo_envs.text import answer_tags
@@ -101,7 +102,7 @@ def make_entry(plan: Plan, pools: Sequence[Pool], name: str) -> dict[str, Any]:
         "name": name,
         "score": score_track([*rows.values()], [resamples for _, resamples in scored]).as_json(),
         "tasks": rows,
-        "tokens": {"read": _sum(read), "generated": _sum(generated)},
+        "tokens": {"read": known_sum(read), "generated": known_sum(generated)},
         "seed": plan.seed,
         "prompts": digest(plan.prompts),
         "models": {task: {"target": target, "weights": weights_hash(target)} for task, target in plan.models.items()},
@@ -193,7 +194,3 @@ def entry_table(entry: Mapping[str, Any]) -> str:
         for name, row in entry["tasks"].items()
     ]
     return markdown_table([*head, *SHARES, "tokens"], body, "l" + "r" * (len(body[0]) - 1))
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    return None if None in counts else sum(count or 0 for count in counts)

@@ -48,30 +48,26 @@ def run(chosen: argparse.Namespace) -> None:
         _verify(chosen)
         return
     with when_stopped(f"finished tasks are kept, and the same command continues: {vpo_command(*chosen.argv)}"):
-        _score(chosen)
+        from vpo_agent.bench.entry import entry_table, headline, make_entry
+        from vpo_agent.bench.sample import sample_track
+        from vpo_agent.runs.checkpoints import write_text_atomically
+        from vpo_agent.runs.targets import target_name
 
-
-def _score(chosen: argparse.Namespace) -> None:
-    from vpo_agent.bench.entry import entry_table, headline, make_entry
-    from vpo_agent.bench.sample import sample_track
-    from vpo_agent.runs.checkpoints import write_text_atomically
-    from vpo_agent.runs.targets import target_name
-
-    track = chosen.track or ("compact" if chosen.endpoint is None else "natural")
-    split = (model.rpartition("=") for model in chosen.models)
-    named = [f"{task}{equals}{target_name(one)}" for task, equals, one in split]
-    name = chosen.name or chosen.model or " ".join(named) or "bundled bases"
-    folder = re.sub(r"[^\w.=-]+", "_", f"bench_{track}_{name}")
-    out = chosen.out or Path("runs") / folder
-    plan = _plan(chosen, track, chosen.seed, chosen.models, out)
-    kept = " What is in the output folder already is not sampled again."
-    print(_cost(plan, chosen.price) + kept, flush=True)
-    pools = sample_track(plan, out, lambda line: print(line, file=sys.stderr, flush=True))
-    entry = make_entry(plan, pools, name)
-    write_text_atomically(out / "entry.json", json.dumps(entry, indent=1, allow_nan=False) + "\n")
-    if plan.endpoint is not None:
-        plan.endpoint.forget()
-    print(f"\n{entry_table(entry)}\n\n{headline(entry)}\n{out}/ holds entry.json and the answers to each task")
+        track = chosen.track or ("compact" if chosen.endpoint is None else "natural")
+        split = (model.rpartition("=") for model in chosen.models)
+        named = [f"{task}{equals}{target_name(one)}" for task, equals, one in split]
+        name = chosen.name or chosen.model or " ".join(named) or "bundled bases"
+        folder = re.sub(r"[^\w.=-]+", "_", f"bench_{track}_{name}")
+        out = chosen.out or Path("runs") / folder
+        plan = _plan(chosen, track, chosen.seed, chosen.models, out)
+        kept = " What is in the output folder already is not sampled again."
+        print(_cost(plan, chosen.price) + kept, flush=True)
+        pools = sample_track(plan, out, lambda line: print(line, file=sys.stderr, flush=True))
+        entry = make_entry(plan, pools, name)
+        write_text_atomically(out / "entry.json", json.dumps(entry, indent=1, allow_nan=False) + "\n")
+        if plan.endpoint is not None:
+            plan.endpoint.forget()
+        print(f"\n{entry_table(entry)}\n\n{headline(entry)}\n{out}/ holds entry.json and the answers to each task")
 
 
 def _plan(chosen: argparse.Namespace, track: str, seed: int, models: list[str], out: Path) -> Plan:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +211,7 @@ def check(chosen: argparse.Namespace) -> None:
     """Check an environment by its id, or reward functions on the prompts of a file, and print the table."""
     from vpo_envs.checking.checker import check_each
     from vpo_envs.checking.functions import FunctionRewards, read_rows
-    from vpo_envs.functions import load_functions
+    from vpo_envs.functions import load_functions, read_range
     from vpo_envs.registration import make_text_env
     from vpo_envs.wording import counted
 
@@ -226,15 +225,9 @@ def check(chosen: argparse.Namespace) -> None:
         return
     if chosen.env_kwargs:
         raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
-    bounds = chosen.range or [0, 1]
-    if (
-        len(bounds) != 2
-        or not all(type(end) in (int, float) for end in bounds)
-        or not -inf < bounds[0] < bounds[1] < inf
-    ):
-        raise ValueError(f"--range must be two finite numbers, the lower one first, such as 0,1; got {bounds}")
+    bounds = read_range(chosen.range or [0, 1], "--range")
     rows = read_rows(chosen.prompts, columns(chosen.columns))[: chosen.instances or 64]
-    rewards = FunctionRewards(load_functions(chosen.id), rows, (float(bounds[0]), float(bounds[1])))
+    rewards = FunctionRewards(load_functions(chosen.id), rows, bounds)
     _report(f"{chosen.id}, {len(rows)} prompts of {chosen.prompts}", *check_each(rewards, watched=watched))
 
 

@@ -44,7 +44,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_own(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments of this parser, after declaring what was put off; return them and all others."""
-        self.declare_now()
+        declare, self.declare = self.declare, None
+        if declare is not None:
+            declare(self)
         return super().parse_known_args(args, namespace)
 
     def _advice(self, option: str) -> str:
@@ -63,12 +65,6 @@ class Parser(argparse.ArgumentParser):
             known = [str(one) for one in action.choices]
             hint = did_you_mean(str(value), known)
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}: {hint}choose one of {', '.join(known)}")
-
-    def declare_now(self) -> None:
-        """Declare the arguments that were put off."""
-        declare, self.declare = self.declare, None
-        if declare is not None:
-            declare(self)
 
     def error(self, message: str) -> NoReturn:
         """Raise the error that ``argparse`` found."""
@@ -202,11 +198,14 @@ def exit_status(command: Callable[[], None]) -> int:
         # The reader, such as head, has seen enough; Python's own flush at the end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        status = _status_of(error)
-        if status is None:
+        # Loaded only now, because the package takes longer to import than most commands need to answer.
+        from vpo_envs.errors import AnswerTimeout, ScorerFailure
+
+        stopped = isinstance(error, RunStopped | Failed)
+        if not stopped and not isinstance(error, ValueError | ScorerFailure | AnswerTimeout):
             raise
         print(f"error: {error}", file=sys.stderr)
-        return status
+        return 1 if stopped else 2
     except KeyboardInterrupt as stop:
         print(*("stopped", *stop.args), sep="; ", file=sys.stderr)
         return 130
@@ -214,12 +213,3 @@ def exit_status(command: Callable[[], None]) -> int:
         if handled:
             signal.signal(signal.SIGTERM, former)
     return 0
-
-
-def _status_of(error: Exception) -> int | None:
-    if isinstance(error, (RunStopped, Failed)):
-        return 1
-    # Loaded only now, because the package takes longer to import than most commands need to answer.
-    from vpo_envs.errors import AnswerTimeout, ScorerFailure
-
-    return 2 if isinstance(error, (ValueError, ScorerFailure, AnswerTimeout)) else None

@@ -38,7 +38,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the plan."""
     from vpo_agent.command.options import parse_job
 
-    chosen, options = own_options().parse_own(arguments.options)
+    own = Parser(prog="vpo plan", add_help=False)
+    own.add_argument("--memory", type=memory)
+    own.add_argument("--prompt-tokens", type=at_least(1))
+    chosen, options = own.parse_own(arguments.options)
     survey = not options
     if survey:
         options = ["--preset", "paper"]
@@ -77,14 +80,6 @@ def what_fits(config: TrainConfig, prompt: int, memory: int) -> str:
         f"At a time, on a GPU of {memory / GIGA:.3g} GB, with prompts of {prompt:,} tokens and responses of at most "
         f"{config.max_new_tokens:,}:\n\n{'model':<22}{'all weights':>28}{'--lora-rank 16':>28}\n" + "\n".join(rows)
     )
-
-
-def own_options() -> Parser:
-    """Return the options that a training run does not have."""
-    own = Parser(prog="vpo plan", add_help=False)
-    own.add_argument("--memory", type=memory)
-    own.add_argument("--prompt-tokens", type=at_least(1))
-    return own
 
 
 def memory(text: str) -> int:

@@ -57,23 +57,18 @@ def add_parser(commands: Commands) -> None:
 def run(chosen: argparse.Namespace) -> None:
     """Search and report."""
     with when_stopped(f"finished instances are kept, and the same command continues: {vpo_command(*chosen.argv)}"):
-        search_and_report(chosen)
+        from vpo_agent.search.runner import run_search, summary
 
-
-def search_and_report(chosen: argparse.Namespace) -> None:
-    """Search what is left to search, and report on all of it."""
-    from vpo_agent.search.runner import run_search, summary
-
-    job, targets = _plan(chosen)
-    out = chosen.out or Path("searches") / f"{chosen.method}-seed{chosen.seed}"
-    try:
-        results = run_search(job, targets, out, say=partial(print, flush=True))
-    except OSError as error:
-        raise ValueError(
-            f"cannot write into {str(out)!r}, {error.strerror or error}: make room; finished instances are kept, and "
-            "the same command continues"
-        ) from error
-    print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")
+        job, targets = _plan(chosen)
+        out = chosen.out or Path("searches") / f"{chosen.method}-seed{chosen.seed}"
+        try:
+            results = run_search(job, targets, out, say=partial(print, flush=True))
+        except OSError as error:
+            raise ValueError(
+                f"cannot write into {str(out)!r}, {error.strerror or error}: make room; finished instances are kept, "
+                "and the same command continues"
+            ) from error
+        print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")
 
 
 def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:

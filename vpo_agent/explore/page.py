@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from math import lcm
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, transcripts_of, write_page
-from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.sampling import environment_of, same_instances
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import environment_of
 from vpo_agent.progress import progress
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
 from vpo_envs import Status, UnknownFront
@@ -114,9 +115,7 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
     size = min(pool.status[0].size for pool in pools)
     together = lcm(*(pool.rewards.shape[2] for pool in pools))
     first = pools[0]
-    env, reason = environment_of(first, runs[0].name)
-    if env is not None and not same_instances(first, env):
-        env, reason = None, "the environment makes other instances now than when the answers were sampled"
+    env, reason = environment_of(first, runs[0].name, same_instances=True)
     shown = first.indices[:prompts]
     notes = [f"The first {counted(len(shown), 'instance')} of {len(first.indices)}, not selected."]
     if any(run.pool.status[0].size > size for run in runs):
@@ -162,21 +161,26 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
     vectors: dict[tuple[float, ...], int] = {}
     texts: dict[tuple[str, str, str], int] = {}
 
-    def entry(vector: Floats, text: str, status: str = "ok") -> tuple[int, int]:
-        rounded = tuple(round(float(value), DIGITS) for value in vector[active])
+    def rounded(vector: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(float(vector[one]), DIGITS) for one in active.tolist())
+
+    def entry(vector: Sequence[float], text: str, status: str = "ok") -> tuple[int, int]:
         # Before the text is cut, so that a long path is drawn whole.
-        drawing = None if drawn is None else _drawing(env, task, text)
+        drawing = None
+        if env is not None and drawn is not None:
+            with suppress(ValueError):
+                drawing = env.drawing(task, env.parse(text))
         key = cut(text, ANSWER_CHARS, keep_tags=False), status, json.dumps(drawing)
-        return vectors.setdefault(rounded, len(vectors)), texts.setdefault(key, len(texts))
+        return vectors.setdefault(rounded(vector), len(vectors)), texts.setdefault(key, len(texts))
 
     front = None
     if first.fronts is not None:
-        written = _front_answers(env, task, active)
+        written: dict[tuple[float, ...], str] = {}
+        if env is not None:
+            with suppress(UnknownFront):
+                written = {rounded(point.vector): point.answer for point in env.front(task)}
         points = sorted(first.fronts[place].tolist(), reverse=True)
-        front = [
-            entry(np.array(point), written.get(tuple(round(point[one], DIGITS) for one in active), UNKNOWN))
-            for point in points
-        ]
+        front = [entry(point, written.get(rounded(point), UNKNOWN)) for point in points]
     answers = []
     for pool in pools:
         m = pool.rewards.shape[2]
@@ -199,21 +203,3 @@ def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) 
         "answers": answers,
         "front": front,
     }
-
-
-def _front_answers(env: AnyEnv | None, task: Any, active: Any) -> dict[tuple[float, ...], str]:
-    """Return an answer for each point of the exact front, by its rounded rewards, as far as they are known."""
-    if env is None:
-        return {}
-    try:
-        points = env.front(task)
-    except UnknownFront:
-        return {}
-    return {tuple(round(float(point.vector[one]), DIGITS) for one in active): point.answer for point in points}
-
-
-def _drawing(env: AnyEnv | None, task: Any, text: str) -> dict[str, Any] | None:
-    try:
-        return None if env is None else env.drawing(task, env.parse(text))
-    except ValueError:
-        return None

@@ -14,7 +14,7 @@ from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_run_config
 from vpo_agent.explore.page import ANSWER_CHARS, DIGITS, PROMPTS, import_option
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, write_page
 from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.sampling import environment_of, same_instances
+from vpo_agent.measure.sampling import environment_of
 from vpo_agent.report.runs import last_evaluation, read_run
 from vpo_agent.runs.run_folder import TRANSCRIPTS
 from vpo_envs.core import AnyEnv, Reason, Status, Unparsable, VectorTextEnv
@@ -90,9 +90,7 @@ def read_transcripts(path: Path) -> Transcripts:
 def _of_pool(when: str, pool: Pool, name: str) -> Transcripts:
     if pool.responses is None:
         raise ValueError(f"{name!r} holds rewards without the texts of the answers: sample it again with vpo eval")
-    env, lacks = environment_of(pool, name)
-    if env is not None and not same_instances(pool, env):
-        env, lacks = None, "the environment makes other instances now than when the answers were sampled"
+    env, lacks = environment_of(pool, name, same_instances=True)
     groups = []
     for place, index in enumerate(pool.indices[:PROMPTS].tolist()):
         task = None if env is None else env.task(index)

@@ -46,7 +46,10 @@ def prospects(summary: Summary) -> list[str]:
     pool, found = summary.pool, []
     if not pool.active_rewards().any():
         return []
-    if pool.rewards.shape[1] > 1 and (alike := _alike(pool)) >= ALIKE:
+    # Vectors in any order.
+    sets = [[sorted(map(tuple, rollout)) for rollout in prompt.tolist()] for prompt in pool.active_rewards()]
+    alike = float(np.mean([all(one == rollouts[0] for one in rollouts) for rollouts in sets]))
+    if pool.rewards.shape[1] > 1 and alike >= ALIKE:
         found.append(
             f"for {alike:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
             "raise --temperature, or choose prompts of another difficulty"
@@ -231,12 +234,6 @@ def _outside(pool: Pool) -> str:
         f"rewards leave [0, 1]: {', '.join(outside)}. Utilities and best@k are on that scale, and there is no "
         "hypervolume; scale the objective, and see vpo check"
     )
-
-
-def _alike(pool: Pool) -> float:
-    """Return the share of prompts whose responses all earn the same vectors, in any order."""
-    sets = [[sorted(map(tuple, rollout)) for rollout in prompt.tolist()] for prompt in pool.active_rewards()]
-    return float(np.mean([all(one == rollouts[0] for one in rollouts) for rollouts in sets]))
 
 
 def _listed(names: Sequence[str]) -> str:

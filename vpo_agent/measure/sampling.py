@@ -75,6 +75,11 @@ def sample_pool(
     with suppress(UnknownFront):
         watched = _watched(tasks, label, "exact fronts")
         exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in watched)
+    # Its id and arguments are unknown if the environment was not made by gym.make.
+    known: dict[str, Any] = {"split": env.split, "num_answers": m}
+    if env.spec is not None:
+        kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
+        known = {"env": env.spec.id, "env_kwargs": kwargs, **known}
     return Pool(
         rewards=rewards,
         status=status,
@@ -87,7 +92,7 @@ def sample_pool(
         tokens=None if found.tokens is None else found.tokens.reshape(len(tasks), rollouts),
         tasks=tuple(_digest(task.canonical) for task in tasks),
         source={
-            **_source(env, m),
+            **known,
             "tasks": _digest("".join(task.content_hash() for task in tasks)),
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
@@ -105,17 +110,11 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _source(env: AnyEnv, num_answers: int) -> dict[str, Any]:
-    """What recreates the environment; its id and arguments are unknown if it was not made by ``gym.make``."""
-    known: dict[str, Any] = {"split": env.split, "num_answers": num_answers}
-    if env.spec is not None:
-        kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
-        known = {"env": env.spec.id, "env_kwargs": kwargs, **known}
-    return known
+def environment_of(pool: Pool, name: str, *, same_instances: bool = False) -> tuple[AnyEnv | None, str]:
+    """Make the environment that the pool was sampled from; return it, or ``None`` and why it is unavailable.
 
-
-def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
-    """Make the environment that the pool was sampled from; return it, or ``None`` and why it is unavailable."""
+    With ``same_instances`` it is unavailable if it no longer makes the instances that the pool was sampled from.
+    """
     env_id = pool.source.get("env")
     if not isinstance(env_id, str):
         return None, "the pool does not state its environment"
@@ -137,12 +136,8 @@ def environment_of(pool: Pool, name: str) -> tuple[AnyEnv | None, str]:
             f"{name} says that a rollout in {env_id} holds {stated} answers, but its rewards of shape "
             f"{pool.rewards.shape} hold {m}: sample it again"
         )
+    if same_instances and "tasks" in pool.source:
+        hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
+        if pool.source["tasks"] != _digest(hashes):
+            return None, "the environment makes other instances now than when the answers were sampled"
     return env, ""
-
-
-def same_instances(pool: Pool, env: AnyEnv) -> bool:
-    """Whether the environment still makes the instances that the pool was sampled from."""
-    if "tasks" not in pool.source:
-        return True
-    hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
-    return bool(pool.source["tasks"] == _digest(hashes))

@@ -64,7 +64,11 @@ def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Loo
             continue
         number = numbers[place]
         if number is None:
-            number = numbers[place] = _free([one for one in numbers if one is not None])
+            # Not taken, and of a colour that is not taken if there is one.
+            shades = {one % len(PALETTE) for one in numbers if one is not None}
+            free = (one for one in count() if one not in numbers and one % len(PALETTE) not in shades)
+            full = (one for one in count() if one not in numbers)
+            number = numbers[place] = next(free if len(shades) < len(PALETTE) else full)
         line = LINES[number // len(PALETTE) % len(LINES)]
         found.append(Look(PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)], line))
     return found
@@ -79,13 +83,6 @@ def _known(label: str) -> int | None:
 
 def _plain(label: str) -> str:
     return re.sub(r"[^a-z0-9]", "", label.lower())
-
-
-def _free(taken: Sequence[int]) -> int:
-    """The first number that is not taken, of a colour that is not taken if there is one."""
-    shades = {number % len(PALETTE) for number in taken}
-    full = len(shades) == len(PALETTE)
-    return next(one for one in count() if one not in taken and (full or one % len(PALETTE) not in shades))
 
 
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
@@ -120,13 +117,6 @@ def round_ticks(most: int, whole: bool = False) -> MaxNLocator:
     return MaxNLocator(nbins=most, integer=whole, steps=(1, 2, 2.5, 5, 10))
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Write a name beside each row, from the top."""
-    axes.set_yticks(range(len(names)), list(names))
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(axis="y", labelcolor=INK, length=0)
-
-
 def log_axis(axes: Axes, ks: NDArray[np.int_]) -> None:
     """Make the x axis logarithmic, with numbers of answers written where there is room."""
     ticks = _readable_ticks(ks)
@@ -147,14 +137,10 @@ def band_line(axes: Axes, ks: NDArray[np.int_], band: Band, look: Look, **sizes:
 
 def _readable_ticks(ks: NDArray[np.int_]) -> list[float]:
     """The ks to write on a logarithmic axis: the ends, then round numbers, then others where there is room."""
-
-    def roundness(k: float) -> int:
-        digits = str(int(k)).rstrip("0")
-        return ("1", "5", "2", "3").index(digits) if digits in ("1", "5", "2", "3") else 4
-
+    order = {"1": 0, "5": 1, "2": 2, "3": 3}
     room = 0.06 * float(np.log(ks[-1] / ks[0]))
     chosen = [float(ks[0]), float(ks[-1])]
-    for k in sorted((float(k) for k in ks[1:-1]), key=lambda k: (roundness(k), k)):
+    for k in sorted((float(k) for k in ks[1:-1]), key=lambda k: (order.get(str(int(k)).rstrip("0"), 4), k)):
         if min(abs(np.log(k / other)) for other in chosen) >= room:
             chosen.append(k)
     return sorted(set(chosen))

@@ -16,7 +16,7 @@ from vpo_agent.report.compare_page import make_page
 from vpo_agent.report.evaluation import describe
 from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
-from vpo_agent.report.methods import Method, common_curves, common_names, units
+from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
 from vpo_agent.report.verdict import headlines, verdict
 
@@ -74,7 +74,10 @@ def compare_runs(
     notes += [f"{run.name}: {notice}" for run in runs for notice in notices(run.pool)]
     if single := [method.label for method in methods if len(method.summaries) == 1]:
         notes.append(f"One seed of {', '.join(single)}: these intervals do not say how training runs differ.")
-    chosen = _baseline(methods, baseline)
+    labelled = {method.label: method for method in methods}
+    if baseline not in ("vpo", *labelled):
+        raise ValueError(f"unknown baseline {baseline!r}: choose one of {', '.join(map(repr, labelled))}")
+    chosen = labelled.get(baseline, methods[0])
     tables = {"verdict": verdict(methods, chosen), **_make_tables(methods, chosen, notes)}
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
@@ -97,7 +100,9 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
     summary = methods[0].summaries[0]
     for name in common_names(methods):
         one = summary.measures[name]
-        about = {"measure": name, "unit": " or ".join(units(methods, name)), "better": one.better}
+        # Methods may differ in it, such as in the answers of a rollout.
+        units = dict.fromkeys(run.measures[name].unit for method in methods for run in method.summaries)
+        about = {"measure": name, "unit": " or ".join(units), "better": one.better}
         against = baseline.values(name)
         for method in methods:
             values = method.values(name)
@@ -120,19 +125,10 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
         "measures": measures,
         "differences": differences,
         "curves": {
-            method.label: {name: _curve(method, name) for name in common_curves([method])} for method in methods
+            method.label: {name: _curve(method, name) for name in common_names([method], "curves")}
+            for method in methods
         },
     }
-
-
-def _baseline(methods: Sequence[Method], label: str) -> Method:
-    for method in methods:
-        if method.label == label:
-            return method
-    if label == "vpo":
-        return methods[0]
-    known = ", ".join(repr(method.label) for method in methods)
-    raise ValueError(f"unknown baseline {label!r}: choose one of {known}")
 
 
 def _curve(method: Method, name: str) -> dict[str, Any]:

@@ -55,7 +55,11 @@ def make_page(tables: Mapping[str, Any], figures: Mapping[str, Path]) -> Page:
     page.listing(HOW_TO_READ)
     if tables["differences"]:
         page.fold(f"Differences from {tables['baseline']}")
-        page.table(*differences_table(tables))
+        body = []
+        for row in tables["differences"]:
+            cells = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
+            body.append([named(row), row["unit"], row["method"], *cells])
+        page.table(["measure", "unit", "method", "difference", tables["interval"]], body, "lllrr")
     page.fold("Learning and answers")
     _add_figures(page, figures, ("learning", "fronts"))
     page.fold("Pools")
@@ -86,15 +90,6 @@ def means_table(tables: Mapping[str, Any], brief: bool = False) -> Table:
         cells = rows.setdefault(row["measure"], [named(row), row["unit"]])
         cells.append(f"{number(row['mean'])} {interval(row['low'], row['high'])}")
     return ["measure", "unit", *labels], list(rows.values()), "ll" + "r" * len(labels)
-
-
-def differences_table(tables: Mapping[str, Any]) -> Table:
-    """Head, body and alignment: a row for each measure and method."""
-    body = []
-    for row in tables["differences"]:
-        cells = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
-        body.append([named(row), row["unit"], row["method"], *cells])
-    return ["measure", "unit", "method", "difference", tables["interval"]], body, "lllrr"
 
 
 def _add_figures(page: Page, figures: Mapping[str, Path], names: Sequence[str]) -> None:

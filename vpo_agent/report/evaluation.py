@@ -50,7 +50,9 @@ def evaluate_pool(
     environment_of(pool, name)
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
-    worths = _worths(pool)
+    fronts_worth = worth_of_fronts(pool)
+    worths = {"among the answers": worth_of_answers(pool)}
+    worths |= {} if fronts_worth is None else {"on the exact fronts": fronts_worth}
     # What training can gain is a question before it.
     advice = [*notices(pool), *([] if pool.source.get("step") else prospects(summary))]
     brief = {*headlines([method]), *BRIEF}
@@ -92,23 +94,13 @@ def describe(pool: Pool) -> str:
     if "temperature" in source:
         parts.append(f"temperature {source['temperature']:g}")
     if "usage" in source:
-        parts.append(_cost(source["usage"]))
+        usage = source["usage"]
+        read, generated = (
+            "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("prompt_tokens", "completion_tokens")
+        )
+        cut = f", {counted(usage['truncated'], 'response')} cut at the limit" if usage["truncated"] else ""
+        parts.append(f"cost in tokens: {read} read, {generated} generated{cut}")
     return "; ".join(parts) + "."
-
-
-def _cost(usage: Mapping[str, Any]) -> str:
-    """What an endpoint was asked for and said about its tokens."""
-    read, generated = (
-        "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("prompt_tokens", "completion_tokens")
-    )
-    cut = f", {counted(usage['truncated'], 'response')} cut at the limit" if usage["truncated"] else ""
-    return f"cost in tokens: {read} read, {generated} generated{cut}"
-
-
-def _worths(pool: Pool) -> dict[str, BestSets]:
-    """What a set and the vector are worth."""
-    fronts = worth_of_fronts(pool)
-    return {"among the answers": worth_of_answers(pool), **({} if fronts is None else {"on the exact fronts": fronts})}
 
 
 def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mapping[str, BestSets]) -> dict[str, Any]:

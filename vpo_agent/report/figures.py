@@ -19,7 +19,7 @@ from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import BY_TOKENS
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import Look
-from vpo_agent.report.methods import Method, common_curves, looks_of, title
+from vpo_agent.report.methods import Method, common_names, looks_of, title
 from vpo_envs.pareto import non_dominated
 
 Pair = tuple[int, int]
@@ -42,7 +42,7 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
 
     A single method also gets its curves with rollouts drawn whole, in place of the one by tokens.
     """
-    known = common_curves(methods)
+    known = common_names(methods, "curves")
     panels = [name for name in PANELS if name in known and (len(methods) > 1 or name != BY_TOKENS)]
     columns = 3 if len(panels) == 3 else 2
     rows = -(-len(panels) // columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,20 +63,9 @@ def title(methods: Sequence[Method]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def common_curves(methods: Sequence[Method]) -> list[str]:
-    """The names of the curves that every run of every method has."""
-    first, *others = [summary.curves for method in methods for summary in method.summaries]
-    return [name for name in first if all(name in other for other in others)]
-
-
-def units(methods: Sequence[Method], name: str) -> list[str]:
-    """Units of a measure, such as ``"rollout of 3 answers"``; methods may differ."""
-    return list(dict.fromkeys(one.measures[name].unit for method in methods for one in method.summaries))
-
-
-def common_names(methods: Sequence[Method]) -> list[str]:
-    """The measures that every run of every method has, in the order of tables."""
-    first, *others = [summary.measures for method in methods for summary in method.summaries]
+def common_names(methods: Sequence[Method], of: Literal["measures", "curves"] = "measures") -> list[str]:
+    """The measures, in the order of tables, or the curves that every run of every method has."""
+    first, *others = [getattr(summary, of) for method in methods for summary in method.summaries]
     return [name for name in first if all(name in other for other in others)]
 
 

@@ -65,7 +65,9 @@ def draw_study(tasks: Mapping[str, Mapping[str, Any]], name: str, path: Path) ->
                 axes.plot([row["low"], row["high"]], [number_of] * 2, color=look.colour, lw=7, alpha=0.35)
                 axes.plot(row["each_seed"], [number_of] * len(row["each_seed"]), "|", color=look.colour, ms=9)
                 axes.plot(row["mean"], number_of, look.marker, color=look.colour, ms=6.5, mec=style.PAPER)
-        style.name_rows(axes, arms if place % columns == 0 else [""] * len(arms))
+        axes.set_yticks(range(len(arms)), arms if place % columns == 0 else [""] * len(arms))
+        axes.set_ylim(len(arms) - 0.4, -0.6)  # from the top
+        axes.tick_params(axis="y", labelcolor=style.INK, length=0)
         axes.grid(visible=False, axis="y")
         axes.xaxis.set_major_locator(style.round_ticks(5))
     legend: dict[str, Artist] = {

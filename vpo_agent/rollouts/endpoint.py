@@ -96,7 +96,7 @@ class EndpointPolicy(TextSampler):
             _say(saved)
             raise
         answers = [found[slot] for slot in slots]
-        read, generated = _sum([one.prompt_tokens for one in answers]), _sum([one.tokens for one in answers])
+        read, generated = known_sum([one.prompt_tokens for one in answers]), known_sum([one.tokens for one in answers])
         cut = sum(answer.truncated for answer in answers)
         usage = {"prompt_tokens": read, "completion_tokens": generated, "truncated": cut}
         tokens = None if generated is None else np.array([answer.tokens for answer in answers], dtype=np.int32)
@@ -114,16 +114,18 @@ class EndpointPolicy(TextSampler):
         return repr(str(self._journal and self._journal.path))
 
     def _key(self, request: SampleRequest, prompt: int, rollout: int) -> str:
-        return key_of(
-            url=self._client.url,
-            model=self._model,
-            chat=self._chat,
-            prompt=request.prompts[prompt],
-            num_answers=request.answers(prompt),
-            max_new_tokens=request.max_new_tokens,
-            temperature=request.temperature,
-            seed=[*map(int, request.seed), int(request.places[prompt]), rollout],
-        )
+        """Return the key of an answer: a hash of everything that it depends on."""
+        asked = {
+            "url": self._client.url,
+            "model": self._model,
+            "chat": self._chat,
+            "prompt": request.prompts[prompt],
+            "num_answers": request.answers(prompt),
+            "max_new_tokens": request.max_new_tokens,
+            "temperature": request.temperature,
+            "seed": [*map(int, request.seed), int(request.places[prompt]), rollout],
+        }
+        return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def _complete(self, request: SampleRequest, found: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
         """Ask for the answers that are missing, in rounds, with a progress bar."""
@@ -208,7 +210,7 @@ def _asks(missing: Sequence[Slot], several: bool) -> list[_Ask]:
     return asks
 
 
-def _sum(counts: Sequence[int | None]) -> int | None:
+def known_sum(counts: Sequence[int | None]) -> int | None:
     """Return the sum of counts, ``None`` if not all are known."""
     return None if None in counts else sum(count or 0 for count in counts)
 
@@ -262,8 +264,3 @@ class Journal:
         if not left:
             self.path.unlink()
         return len(left)
-
-
-def key_of(**asked: Any) -> str:
-    """Return the key of an answer: a hash of everything that it depends on."""
-    return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -12,7 +12,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -147,7 +146,9 @@ def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
     changed: list[str] = []
     try:
         state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        changed = changed_versions(state["versions"])
+        saved, now = state["versions"], library_versions()
+        apart = [name for name in _DECISIVE if name in saved and saved[name] != now.get(name)]
+        changed = [f"{name} {saved[name]}, now {now.get(name, 'missing')}" for name in apart]
         optimizer.load_state(load_file(checkpoint / "optimizer.safetensors"))
         numbers = json.loads((checkpoint / "generators.json").read_text(encoding="utf-8"))
         restore_generators(numbers, load_file(checkpoint / "generators.safetensors"))
@@ -219,13 +220,3 @@ def library_versions() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def changed_versions(saved: Mapping[str, str]) -> list[str]:
-    """Return the libraries that changed since ``saved`` and may change results, as ``"torch 2.6.0, now 2.13.0"``."""
-    now = library_versions()
-    return [
-        f"{name} {saved[name]}, now {now.get(name, 'missing')}"
-        for name in _DECISIVE
-        if name in saved and saved[name] != now.get(name)
-    ]

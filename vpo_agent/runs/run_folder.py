@@ -77,10 +77,17 @@ class RunFolder:
                 self._lock = RunLock.take(self.path)
                 self._check_unused()
             if self._overwrite:
-                self._delete_all_but_config()
+                for path in self.path.iterdir():
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    elif path.name not in (CONFIG_FILE, LOCK_FILE):
+                        path.unlink()
             # Written first and deleted last, since it marks the folder as a run.
-            settings = _with_its_module(self.config).grouped()
-            write_text_atomically(self.path / CONFIG_FILE, json.dumps(settings, indent=2) + "\n")
+            config = self.config
+            # With the module that registered the environment, so that other processes can do the same.
+            if not config.imports and ":" not in config.env and (module := registering_module(config.env)):
+                config = config.model_copy(update={"imports": [module]})
+            write_text_atomically(self.path / CONFIG_FILE, json.dumps(config.grouped(), indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
                 what = "has no checkpoint yet: it starts again from step 0 and replaces its rows"
@@ -149,15 +156,6 @@ class RunFolder:
         except OSError as error:
             raise ValueError(f"cannot write the run folder {str(self.path)!r}: {error.strerror}") from error
 
-    def _delete_all_but_config(self) -> None:
-        for path in self.path.iterdir():
-            if path.name in (CONFIG_FILE, LOCK_FILE):
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
 
 class MetricsWriter:
     """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, and to TensorBoard.
@@ -181,7 +179,8 @@ class MetricsWriter:
             for name, value in row.items()
             if name not in place
         }
-        timings = {name: value for name, value in finite.items() if is_timing(name)}
+        # These differ between equal runs.
+        timings = {k: v for k, v in finite.items() if k.startswith("seconds_") or k.endswith("_per_second")}
         metrics = {name: value for name, value in finite.items() if name not in timings}
         for file, values in ((self._metrics, metrics), (self._timings, timings)):
             if values:
@@ -221,17 +220,6 @@ def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tupl
     before = {**TrainConfig().model_dump(mode="json"), **flat_settings(saved)}
     now = config.model_dump(mode="json")
     return [(name, before[name], value) for name, value in now.items() if before[name] != value]
-
-
-def _with_its_module(config: TrainConfig) -> TrainConfig:
-    """Return the settings with the module that registered the environment, so that other processes can do the same."""
-    module = None if config.imports or ":" in config.env else registering_module(config.env)
-    return config if module is None else config.model_copy(update={"imports": [module]})
-
-
-def is_timing(name: str) -> bool:
-    """Whether a column is a timing, and so differs between equal runs."""
-    return name.startswith("seconds_") or name.endswith("_per_second")
 
 
 def rows_until(path: Path, step: int) -> str:

@@ -48,7 +48,13 @@ class WarmStartTraining(Training):
         self.recipe, self.out = recipe, out
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
         env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
-        _check_environment(env, recipe)
+        # Before a model is loaded.
+        _validation_env(recipe, recipe.answers[0])
+        try:
+            env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
+        except NotImplementedError as error:
+            way_out = "choose another environment, or add the method demonstrations"
+            raise ValueError(f"{error}, which a warm start learns from: {way_out}") from None
         policy = self._load(env, found, device, gradient_checkpointing)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
         """How it fits into the memory of a GPU; ``None`` on a CPU."""
@@ -153,16 +159,6 @@ class WarmStartTraining(Training):
         if "pool regret" in found:
             shown["front"] = found["pool utility"] + found["pool regret"]
         return shown
-
-
-def _check_environment(env: AnyEnv, recipe: Recipe) -> None:
-    """Raise ValueError if the environment has no demonstrations or no validation rows, before a model is loaded."""
-    _validation_env(recipe, recipe.answers[0])
-    try:
-        env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
-    except NotImplementedError as error:
-        way_out = "choose another environment, or add the method demonstrations"
-        raise ValueError(f"{error}, which a warm start learns from: {way_out}") from None
 
 
 def _validation_env(recipe: Recipe, m: int) -> AnyEnv:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.search.settings import Goal, check_goal, ranked_values, values_on_the_way, weightings
+from vpo_agent.search.settings import Goal, check_choice, ranked_values, values_on_the_way, weightings
 from vpo_envs import Status
 
 TOLERANCE = 0.02
@@ -187,7 +187,7 @@ def hard_instances(pools: Sequence[Pool], k: int = 30, goal: Goal = "scalar") ->
         ValueError: The goal is unknown, there are no pools, their instances or weights differ, a pool has no fronts, or
             k is larger than a pool.
     """
-    check_goal(goal)
+    check_choice("goal", goal, Goal)
     if not pools:
         raise ValueError("hard_instances needs at least one pool of answers")
     first = pools[0]

@@ -48,8 +48,8 @@ class Settings:
     """``evolve``: children of an instance per call of the policy, all from the same archive."""
 
     def __post_init__(self) -> None:
-        _check_choice("method", self.method, Method)
-        check_goal(self.goal)
+        check_choice("method", self.method, Method)
+        check_choice("goal", self.goal, Goal)
         for name in ("iterations", "tokens", "start", "offspring", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -60,12 +60,8 @@ class Settings:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
-def check_goal(goal: str) -> None:
-    """Raise a ValueError if a goal is unknown."""
-    _check_choice("goal", goal, Goal)
-
-
-def _check_choice(name: str, value: str, kind: Any) -> None:
+def check_choice(name: str, value: str, kind: Any) -> None:
+    """Raise a ValueError if a goal or method is unknown."""
     if value not in get_args(kind):
         raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(get_args(kind))}")
 

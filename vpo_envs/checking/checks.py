@@ -206,7 +206,8 @@ def _episodes(it: EnvSubject) -> None:
         expect(observation in env.observation_space, f"the prompt of task({index}) is not in observation_space")
         missing = {"objectives", "active_objectives", "split", "index", "task"} - set(info)
         expect(not missing, f"info of reset lacks {sorted(missing)}")
-        response = it.some_response(index)
+        answers = it.known[index][-2:] or ["an answer"]
+        response = format_answers([answers[i % len(answers)] for i in range(env.num_answers)])
         expected = it.batch([task], [response], m).rewards[0]
         total = np.zeros(env.reward_dim)
         terminated = False
@@ -259,7 +260,9 @@ def _determinism(it: Subject) -> str:
 
 
 def _echo(it: Subject) -> str:
-    detail = _attack(it, it.echoes, CheckFailed)
+    prompts = [case.prompt for case in it.cases]
+    echoes = it.each(lambda case: [prompts[case]], raw=True), it.each(lambda case: [prompts[case], prompts[case] * 2])
+    detail = _attack(it, [np.concatenate(pair) for pair in zip(*echoes, strict=True)], CheckFailed)
     found = [one for case in range(len(it.cases)) if (one := _given_away(it, case))]
     cases = len(it.cases)
     if len(found) >= OFTEN * cases:

@@ -107,7 +107,11 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
             exact = False
             vectors = _demonstrated(text_env, task, index, error)
         active = text_env.active(task)
-        shapes.append(_shape(vectors[:, active], text_env.fixed_weights(task)[active]))
+        points, weights = vectors[:, active], text_env.fixed_weights(task)[active]
+        full_marks = bool((points == 1.0).all(axis=1).any())
+        whole = set_utility(points, spread_weights(points.shape[1]))
+        # The fields of the report from ``points`` on.
+        shapes.append((len(points), full_marks, *best_sets(points, weights), whole, needs_a_set(points)))
         deviations.append(np.where(active, vectors - vectors.mean(axis=0), np.nan))
     correlation = _correlation(np.concatenate(deviations))
     means = np.array(shapes, dtype=np.float64).mean(axis=0).tolist()
@@ -135,13 +139,6 @@ def _demonstrated(env: AnyEnv, task: Any, index: int, unknown: UnknownFront) -> 
     if len(vectors) == 0:
         return np.zeros((1, env.reward_dim))
     return np.asarray(vectors[non_dominated(vectors)])
-
-
-def _shape(points: NDArray[np.float64], scalar_weights: NDArray[np.float64]) -> tuple[float, ...]:
-    """Return what a report averages for one front (n, d): the fields of :class:`ConflictReport` from ``points`` on."""
-    full_marks = bool((points == 1.0).all(axis=1).any())
-    whole = set_utility(points, spread_weights(points.shape[1]))
-    return len(points), full_marks, *best_sets(points, scalar_weights), whole, needs_a_set(points)
 
 
 def _correlation(deviations: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -157,14 +157,6 @@ class Subject(ABC):
             return optimum
         return float(self.scalar(case, good).max()) if len(good) else None
 
-    @cached_property
-    def echoes(self) -> list[Floats]:
-        """Scores of each prompt, sent back as a response and as an answer."""
-        cases = self.cases
-        whole = self.each(lambda case: [cases[case].prompt], raw=True)
-        tagged = self.each(lambda case: [cases[case].prompt, cases[case].prompt * 2])
-        return [np.concatenate(pair) for pair in zip(whole, tagged, strict=True)]
-
     def table(self) -> list[Row]:
         """Return one row for each objective."""
         means = [over_rows(np.nanmean, np.concatenate(kind)) for kind in (self.good, self.others, self.nothing)]
@@ -330,11 +322,6 @@ class EnvSubject(Subject):
                 yield "many times", responses, first, again()
         self.env.reset(options={"index": 0})
         yield "during an episode of another task", responses, first, again()
-
-    def some_response(self, index: int) -> str:
-        """Return a response of known answers to a task."""
-        answers = self.known[index][-2:] or ["an answer"]
-        return format_answers([answers[i % len(answers)] for i in range(self.env.num_answers)])
 
 
 def over_rows(function: Callable[..., Floats], vectors: Floats) -> Floats:

@@ -23,6 +23,7 @@ from vpo_envs.functions import (
     good_responses,
     load_functions,
     read_prompt_row,
+    read_range,
 )
 from vpo_envs.imports import FUNCTIONS_ID
 from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
@@ -231,14 +232,7 @@ def _ranges_of(names: Sequence[str], given: Any) -> tuple[Range, ...]:
     by_objective = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
     if unknown := [name for name in by_objective if name not in names]:
         raise ValueError(f"ranges name {unknown[0]!r}, which is no objective: they are {', '.join(names)}")
-    found = [by_objective.get(name, (0.0, 1.0)) for name in names]
-    for name, one in zip(names, found, strict=True):
-        fits = isinstance(one, list | tuple) and len(one) == 2 and all(type(end) in (int, float) for end in one)
-        if not fits or not -np.inf < one[0] < one[1] < np.inf:
-            raise ValueError(
-                f"the range of {name} must be two finite numbers, the lower one first, such as 0,1; got {one!r}"
-            )
-    return tuple((float(low), float(high)) for low, high in found)
+    return tuple(read_range(by_objective.get(name, (0.0, 1.0)), f"the range of {name}") for name in names)
 
 
 def _scaled(place: int, low: float, high: float, outcome: RewardsOutcome) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from envs_data.readers import BadRow
 from vpo_envs.core import Objective, Task, Unparsable
@@ -165,20 +165,12 @@ _Text = Annotated[str, Field(min_length=1)]
 class _Row(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
-    idx: str
-    question: list[_Text] = Field(min_length=1)
+    idx: Annotated[str, BeforeValidator(lambda idx: str(idx) if type(idx) is int else idx)]
+    question: Annotated[list[_Text], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)] = Field(
+        min_length=1
+    )
     entity_masks: list[_Text] = Field(min_length=CHAIN + 1)
     entities: list[str] = Field(min_length=CHAIN + 1)
-
-    @field_validator("idx", mode="before")
-    @classmethod
-    def _a_number_is_a_name(cls, idx: object) -> object:
-        return str(idx) if isinstance(idx, int) and not isinstance(idx, bool) else idx
-
-    @field_validator("question", mode="before")
-    @classmethod
-    def _one_text_is_one_sentence(cls, question: object) -> object:
-        return [question] if isinstance(question, str) else question
 
 
 def read_published(raw: Mapping[str, Any]) -> EUREQATask:

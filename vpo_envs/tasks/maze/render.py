@@ -167,7 +167,12 @@ def render_rgb(task: MazeTask, routes: Sequence[str | None], legend: Sequence[st
         for column, symbol in enumerate(symbols)
     ]
     for x, y, symbol in cells:
-        _draw_ground(pen, x, y, symbol)
+        ground = {WALL: STONE, LAVA: MAGMA}.get(symbol, FLOOR)
+        pen.draw.rectangle(pen.box(x, y, 0.5, 0.5), fill=ground, outline=None if symbol == WALL else GRID, width=3)
+        for height in (-0.22, 0.0, 0.22) if symbol == LAVA else ():
+            steps = np.linspace(-0.36, 0.36, 25)
+            wave = [(x + float(t), y + height + 0.07 * float(np.sin(t * 17))) for t in steps]
+            pen.line(wave, MAGMA_LIGHT, 0.06)
     corners = [(left, margin), (left + size, margin), (left + size, margin + size), (left, margin + size)]
     pen.line([*corners, corners[0]], STONE, 0.08)
     for number, route in enumerate(routes):
@@ -189,16 +194,6 @@ def _font(pixels: float) -> FreeTypeFont:
     from PIL import ImageFont
 
     return cast("FreeTypeFont", ImageFont.load_default(size=round(pixels)))
-
-
-def _draw_ground(pen: _Pen, x: float, y: float, symbol: str) -> None:
-    background = {WALL: STONE, LAVA: MAGMA}.get(symbol, FLOOR)
-    pen.draw.rectangle(pen.box(x, y, 0.5, 0.5), fill=background, outline=None if symbol == WALL else GRID, width=3)
-    if symbol == LAVA:
-        for height in (-0.22, 0.0, 0.22):
-            steps = np.linspace(-0.36, 0.36, 25)
-            wave = [(x + float(t), y + height + 0.07 * float(np.sin(t * 17))) for t in steps]
-            pen.line(wave, MAGMA_LIGHT, 0.06)
 
 
 def _draw_thing(pen: _Pen, x: float, y: float, symbol: str) -> None:

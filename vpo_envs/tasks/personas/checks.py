@@ -93,10 +93,6 @@ def _count_sentences(text: Text, _: str) -> int:
     return marked.count(b". ") + marked.endswith(b".")
 
 
-def _count_bullets(text: Text, _: str) -> int:
-    return (b"\n" + text.encoded.translate(_BULLETS)).count(b"\n* ")
-
-
 def _count_keyword(text: Text, value: str) -> int:
     if value.isalnum():
         return text.words.count(value) if value in text.lower else 0
@@ -107,18 +103,10 @@ def _count_keyword(text: Text, value: str) -> int:
     return f" {'  '.join(text.words)} ".count(f" {'  '.join(words)} ")
 
 
-def _opens(text: Text, value: str) -> int:
-    return text.lower.startswith(value) and not text.lower[len(value) : len(value) + 1].strip()
-
-
-def _closes(text: Text, value: str) -> int:
-    return text.lower.endswith(value) and not text.lower[-len(value) - 1 : -len(value)].strip()
-
-
 COUNTS: dict[Family, Callable[[Text, str], int]] = {
     "words": lambda text, _: len(text.words),
     "sentences": _count_sentences,
-    "bullets": _count_bullets,
+    "bullets": lambda text, _: (b"\n" + text.encoded.translate(_BULLETS)).count(b"\n* "),
     # Most texts lack what a check forbids, and looking for it is faster than counting.
     "mark": lambda text, value: value in text.plain and text.plain.count(value),
     "digits": lambda text, _: _count_ascii(text, DIGITS),
@@ -129,8 +117,8 @@ COUNTS: dict[Family, Callable[[Text, str], int]] = {
     "capital_words": lambda text, _: sum(map(str.isupper, text.plain.split())),
     "longest": lambda text, _: max(map(len, text.words), default=0),
     "keyword": _count_keyword,
-    "opens": _opens,
-    "closes": _closes,
+    "opens": lambda text, value: text.lower.startswith(value) and not text.lower[len(value) :][:1].strip(),
+    "closes": lambda text, value: text.lower.endswith(value) and not text.lower[: -len(value)][-1:].strip(),
 }
 """What each family counts in a text, given the check's value."""
 Counted = tuple[Callable[[Text, str], int], str]

@@ -77,7 +77,11 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
     exclusive = source.randint(*config.exclusive)
     least, most = max(config.checks[0], exclusive + 1), config.checks[1]
     sizes = [source.randint(least, most) - exclusive for _ in range(config.personas)]
-    agreeing = _draw_limits(source, topic, sizes) if exclusive else _draw_agreeing(source, topic, sizes)
+    if exclusive:
+        limits = _limits(source, topic)
+        agreeing = [[limits.pop() for _ in range(size)] for size in sizes]
+    else:
+        agreeing = _draw_agreeing(source, topic, sizes)
     if split_of_content(content(topic, agreeing)) != split:
         return None
     personas = _with_contradictions(source, agreeing, exclusive) if exclusive else agreeing
@@ -123,12 +127,6 @@ def _with_contradictions(
         for own, (least, most) in zip(personas, bands, strict=True):
             own.append(_check(family=family, least=least, most=most))
     return personas
-
-
-def _draw_limits(source: random.Random, topic: str, sizes: list[int]) -> list[list[Check]]:
-    """Draw as many checks for each persona that forbid something, all of them different."""
-    limits = _limits(source, topic)
-    return [[limits.pop() for _ in range(size)] for size in sizes]
 
 
 def _limits(source: random.Random, topic: str) -> list[Check]:
