@@ -52,7 +52,7 @@ class RowsLayer(DynamicLayer):
         for store, states in zip(self._stores, (keys, values), strict=True):
             # A masked NaN would still spread through the softmax.
             store[:present, :, first : self._first] = 0
-            store[present : self._rows, :, first : self._end - tokens] = 0
+            store[present : self._rows, :, : self._end - tokens] = 0
             store[present : self._rows, :, self._end - tokens : self._end] = states[which]
         self._first = first
         self._view()

@@ -193,6 +193,8 @@ class LMPolicy(Sampler):
         """
         kind = SharingRows if share_prompts and self.shares_prompts else GraphRows if self.replays else Rows
         ways = GPU_WAYS if self.device.type == "cuda" else {}
+        if ways and not self.replays:
+            ways = {"look_every": ways["look_every"]}
         return Decoder(kind(self.cached_model), self.ending_ids, **ways)
 
     def closing_tag(self, closing: str) -> ClosingTag:

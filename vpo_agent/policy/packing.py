@@ -48,15 +48,18 @@ class Packed:
         """Compute attention over the row, (1, N, heads, width), the same for every layer.
 
         The query is (1, heads, N, width), keys and values are (1, key heads, N, width). ``repeat_heads`` copies keys
-        and values for the heads that share them; ``None`` does so on a GPU without cuDNN's kernel.
+        and values for the heads that share them; ``None`` does so on a GPU where that needs less memory.
         """
         queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
         shared = query.shape[1] // key.shape[1]
-        # On a GPU, no other kernel takes a mask and shared keys at the same time: PyTorch would store all scores. On an
-        # H100 an update takes 0.83 of the time of one with copies.
+        # Only cuDNN's kernel takes a mask and shared keys, and PyTorch prefers it on Hopper and Blackwell alone:
+        # elsewhere it would store all scores.
         if repeat_heads is None:
-            one = SDPAParams(query, key, value, None, 0.0, False, True)
-            repeat_heads = query.is_cuda and not can_use_cudnn_attention(one)
+            repeat_heads = query.is_cuda and not (
+                torch.cuda.get_device_capability(query.device)[0] in (9, 10)
+                and (torch.backends.cudnn.version() or 0) > 91_500
+                and can_use_cudnn_attention(SDPAParams(query, key, value, None, 0.0, False, True))
+            )
         grouped = shared > 1 and not repeat_heads
         if shared > 1 and not grouped:
             keys, values = (states.repeat_interleave(shared, 1) for states in (keys, values))
