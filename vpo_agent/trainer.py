@@ -245,16 +245,8 @@ class Trainer(Training):
                 f"({self._outside}): scale them, and test them with vpo check"
             )
         last, every = self.step == self.steps, self.config.checkpoint_every
-        weights = self.policy.model.parameters()
-        if self._bad_in_a_row >= MAX_BAD_STEPS or (
-            last and self._bad_in_a_row and not all(bool(weight.isfinite().all()) for weight in weights)
-        ):
-            saved = checkpoints(self.folder.checkpoints)
-            left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
-            raise TrainingDiverged(
-                f"{counted(self._bad_in_a_row, 'step')} in a row had a loss or gradient that is not finite, up to step "
-                f"{self.step}: lower --learning-rate. {left}"
-            )
+        if self._bad_in_a_row >= MAX_BAD_STEPS or (last and self._bad_in_a_row and not self._weights_are_finite()):
+            raise self._diverged()
         if self.config.eval_every and self.step % self.config.eval_every == 0:
             self._log.write(self._validate())
         # A skipped step leaves the weights as they were; its checkpoint is made up for, but for the last.
@@ -393,3 +385,14 @@ class Trainer(Training):
             end = "" if m == self.config.answers_per_rollout else f"_of_{m}"
             row = row | {name + end: value for name, value in found.items()}
         return row
+
+    def _weights_are_finite(self) -> bool:
+        return all(bool(weight.isfinite().all()) for weight in self.policy.model.parameters())
+
+    def _diverged(self) -> TrainingDiverged:
+        saved = checkpoints(self.folder.checkpoints)
+        left = f"The last good checkpoint is {saved[-1]}" if saved else "There is no checkpoint yet"
+        return TrainingDiverged(
+            f"{counted(self._bad_in_a_row, 'step')} in a row had a loss or gradient that is not finite, up to step "
+            f"{self.step}: lower --learning-rate. {left}"
+        )

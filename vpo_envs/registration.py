@@ -80,14 +80,8 @@ def env_type(env_id: str) -> type[Any]:
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (gym.error.Error, ImportError, AttributeError, ValueError) as error:
         if module and bare_id not in gym.registry:
-            names = {module}
-            if module.endswith(".py"):
-                file = str(Path(module).expanduser().resolve())
-                names = {name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file}
-            # Also those that are made in modules below it.
-            own = [one for one in gym.registry if any(f"{_made_in(one)}.".startswith(f"{name}.") for name in names)]
-            registers = ", ".join(own) or "no environment"
-            raise ValueError(f"unknown environment {env_id!r}: {module} registers {registers}") from None
+            own = ", ".join(_ids_made_in(module)) or "no environment"
+            raise ValueError(f"unknown environment {env_id!r}: {module} registers {own}") from None
         why = f"{error}; " if module else ""
         plain = bare_id.replace("Compact", "")
         compact = plain != bare_id and plain in text_env_ids()
@@ -160,3 +154,12 @@ def _made_in(env_id: str) -> str:
     if isinstance(entry_point, str):
         return entry_point.partition(":")[0]
     return str(getattr(entry_point, "__module__", ""))
+
+
+def _ids_made_in(module: str) -> list[str]:
+    """Return the ids whose environments are made in a module, given by its name or file, or in modules below it."""
+    names = {module}
+    if module.endswith(".py"):
+        file = str(Path(module).expanduser().resolve())
+        names = {name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file}
+    return [env_id for env_id in gym.registry if any(f"{_made_in(env_id)}.".startswith(f"{name}.") for name in names)]

@@ -11,9 +11,9 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from vpo_agent.pages.page import STYLE
-from vpo_agent.runs.checkpoints import write_text_atomically
 
 MAX_BYTES = 3_000_000
 """Size of the largest page."""
@@ -59,11 +59,15 @@ def fill(page: str, command: str, scripts: Sequence[str], title: str, data: Mapp
 
 def write_page(out: Path, text: str) -> None:
     """Write a page, completely or not at all; ValueError if that fails."""
+    aside = out.with_name(f".{out.name}.{uuid4().hex}.part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(out, text)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(out)
     except OSError as error:
         raise ValueError(f"cannot write {str(out)!r}: {error.strerror}") from error
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _hash(text: str) -> str:

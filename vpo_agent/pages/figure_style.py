@@ -64,11 +64,7 @@ def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Loo
             continue
         number = numbers[place]
         if number is None:
-            # Not taken, and of a colour that is not taken if there is one.
-            shades = {one % len(PALETTE) for one in numbers if one is not None}
-            free = (one for one in count() if one not in numbers and one % len(PALETTE) not in shades)
-            full = (one for one in count() if one not in numbers)
-            number = numbers[place] = next(free if len(shades) < len(PALETTE) else full)
+            number = numbers[place] = _free([one for one in numbers if one is not None])
         line = LINES[number // len(PALETTE) % len(LINES)]
         found.append(Look(PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)], line))
     return found
@@ -83,6 +79,13 @@ def _known(label: str) -> int | None:
 
 def _plain(label: str) -> str:
     return re.sub(r"[^a-z0-9]", "", label.lower())
+
+
+def _free(taken: Sequence[int]) -> int:
+    """The first number that is not taken, of a colour that is not taken if there is one."""
+    shades = {number % len(PALETTE) for number in taken}
+    full = len(shades) == len(PALETTE)
+    return next(one for one in count() if one not in taken and (full or one % len(PALETTE) not in shades))
 
 
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"

@@ -1,4 +1,4 @@
-"""The attention function of policies: that of transformers, or for packed, shared or recorded rows one of their own."""
+"""The attention function of policies: transformers' own, or one for packed rows, shared prompts or recorded steps."""
 
 from __future__ import annotations
 

@@ -20,13 +20,10 @@ from vpo_agent.policy.rows import Prompts, Rows
 
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
-LEAVING_SHARE = 8
-"""Ended rows are removed once they are one in this many of the batch: each removal copies part of the cache."""
-GPU_WAYS = {"look_every": 8, "leaving_share": 2}
-"""Settings of :class:`Decoder` on a GPU.
+LOOK_EVERY_GPU = 8
+"""Tokens that a GPU samples before the host looks at them, for which it must wait until the GPU has finished.
 
-The host must wait for the GPU to look at its tokens, and a step must be recorded anew when rows leave, while rows that
-have ended cost little.
+Rows that have ended in the meantime are sampled on for nothing. Neither cost was measured on a GPU.
 """
 
 
@@ -82,13 +79,11 @@ class ClosingTag:
 class Decoder:
     """Samples tokens for the rows in a model's cache, all rows at a time."""
 
-    def __init__(
-        self, rows: Rows, ending: Iterable[int], *, look_every: int = 1, leaving_share: int = LEAVING_SHARE
-    ) -> None:
+    def __init__(self, rows: Rows, ending: Iterable[int], *, look_every: int = 1) -> None:
         self.rows: list[Row] = []
         self._cache = rows
         self._ending = frozenset(ending)
-        self._look_every, self._leaving_share = look_every, leaving_share
+        self._look_every = look_every
         self._logits = torch.empty(0)
         self._tokens: Tensor | None = None
         """The last token of each row until the model has read it."""
@@ -145,7 +140,7 @@ class Decoder:
         """Remove ended rows if there are enough or ``drop_all``, and let the model read the last tokens."""
         rows = self.rows
         ended = sum(row.finish is not None for row in rows)
-        if ended and (drop_all or ended == len(rows) or ended * self._leaving_share >= len(rows)):
+        if ended and (drop_all or ended == len(rows) or ended * self._cache.leaving_share >= len(rows)):
             # The last rows take the places of those that leave, so that little is copied.
             stay = len(rows) - ended
             last = (place for place in range(stay, len(rows)) if not rows[place].finish)

@@ -24,6 +24,8 @@ COLUMNS_AHEAD = 128
 class GraphRows(Rows):
     """Rows whose steps are replayed; on a CPU the same steps are computed each time."""
 
+    leaving_share = 2
+    """Fewer removals, since each has the step recorded anew."""
     _step: Step | None
 
     def append(self, tokens: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ Finish: TypeAlias = Callable[[Tensor], Tensor]
 TILE_TOKENS_CPU = 256
 """Tokens per tile on a CPU: a tile should fit into a core's cache."""
 TILE_TOKENS_GPU = 1024
-"""Tokens per tile on a GPU: on an H100, tiles of 512 and 4,096 take as long, and 4,096 need 6 GB more."""
+"""Tokens per tile on a GPU. On an H100, 512 to 4,096 take the same time, and 4,096 need 6 GB more."""
 
 
 def token_log_probs(

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
-from vpo_agent.policy.decoding import GPU_WAYS, ClosingTag, Decoder, Row
+from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
 from vpo_agent.policy.graph_rows import GraphRows
 from vpo_agent.policy.head import Finish, finishes, token_log_probs
 from vpo_agent.policy.loading import (
@@ -192,10 +192,8 @@ class LMPolicy(Sampler):
         With ``share_prompts``, all rows must join at the same time, and none may continue a begun response.
         """
         kind = SharingRows if share_prompts and self.shares_prompts else GraphRows if self.replays else Rows
-        ways = GPU_WAYS if self.device.type == "cuda" else {}
-        if ways and not self.replays:
-            ways = {"look_every": ways["look_every"]}
-        return Decoder(kind(self.cached_model), self.ending_ids, **ways)
+        look_every = LOOK_EVERY_GPU if self.device.type == "cuda" else 1
+        return Decoder(kind(self.cached_model), self.ending_ids, look_every=look_every)
 
     def closing_tag(self, closing: str) -> ClosingTag:
         """Return the rule that ends a row at a closing tag, always the same for a tag."""

@@ -1,9 +1,9 @@
 """The rows of a model's cache: prompts are computed once; rows continue them, take tokens and leave.
 
-There are three layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.kv_cache.RowsLayer`). Models with
+There are four layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.kv_cache.RowsLayer`). Models with
 layers other than full attention, such as sliding windows or linear attention, use the cache of transformers, and rows
 join only when no others are left. On a CPU, rows that begin together share the keys and values of their prompts
-(`vpo_agent.policy.shared_prompts`).
+(`vpo_agent.policy.shared_prompts`). On a GPU, decoding steps are recorded and replayed (`vpo_agent.policy.graph_rows`).
 """
 
 from __future__ import annotations
@@ -110,6 +110,9 @@ class CachedModel:
 
 class Rows:
     """Rows with the keys and values of all their tokens; nothing else may use the model while rows are running."""
+
+    leaving_share = 8
+    """Ended rows should leave once they are one in this many: each removal copies part of the cache."""
 
     def __init__(self, model: CachedModel) -> None:
         self._model = model

@@ -100,8 +100,11 @@ def run_checks(subject: Subject, checks: Iterable[Check]) -> Iterator[Finding]:
         try:
             yield Finding(check.name, "ok", check.run(subject) or "")
             continue
-        except (CannotCheck, Doubtful) as reason:
-            yield Finding(check.name, "skipped" if isinstance(reason, CannotCheck) else "warning", str(reason))
+        except CannotCheck as reason:
+            yield Finding(check.name, "skipped", str(reason))
+            continue
+        except Doubtful as doubt:
+            yield Finding(check.name, "warning", str(doubt))
             continue
         except NothingToScoreWith:
             raise
