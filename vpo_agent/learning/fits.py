@@ -16,7 +16,9 @@ import torch
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import TrainConfig
+from vpo_agent.policy.graph_rows import COLUMNS_AHEAD
 from vpo_agent.policy.head import TILE_TOKENS_GPU
+from vpo_agent.policy.kv_cache import SPARE_COLUMNS
 from vpo_agent.policy.rows import most_positions
 from vpo_envs.wording import counted, did_you_mean, first_line
 
@@ -25,8 +27,6 @@ USABLE = 0.9
 """Share of a device's memory that is planned with; the rest is for kernels, fragments and what formulas leave out."""
 MOST_RESPONSES = 1024
 """Most responses sampled at the same time where the setting is ``"auto"``."""
-SPARE = 1.25
-"""Columns of a cache to those in use: its storage grows by a quarter."""
 
 
 class TooSmall(ValueError):
@@ -215,7 +215,9 @@ def _fitting(config: TrainConfig, s: Shape, prompt: int, memory: int) -> Plan:
         return max(prompts * group, config.eval_rollouts(min(config.answers)))
 
     def planned(sampled: int, updated: int) -> Plan:
-        cache = SPARE * rows(sampled) * (prompt + response) * 2 * element * s.layers * s.keys
+        # Storage of the cache has room for more tokens.
+        columns = prompt + response + max(SPARE_COLUMNS, (prompt + response) // 4) + COLUMNS_AHEAD
+        cache: float = rows(sampled) * columns * 2 * element * s.layers * s.keys
         if config.backend == "vllm":
             cache = config.gpu_memory_utilization * memory
         # Logits as computed, in float32, as probabilities, and their sums; or an MLP while the prompts are read.

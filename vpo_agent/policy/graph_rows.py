@@ -7,6 +7,9 @@ not yet written, and keeps its place in tensors. It is recorded anew when rows j
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -75,13 +78,14 @@ class Step:
         if not tokens.is_cuda:
             return self._compute()
         if self._graph is None:
-            here, aside = torch.cuda.current_stream(tokens.device), _stream(tokens.device)
+            here, (aside, first) = torch.cuda.current_stream(tokens.device), _aside(tokens.device)
             aside.wait_stream(here)
             with torch.cuda.stream(aside):
-                if self._logits is None:
+                if self._logits is not None:
+                    with suppress(torch.OutOfMemoryError):  # Without the memory for it, the step is computed as before.
+                        self._graph = self._record(self._logits, first.pool())
+                if self._graph is None:
                     self._logits = self._compute()
-                else:
-                    self._graph, self._logits = self._record()
             here.wait_stream(aside)
         if self._graph is not None:
             self._graph.replay()
@@ -96,13 +100,14 @@ class Step:
         out = scaled_dot_product_attention(queries, key, value, self.mask, scale=scale)
         return out.reshape(rows, 1, heads, width)
 
-    def _record(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _record(self, logits: Tensor, pool: Any) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(capture_error_mode="thread_local")
+        graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
-            return graph, self._compute()
+            logits.copy_(self._compute())
         finally:
             graph.capture_end()
+        return graph
 
     def _compute(self) -> Tensor:
         self.mask.index_fill_(3, self._column, True)
@@ -121,7 +126,25 @@ class Step:
         return logits
 
 
+@contextmanager
+def no_waits() -> Iterator[None]:
+    """Raise RuntimeError where the host would wait for a GPU, at which a recording would fail and lose its memory."""
+    with warnings.catch_warnings():  # PyTorch says that the mode is a prototype.
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which steps are recorded: its workspaces must not be first needed while recording."""
-    return torch.cuda.Stream(device)
+def _aside(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.CUDAGraph]:
+    """The stream on which steps are recorded, since its workspaces must not be first needed then, and a first graph.
+
+    All recordings have the memory of that graph, which it keeps for them; logits are copied out of it.
+    """
+    stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        torch.zeros(1, device=device)
+    return stream, graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
-from vpo_agent.policy.graph_rows import GraphRows
+from vpo_agent.policy.graph_rows import GraphRows, no_waits
 from vpo_agent.policy.head import Finish, finishes, token_log_probs
 from vpo_agent.policy.loading import (
     add_adapters,
@@ -307,7 +308,9 @@ class LMPolicy(Sampler):
             return torch.stack([self.causal_lm(input_ids=one).logits[0, -1] for one in ids])
         rows = kind(self.cached_model)
         rows.join(self.cached_model.read(*self.cached_model.pad(prompts)), [0, 0, 1, 1])
-        rows.append(torch.tensor(first, device=self.device))
+        begun = torch.tensor(first, device=self.device)
+        with no_waits() if kind is GraphRows else nullcontext():
+            rows.append(begun)
         rows.keep(moved)
         for tokens in (second, third, fourth):
             logits = rows.append(torch.tensor(tokens, device=self.device))

@@ -13,6 +13,7 @@ import torch
 import toys
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vpo_agent.policy import graph_rows
 from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
 from vpo_agent.policy.graph_rows import GraphRows
 from vpo_agent.policy.language_model import LMPolicy
@@ -113,13 +114,13 @@ def test_rows_join_and_leave_while_others_are_running(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", toys.FAMILIES)
-def test_rows_continue_beginnings_of_their_own(family: str) -> None:
+@pytest.mark.parametrize(("family", "kind"), [case for case in CASES if case[1] is not SharingRows])
+def test_rows_continue_beginnings_of_their_own(family: str, kind: type[Rows]) -> None:
     policy = make_policy(family)
     model = policy.cached_model
     prompts = model.read(*policy.encode_prompts(PROMPTS))
     which, beginnings = [1, 0, 1, 0], [[5, 6, 7], [], [8], [9, 10]]
-    running = Running(policy)
+    running = Running(policy, kind)
     sequences = [[*tokens_of(prompts)[i], *begun] for i, begun in zip(which, beginnings, strict=True)]
     running.join(model.extend(prompts, which, beginnings), [0, 1, 2, 3], sequences)
     for leaving in ([], [0], [1]):
@@ -142,11 +143,12 @@ def test_a_decoding_step_writes_into_spare_columns() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("kind", [Rows, GraphRows])
 @pytest.mark.parametrize(("first", "then"), [([0, 1, 0], [0, 1]), ([1, 1], [0])], ids=["longer", "shorter"])
-def test_what_a_row_leaves_behind_does_not_reach_the_next(first: list[int], then: list[int]) -> None:
+def test_what_a_row_leaves_behind_does_not_reach_the_next(first: list[int], then: list[int], kind: type[Rows]) -> None:
     policy = make_policy("llama")
     prompts = [policy.cached_model.read(*policy.encode_prompts([prompt])) for prompt in PROMPTS]
-    running = Running(policy)
+    running = Running(policy, kind)
     for which in first:
         running.join(prompts[which], [0])
     for layer in running.rows._cache.layers:
@@ -176,9 +178,10 @@ def test_a_model_shares_prompts_on_a_cpu_where_its_attention_is_plain() -> None:
 
 
 @torch.no_grad()
-def test_a_row_that_has_ended_may_run_on_beyond_the_last_position() -> None:
+@pytest.mark.parametrize("kind", [Rows, GraphRows])
+def test_a_row_that_has_ended_may_run_on_beyond_the_last_position(kind: type[Rows]) -> None:
     policy = make_policy("gpt2", n_positions=24)
-    rows = Rows(policy.cached_model)
+    rows = kind(policy.cached_model)
     rows.join(policy.cached_model.read(*policy.encode_prompts(["x" * 22, "maze"])), [0, 1])
     for _ in range(6):
         logits = rows.append(torch.tensor([1, 2]))
@@ -214,8 +217,11 @@ def test_the_host_asks_the_device_nothing_while_rows_take_tokens_and_leave(famil
     assert waits.count == 1
 
 
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@on_gpu
 def test_a_gpu_is_waited_for_once_in_eight_tokens(bpe_model: Path) -> None:
     policy = LMPolicy.from_pretrained(bpe_model, device="cuda", dtype="bfloat16")
     joining = [Row(24, uniform_numbers(np.random.SeedSequence(i)), stop=policy.closing_tag("</a>")) for i in range(4)]
@@ -232,3 +238,78 @@ def test_a_gpu_is_waited_for_once_in_eight_tokens(bpe_model: Path) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert [str(one.message) for one in waits if "synchroniz" in str(one.message)][1:] == []
+
+
+def gpu_policy(**changes: Any) -> LMPolicy:
+    tokenizer = toys.bpe_tokenizer()
+    return LMPolicy(toys.tiny_model("llama", tokenizer, **changes).cuda(), tokenizer)
+
+
+@torch.no_grad()
+def steps_on_gpu(policy: LMPolicy, *kinds: type[Rows], steps: int = 4) -> list[list[torch.Tensor]]:
+    """Logits of each of these rows, which take turns and are looked at only once all have taken theirs."""
+    prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
+    running = [kind(policy.cached_model) for kind in kinds]
+    for rows in running:
+        rows.join(prompts, [0, 1, 1])
+    found: list[list[torch.Tensor]] = [[] for _ in kinds]
+    for step in range(steps):
+        tokens = torch.arange(3, device="cuda") + step
+        for logits, own in zip([rows.append(tokens) for rows in running], found, strict=True):
+            own.append(logits.clone())
+    return found
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_recordings_have_one_memory_and_do_not_disturb_each_other() -> None:
+    policy = gpu_policy()
+    assert policy.replays
+    expected, *found = steps_on_gpu(policy, Rows, GraphRows, GraphRows, GraphRows)
+    for one in found:
+        torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
+    taken = torch.cuda.memory_reserved()
+    for _ in range(20):
+        steps_on_gpu(policy, GraphRows)
+    assert torch.cuda.memory_reserved() == taken
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_a_step_that_cannot_be_recorded_for_lack_of_memory_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = gpu_policy()
+    (expected,) = steps_on_gpu(policy, Rows)
+    record, compute, missed = graph_rows.Step._record, graph_rows.Step._compute, []
+
+    def hungry(step: Any) -> torch.Tensor:
+        torch.empty(2**30, dtype=torch.uint8, device="cuda")
+        return compute(step)
+
+    def short(step: Any, *args: Any) -> Any:
+        torch.cuda.set_per_process_memory_fraction(1e-9)
+        try:
+            return record(step, *args)
+        except torch.OutOfMemoryError:
+            missed.append(step)
+            raise
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    monkeypatch.setattr(graph_rows.Step, "_compute", hungry)
+    monkeypatch.setattr(graph_rows.Step, "_record", short)
+    (found,) = steps_on_gpu(policy, GraphRows)
+    assert len(missed) == 3
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    monkeypatch.undo()
+    (found,) = steps_on_gpu(policy, GraphRows)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_a_model_for_which_the_host_waits_in_each_step_is_not_recorded() -> None:
+    waiting = gpu_policy(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0})
+    assert not waiting.replays
+    assert gpu_policy().replays
+    expected, found = steps_on_gpu(waiting, Rows, Rows)
+    torch.testing.assert_close(found, expected)
