@@ -50,9 +50,13 @@ PRESETS = {
         **SHARED,
         "name": "programs",
         "env": "vpo/Programs-v0",
-        "env_kwargs": {"preset": "compact", "difficulty": {"parts": True, "steps": [3, 4], "decisive": False}},
-        "steps": 80,
-        "eval_prompts": 100,
+        "env_kwargs": {"preset": "compact", "difficulty": {"parts": True, "steps": [2, 4]}},
+        "prompts_per_step": 8,
+        "rollouts_per_prompt": 8,
+        "warmup_steps": 10,
+        "steps": 100,
+        "eval_prompts": 200,
+        "eval_answers": 129,
     },
 }
 RESPONSES = 4
