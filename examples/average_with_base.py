@@ -1,6 +1,6 @@
 """Average the weights of a trained run with those of the model that it started from, to keep what that model had.
 
-    python examples/average_with_base.py runs/NAME --base-share 0.3 --out averaged
+    python examples/average_with_base.py runs/NAME --base-share 0.4 --out averaged
     vpo eval averaged --env vpo/Maze-v0 --env-kwargs '{"preset": "compact"}' --num-answers 3
 
 Choose the share on the validation split (`vpo eval --split validation`). Adapters are merged. After Wortsman et al.,
@@ -22,7 +22,7 @@ from vpo_agent.runs.targets import load_policy
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("--base-share", type=float, default=0.3, help="share of the base's weights (default: 0.3)")
+    parser.add_argument("--base-share", type=float, default=0.4, help="share of the base's weights (default: 0.4)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model, new or empty")
     chosen = parser.parse_args()
     if not 0 <= chosen.base_share <= 1:
