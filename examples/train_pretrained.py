@@ -10,8 +10,8 @@ Any other causal language model, by name, folder or GGUF file; every setting of 
 
 The same command continues after a stop, and what is finished is kept. `--methods vpo` and `--methods grpo` train in two
 processes side by side, and `--methods` alone makes only the start. `--warm-steps` and `--warm-batch` set the steps of
-the warm start and their responses, and `--warm-env-kwargs` its level if it is not that of the training, as with
-`--preset programs`. See docs/pretrained.md.
+the warm start and their responses, and `--warm-env-kwargs` its level if it is not that of the training.
+`--preset programs` is the study of docs/pretrained.md.
 """
 
 from __future__ import annotations
