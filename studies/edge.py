@@ -1,5 +1,4 @@
-"""Tables of ``edge.toml``, after ``vpo study studies/edge.toml``:
-pass@k, best@k or utility@k of every arm beside its own base.
+"""Print pass@k, best@k or utility@k of every arm of ``edge.toml`` beside its own base, after ``vpo study``.
 
     python studies/edge.py --runs-dir runs
     python studies/edge.py --measure utility --tasks musique-3 countdown-4
@@ -18,10 +17,9 @@ import numpy as np
 from suite import cell, compared
 
 from vpo_agent.measure.intervals import interval
-from vpo_agent.measure.measures import passes
-from vpo_agent.measure.metrics import best_at_k, best_at_k_whole, diversity
+from vpo_agent.measure.measures import passes, rank
+from vpo_agent.measure.metrics import best_at_k_whole, diversity
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.summary import summarise
 
 BASELINE = "grpo"
 KS = (1, 3, 10, 30, 128)
@@ -29,19 +27,29 @@ MANY = 30
 Measure = Literal["pass", "best", "utility"]
 Arms = dict[str, dict[int, Pool]]
 """The pool of each seed of each arm."""
+Scores = dict[int, dict[int, Floats]]
+"""A measure of each seed at each of ``KS``."""
 
 
 def at_each_k(pool: Pool, measure: Measure) -> dict[int, Floats]:
     """Return ``measure``@k of each prompt, (N,), for each of ``KS``: whole responses if m divides k, not for pass."""
     if measure == "utility":
-        summary = summarise(pool)
-        return {k: summary.at_k("utility", k) for k in KS}
-    scalar = pool.scalar()
-    if measure == "best":
-        return {k: best_at_k_whole(scalar.reshape(len(scalar), -1), scalar.max(axis=2), k) for k in KS}
-    if (passed := passes(pool, None)) is None:
+        ranked = rank(pool)
+        answers, responses = ranked.answers, ranked.rollouts
+    elif measure == "best":
+        scalar = pool.scalar()
+        answers, responses = scalar.reshape(len(scalar), -1), scalar.max(axis=2)
+    elif (passed := passes(pool, None)) is not None:
+        answers = responses = passed
+    else:
         raise ValueError("this task does not say which answers pass: give --measure best or utility")
-    return {k: best_at_k(passed, k) for k in KS}
+    return {k: best_at_k_whole(answers, responses, k) for k in KS}
+
+
+def paired(ours: Scores, theirs: Scores) -> tuple[Floats, Floats]:
+    """Return the scores at ``MANY`` of the seeds that both arms have, (S, N): an unfinished study may lack some."""
+    shared = sorted(ours.keys() & theirs.keys())
+    return np.array([ours[seed][MANY] for seed in shared]), np.array([theirs[seed][MANY] for seed in shared])
 
 
 def main() -> None:
@@ -72,29 +80,24 @@ def print_task(label: str, before: Arms, after: Arms, measure: Measure) -> None:
     for of_arm in before.values():
         for seed, pool in of_arm.items():
             starts.setdefault(f"base, {pool.rewards.shape[2]} a response", {})[seed] = pool
-    scores = {
-        name: {seed: at_each_k(pool, measure) for seed, pool in of_arm.items()}
-        for name, of_arm in (starts | after).items()
-    }
+    rows = starts | after
+    scores = {name: {seed: at_each_k(pool, measure) for seed, pool in of_arm.items()} for name, of_arm in rows.items()}
     means = {name: {k: np.mean([one[k] for one in of_arm.values()]) for k in KS} for name, of_arm in scores.items()}
     heads = [*(f"{measure}@{k}" for k in KS), "diversity"]
     print(f"\n## {label}\n\n| | seeds | {' | '.join(heads)} |\n|---|{'---|' * (len(heads) + 1)}")
-    for arm, of_arm in (starts | after).items():
+    for arm, of_arm in rows.items():
         apart = [diversity(one.rewards.reshape(len(one.indices), -1, one.rewards.shape[-1])) for one in of_arm.values()]
-        cells = [*means[arm].values(), np.mean(apart)]
-        print(f"| {arm} | {len(of_arm)} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
+        means_and_spread = [*means[arm].values(), np.mean(apart)]
+        print(f"| {arm} | {len(of_arm)} | {' | '.join(f'{value:.3f}' for value in means_and_spread)} |")
     start = max(starts, key=lambda name: means[name][MANY])
     print(f"\n| {measure}@{MANY} | less the better base | less {BASELINE} | over {BASELINE} |\n|---|---|---|---|")
     tasks = next(iter(next(iter(after.values())).values())).tasks
     for arm in after:
-        differences = []
-        for other in (start, BASELINE):
-            # An unfinished study may lack seeds of either.
-            shared = sorted(scores[arm].keys() & scores.get(other, {}).keys())
-            ours, theirs = (np.array([scores[one][seed][MANY] for seed in shared]) for one in (arm, other))
-            differences.append(cell(interval(ours - theirs, tasks), signed=True) if shared else "none")
+        pairs = [paired(scores[arm], scores.get(other, {})) for other in (start, BASELINE)]
+        cells = [cell(interval(ours - theirs, tasks), signed=True) if len(ours) else "none" for ours, theirs in pairs]
+        ours, theirs = pairs[1]
         ratio = f"{ours.mean() / theirs.mean():.2f}" if theirs.any() else "none"
-        print(f"| {arm} | {' | '.join(differences)} | {ratio} |")
+        print(f"| {arm} | {' | '.join(cells)} | {ratio} |")
 
 
 if __name__ == "__main__":
