@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 from vpo_agent.command.parser import exit_status
-from vpo_envs.libraries import check_package
+from vpo_envs.common.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers

@@ -19,7 +19,7 @@ from gymnasium.wrappers import FlattenObservation
 
 import vpo_envs  # noqa: F401  # registers the environments
 from vpo_agent.command.parser import exit_status
-from vpo_envs.libraries import check_package
+from vpo_envs.common.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 
 KNOBS = {"size": 5, "slack": 6, "zone_radius": 1, "gold": (2, 2), "diamonds": (2, 2), "lava": (1, 2), "opened": (8, 12)}

@@ -17,7 +17,7 @@ from mo_gymnasium.wrappers import LinearReward
 
 import vpo_envs  # noqa: F401  # registers the environments
 from vpo_agent.command.parser import exit_status
-from vpo_envs.libraries import check_package
+from vpo_envs.common.libraries import check_package
 
 WEIGHTS = np.array([0.2, 0.2, 0.6])
 """Of gold, diamonds and haste."""

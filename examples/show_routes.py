@@ -14,7 +14,7 @@ from vpo_agent.config import read_run_config
 from vpo_agent.pages.figure_style import new_figure, save
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.targets import find_checkpoint, load_policy
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 
 def main() -> None:

@@ -25,8 +25,8 @@ from vpo_agent.command import main as vpo
 from vpo_agent.command.options import parse_job
 from vpo_agent.command.parser import Parser, at_least, json_object, run_script
 from vpo_agent.config import Job, TrainConfig, make_config
-from vpo_envs.libraries import check_libraries
-from vpo_envs.wording import counted
+from vpo_envs.common.libraries import check_libraries
+from vpo_envs.common.wording import counted
 
 SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from vpo_agent.estimators.choices import BUILT_IN, MOST_ANSWERS_OF_A_SEARCH, SET_SIZE, answers_of, settings_for_search
 from vpo_agent.estimators.weights import WeightSampler
-from vpo_envs.imports import FUNCTIONS_ID
+from vpo_envs.common.imports import FUNCTIONS_ID
+from vpo_envs.common.wording import counted, did_you_mean
 from vpo_envs.registration import saved_env
-from vpo_envs.wording import counted, did_you_mean
 
 Backend = Literal["auto", "native", "vllm"]
 

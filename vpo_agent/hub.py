@@ -18,7 +18,7 @@ from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target
-from vpo_envs.wording import counted, first_line
+from vpo_envs.common.wording import counted, first_line
 
 OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir"}
 """Settings that do not concern the policy."""

@@ -22,8 +22,8 @@ from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.loop import vpo_command, when_stopped
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
+from vpo_envs.common.wording import counted
 from vpo_envs.text import format_answers
-from vpo_envs.wording import counted
 
 
 def train_and_report(job: Job | TrainConfig) -> str:

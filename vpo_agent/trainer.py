@@ -35,10 +35,10 @@ from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whol
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import RunFolder
 from vpo_envs import Status
+from vpo_envs.common.imports import import_modules
+from vpo_envs.common.libraries import check_libraries
+from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv
-from vpo_envs.imports import import_modules
-from vpo_envs.libraries import check_libraries
-from vpo_envs.wording import counted
 
 MAX_BAD_STEPS = 3
 """Consecutive steps with a loss or gradient that is not finite, after which a run ends."""

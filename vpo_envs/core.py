@@ -19,30 +19,31 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from vpo_envs.answers import FAILURES as FAILURES
-from vpo_envs.answers import Failure as Failure
-from vpo_envs.answers import Reason as Reason
-from vpo_envs.answers import Response, Scored, collect, score_responses
-from vpo_envs.answers import RewardBatch as RewardBatch
-from vpo_envs.answers import Status as Status
-from vpo_envs.arguments import check_whole
-from vpo_envs.episodes import MAX_ANSWERS, Episodes
-from vpo_envs.errors import AnswerTimeout as AnswerTimeout
-from vpo_envs.errors import ScorerFailure as ScorerFailure
-from vpo_envs.errors import UnknownFront as UnknownFront
-from vpo_envs.errors import Unparsable as Unparsable
-from vpo_envs.fronts import FrontPoint as FrontPoint
-from vpo_envs.fronts import check_inherited, exact_front
+from vpo_envs.contract.answers import FAILURES as FAILURES
+from vpo_envs.contract.answers import Failure as Failure
+from vpo_envs.contract.answers import Reason as Reason
+from vpo_envs.contract.answers import Response, Scored, collect, score_responses
+from vpo_envs.contract.answers import RewardBatch as RewardBatch
+from vpo_envs.contract.answers import Status as Status
+from vpo_envs.contract.arguments import check_whole
+from vpo_envs.contract.episodes import MAX_ANSWERS, Episodes
+from vpo_envs.contract.errors import AnswerTimeout as AnswerTimeout
+from vpo_envs.contract.errors import ScorerFailure as ScorerFailure
+from vpo_envs.contract.errors import UnknownFront as UnknownFront
+from vpo_envs.contract.errors import Unparsable as Unparsable
+from vpo_envs.contract.fronts import FrontPoint as FrontPoint
+from vpo_envs.contract.fronts import check_inherited, exact_front
+from vpo_envs.contract.streams import SPLITS as SPLITS
+from vpo_envs.contract.streams import Split as Split
+from vpo_envs.contract.streams import claim_namespace, stream
 from vpo_envs.pareto import FactGrid
-from vpo_envs.streams import SPLITS as SPLITS
-from vpo_envs.streams import Split as Split
-from vpo_envs.streams import claim_namespace, stream
 from vpo_envs.text import split_answers
 
 
@@ -191,7 +192,7 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return True
 
     def check_scorers(self) -> None:
-        """Raise :class:`vpo_envs.errors.NothingToScoreWith` if this environment lacks what scores its answers."""
+        """Raise :class:`~vpo_envs.contract.errors.NothingToScoreWith` if there is nothing that scores answers."""
 
     def active(self, task: TaskT) -> NDArray[np.bool_]:
         """Return which objectives count for ``task``, shape (d,). An inactive one carries no weight anywhere."""
@@ -266,7 +267,7 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return tuple([objective.score(outcome) for objective in self.objectives])
 
     def score_answers(self, task: TaskT, answers: Sequence[str | None], seen: set[AnswerT] | None = None) -> Scored:
-        """Score the answers of one response; the arguments are those of :class:`~vpo_envs.answers.Response`.
+        """Score the answers of one response; the arguments are those of :class:`~vpo_envs.contract.answers.Response`.
 
         Returns:
             Reward vectors, statuses and outcomes, one for each answer; without an outcome there is the :class:`Reason`,
@@ -341,3 +342,23 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 """An environment whose types do not matter."""
+
+CHUNKS_PER_THREAD = 4
+"""Parts per thread that a batch is cut into, so that one part with slow answers does not hold up the others."""
+
+
+def score_batch(
+    env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], num_answers: int | None = None, *, threads: int = 0
+) -> RewardBatch:
+    """Score responses as :meth:`~vpo_envs.VectorTextEnv.score_batch` of ``env`` does, which raises its errors.
+
+    With several ``threads`` the scores are the same; they are for scorers that wait for a subprocess or a server.
+    """
+    if not threads or len(tasks) != len(responses) or not tasks:
+        return env.score_batch(tasks, responses, num_answers)
+    size = -(-len(tasks) // (CHUNKS_PER_THREAD * threads))
+    chunks = [slice(at, at + size) for at in range(0, len(tasks), size)]
+    with ThreadPoolExecutor(threads, thread_name_prefix="scorer") as pool:
+        parts = list(pool.map(lambda part: env.score_batch(tasks[part], responses[part], num_answers), chunks))
+    rewards, status = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return RewardBatch(rewards, status, next((part.failure for part in parts if part.failure), ""))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from vpo_envs.libraries import check_package
+from vpo_envs.common.libraries import check_package
 
 T = TypeVar("T")
 MAX_REPLY = 1 << 26

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from vpo_envs.imports import FUNCTIONS_ID, import_modules
-from vpo_envs.wording import did_you_mean
+from vpo_envs.common.imports import FUNCTIONS_ID, import_modules
+from vpo_envs.common.wording import did_you_mean
 
 if TYPE_CHECKING:
     from vpo_envs.core import AnyEnv
@@ -51,7 +51,7 @@ def register_envs() -> None:
     register_env("vpo/Programs-v0", "vpo_envs.tasks.programs.env:ProgramsEnv")
     register_env("vpo/Countdown-v0", "vpo_envs.tasks.countdown.env:CountdownEnv")
     register_env("vpo/GSM8K-v0", "vpo_envs.tasks.gsm8k.env:GSM8KEnv")
-    register_env(FUNCTIONS_ID, "vpo_envs.tasks.functions:FunctionsEnv")
+    register_env(FUNCTIONS_ID, "vpo_envs.functions.env:FunctionsEnv")
 
 
 def env_ids() -> list[str]:

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vpo_envs.answers import Response
+from vpo_envs.contract.answers import Response
 from vpo_envs.core import AnyEnv, VectorTextEnv
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]

@@ -16,10 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from vpo_agent.command.show import good_example, score, show_objectives, show_vector
-from vpo_envs.core import UnknownFront, VectorTextEnv
+from vpo_envs.common.wording import cut
+from vpo_envs.core import AnyEnv, UnknownFront, VectorTextEnv
 from vpo_envs.registration import env_ids, env_type, make_text_env
-from vpo_envs.scoring import AnyEnv
-from vpo_envs.wording import cut
 
 Answer = tuple[str, tuple[float, ...]]
 """An answer and its reward vector."""

@@ -12,8 +12,8 @@ import numpy as np
 from environments import answers, first_line
 
 from vpo_agent.pages.page import STYLE
+from vpo_envs.core import AnyEnv
 from vpo_envs.registration import env_type, make_text_env
-from vpo_envs.scoring import AnyEnv
 
 PLAYED = {"vpo/Maze-v0": "compact", "vpo/Countdown-v0": "conflict", "vpo/Personas-v0": "conflict"}
 """The environments, with the preset of each whose answers a reader can judge."""

@@ -22,7 +22,7 @@ from vpo_agent.job import train_and_report
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
-from vpo_envs.libraries import check_libraries
+from vpo_envs.common.libraries import check_libraries
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -233,7 +233,7 @@ def test_a_library_of_another_version_is_one_sentence(
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{needs if name == 'vpo-gym' else ''}"
         (folder / "METADATA").write_text(text)
     script = (
-        "import sys\nfrom vpo_envs.libraries import check_libraries\n"
+        "import sys\nfrom vpo_envs.common.libraries import check_libraries\n"
         f"sys.path[:] = [{str(tmp_path)!r}]\n"
         f"try:\n    check_libraries(*{extras!r})\nexcept ValueError as error:\n    print(error)"
     )

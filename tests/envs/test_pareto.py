@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vpo_envs.generation import CertifiedConfig
 from vpo_envs.pareto import (
     COARSE,
     EXHAUSTIVE,
@@ -25,6 +24,7 @@ from vpo_envs.pareto import (
     spread_weights,
     worths,
 )
+from vpo_envs.tasks.generation import CertifiedConfig
 
 POINTS = st.tuples(st.integers(0, 12), st.integers(1, 4)).flatmap(
     # Few distinct values, so that ties and repeated points are common.

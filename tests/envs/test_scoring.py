@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vpo_envs import CodeEnv, MazeEnv, RewardBatch, Status
-from vpo_envs.scoring import score_batch
+from vpo_envs.core import score_batch
 from vpo_envs.text import format_answers
 
 ANSWERS = st.sampled_from(["DOWN", "DOWN DOWN RIGHT", "RIGHT", "RIGHT RIGHT", "UP", "LEFT", "?", "\ud800", ""])

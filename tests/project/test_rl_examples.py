@@ -8,7 +8,7 @@ import sys
 import pytest
 from paths import ROOT
 
-from vpo_envs.libraries import install_command
+from vpo_envs.common.libraries import install_command
 
 SCRIPTS = pytest.mark.parametrize(
     ("script", "package"), [("mazesteps_sb3.py", "stable_baselines3"), ("mazesteps_morl.py", "morl_baselines")]

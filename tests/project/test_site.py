@@ -8,9 +8,9 @@ import sys
 import pytest
 from paths import ROOT
 
+from vpo_envs.common.wording import cut
 from vpo_envs.core import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
-from vpo_envs.wording import cut
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 

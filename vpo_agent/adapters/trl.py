@@ -23,8 +23,8 @@ from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
 from vpo_envs import Status
+from vpo_envs.common.libraries import check_package
 from vpo_envs.core import AnyEnv
-from vpo_envs.libraries import check_package
 from vpo_envs.text import end_tags
 
 # The extra allows only releases whose reward path is tested.

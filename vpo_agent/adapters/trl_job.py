@@ -12,7 +12,7 @@ import torch
 
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.measure.measures import PREFIX, short_names
-from vpo_envs.libraries import check_libraries
+from vpo_envs.common.libraries import check_libraries
 from vpo_envs.text import end_tags
 
 if TYPE_CHECKING:

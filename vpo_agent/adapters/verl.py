@@ -24,8 +24,8 @@ from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_envs import Status
+from vpo_envs.common.libraries import check_package
 from vpo_envs.core import ScorerFailure
-from vpo_envs.libraries import check_package
 
 UNLIKE_GRPO = ("vpo_pool", "set_rl", "max_at_k")
 """Methods that compare the rollouts of a group, so that verl's one score per rollout is not enough."""

@@ -23,9 +23,9 @@ from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.runs.pools import sample_endpoint, sample_model
 from vpo_agent.runs.targets import find_model, near_target
+from vpo_envs.common.wording import did_you_mean
 from vpo_envs.core import AnyEnv
 from vpo_envs.text import format_answers
-from vpo_envs.wording import did_you_mean
 
 OPTIMUM, BLIND = WRITTEN = ("optimum", "blind")
 """Names of models whose answers are written: the best three of the exact front, and those that do not read the task."""

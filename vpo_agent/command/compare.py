@@ -74,7 +74,7 @@ def said(tables: Mapping[str, Any]) -> str:
 def explore(arguments: argparse.Namespace) -> None:
     """Write the page."""
     from vpo_agent.explore.page import explore_runs
-    from vpo_envs.wording import counted
+    from vpo_envs.common.wording import counted
 
     shown = explore_runs(arguments.runs, _labels(arguments), arguments.out, prompts=arguments.prompts)
     size = arguments.out.stat().st_size / 1000
@@ -88,7 +88,7 @@ def show(arguments: argparse.Namespace) -> None:
     """Print some answers, and write the page."""
     from vpo_agent.explore.template import transcripts_of
     from vpo_agent.explore.transcripts import in_words, read_transcripts, write_transcripts
-    from vpo_envs.wording import counted
+    from vpo_envs.common.wording import counted
 
     out = arguments.out or transcripts_of(arguments.folder)
     found = read_transcripts(arguments.folder)

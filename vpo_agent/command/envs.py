@@ -211,9 +211,9 @@ def check(chosen: argparse.Namespace) -> None:
     """Check an environment by its id, or reward functions on the prompts of a file, and print the table."""
     from vpo_envs.checking.checker import check_each
     from vpo_envs.checking.functions import FunctionRewards, read_rows
-    from vpo_envs.functions import load_functions, read_range
+    from vpo_envs.common.wording import counted
+    from vpo_envs.functions.rewards import load_functions, read_range
     from vpo_envs.registration import make_text_env
-    from vpo_envs.wording import counted
 
     watched = partial(progress, label="checking", unit="check")
     if chosen.prompts is None:

@@ -146,8 +146,8 @@ def run_verl(chosen: argparse.Namespace) -> None:
     from vpo_agent.adapters.verl import command_line, dataset_rows, settings_of_rows, write_parquet
     from vpo_agent.config import usual_answers
     from vpo_agent.policy.gguf_file import is_gguf
+    from vpo_envs.common.wording import counted
     from vpo_envs.registration import env_type, registering_module
-    from vpo_envs.wording import counted
 
     env_type(chosen.env)
     if is_gguf(chosen.model):

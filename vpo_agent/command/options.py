@@ -14,8 +14,8 @@ from vpo_agent.command.parser import Parser, add_import_option, add_method_optio
 from vpo_agent.command.rewards import add_rewards_options, own_rewards
 from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_agent.estimators.choices import settings_for_search
-from vpo_envs.imports import import_modules, is_imported
-from vpo_envs.wording import did_you_mean
+from vpo_envs.common.imports import import_modules, is_imported
+from vpo_envs.common.wording import did_you_mean
 
 ROLLOUTS: int = TrainConfig.model_fields["rollouts_per_prompt"].default
 

@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def _advice(self, option: str) -> str:
-        from vpo_envs.wording import did_you_mean
+        from vpo_envs.common.wording import did_you_mean
 
         place = self.place_of(option) if self.place_of is not None else ""
         known = [text for action in self._actions for text in action.option_strings]
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            from vpo_envs.wording import did_you_mean
+            from vpo_envs.common.wording import did_you_mean
 
             known = [str(one) for one in action.choices]
             hint = did_you_mean(str(value), known)
@@ -160,7 +160,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
                 vars(chosen).update(own_rewards(vars(chosen)))
                 vars(chosen).update({name: vars(chosen).get(name) for name in NAMES})
             if modules := getattr(chosen, "imports", []):
-                from vpo_envs.imports import import_modules
+                from vpo_envs.common.imports import import_modules
 
                 import_modules(modules)
         chosen.run(chosen)
@@ -199,7 +199,7 @@ def exit_status(command: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         # Loaded only now, because the package takes longer to import than most commands need to answer.
-        from vpo_envs.errors import AnswerTimeout, ScorerFailure
+        from vpo_envs.contract.errors import AnswerTimeout, ScorerFailure
 
         stopped = isinstance(error, RunStopped | Failed)
         if not stopped and not isinstance(error, ValueError | ScorerFailure | AnswerTimeout):

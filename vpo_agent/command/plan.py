@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vpo_agent import presets
 from vpo_agent.command.parser import Commands, Parser, at_least
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 if TYPE_CHECKING:
     from vpo_agent.config import TrainConfig

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.command.show import good_example, show_vector
+from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, make_text_env
 from vpo_envs.text import answer_tags, split_answers
-from vpo_envs.wording import counted
 
 FRONT_POINTS = 20
 """Number of points of a front that are printed."""

@@ -42,8 +42,8 @@ def own_rewards(given: MutableMapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"--prompts {chosen['prompts']} is a number, but --rewards needs a file of prompts")
     if given.get("env"):
         raise ValueError("--env and --rewards are mutually exclusive: give only one")
-    from vpo_envs.functions import module_of
-    from vpo_envs.imports import FUNCTIONS_ID
+    from vpo_envs.common.imports import FUNCTIONS_ID
+    from vpo_envs.functions.rewards import module_of
 
     source, rewards = str(chosen["prompts"]), str(chosen["rewards"])
     kwargs: dict[str, Any] = {"source": source, "rewards": rewards}
@@ -52,7 +52,7 @@ def own_rewards(given: MutableMapping[str, Any]) -> dict[str, Any]:
     ranges = _ranges(chosen.get("range", []))
     if ranges == MEASURED:
         from vpo_envs.checking.functions import measured_ranges, read_rows
-        from vpo_envs.functions import load_functions
+        from vpo_envs.functions.rewards import load_functions
 
         ranges = measured_ranges(load_functions(rewards), read_rows(source, kwargs.get("columns")))
         shown = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in ranges.items())

@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
 def run_and_report(arguments: argparse.Namespace) -> None:
     """Run what is unfinished, and compare what is finished."""
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
-    from vpo_envs.wording import counted
+    from vpo_envs.common.wording import counted
 
     study = read_study(arguments.file)
     chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}

@@ -51,8 +51,8 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
     with when_stopped("no step was taken yet: give the same command again"):
         from vpo_agent.command.options import parse_job
-        from vpo_envs.imports import import_modules
-        from vpo_envs.libraries import check_libraries
+        from vpo_envs.common.imports import import_modules
+        from vpo_envs.common.libraries import check_libraries
         from vpo_envs.registration import env_type
 
         # Before torch is loaded, which takes seconds.

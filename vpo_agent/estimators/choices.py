@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from vpo_envs.wording import counted, did_you_mean
+from vpo_envs.common.wording import counted, did_you_mean
 
 Answers = Literal["single", "set"]
 

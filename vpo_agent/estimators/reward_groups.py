@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 _SIMPLEX_TOLERANCE = 1e-2
 

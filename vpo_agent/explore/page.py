@@ -19,9 +19,9 @@ from vpo_agent.measure.sampling import environment_of
 from vpo_agent.progress import progress
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
 from vpo_envs import Status, UnknownFront
+from vpo_envs.common.wording import counted, cut
 from vpo_envs.core import AnyEnv
 from vpo_envs.text import split_answers
-from vpo_envs.wording import counted, cut
 
 ANSWER_CHARS = 600
 """Longer answers are cut."""

@@ -17,10 +17,10 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of
 from vpo_agent.report.runs import last_evaluation, read_run
 from vpo_agent.runs.run_folder import TRANSCRIPTS
+from vpo_envs.common.wording import counted, cut
 from vpo_envs.core import AnyEnv, Reason, Status, Unparsable, VectorTextEnv
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import answer_tags, split_answers
-from vpo_envs.wording import counted, cut
 
 COMMAND = "show"
 SCRIPTS = ("elements.js", "transcripts.js")

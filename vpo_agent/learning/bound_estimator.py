@@ -14,8 +14,8 @@ from vpo_agent.config import TrainConfig
 from vpo_agent.estimators import Advantages, advantages, estimator
 from vpo_agent.estimators.weights import WeightSampler, draw_weights, prompt_key
 from vpo_envs import Task
+from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv
-from vpo_envs.wording import counted
 
 SETTINGS = ("num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Fields of a `BoundEstimator` that are settings of a run by the same name."""

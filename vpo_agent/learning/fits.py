@@ -20,7 +20,7 @@ from vpo_agent.policy.graph_rows import COLUMNS_AHEAD
 from vpo_agent.policy.head import TILE_TOKENS_GPU
 from vpo_agent.policy.kv_cache import SPARE_COLUMNS
 from vpo_agent.policy.rows import most_positions
-from vpo_envs.wording import counted, did_you_mean, first_line
+from vpo_envs.common.wording import counted, did_you_mean, first_line
 
 GIGA = 1e9
 USABLE = 0.9

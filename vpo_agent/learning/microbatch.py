@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.policy.samples import Samples
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 CPU_TOKENS = 1024
 """Tokens of a micro-batch on a CPU. The update of 16 prompts × 8 rollouts, 6,000 tokens, of the bundled model on one

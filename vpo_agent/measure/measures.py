@@ -16,8 +16,8 @@ from vpo_agent.estimators.weights import draw_weights
 from vpo_agent.measure.metrics import best_at_k, coverage, diversity, hypervolume, mean_ranked
 from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_envs import Status
+from vpo_envs.common.wording import counted
 from vpo_envs.pareto import non_dominated, set_utility
-from vpo_envs.wording import counted
 
 REPORT_WEIGHTS = 4096
 """Weight vectors behind every utility, the same for every method and step. They are a Sobol net: against the exact

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 _STORED = ("rewards", "status", "active", "scalar_weights", "indices")
 

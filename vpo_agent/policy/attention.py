@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vpo_envs.libraries import check_libraries
+from vpo_envs.common.libraries import check_libraries
 
 try:
     from transformers import AttentionInterface, AttentionMaskInterface

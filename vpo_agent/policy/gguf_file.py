@@ -15,8 +15,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from vpo_envs.libraries import check_package
-from vpo_envs.wording import first_line
+from vpo_envs.common.libraries import check_package
+from vpo_envs.common.wording import first_line
 
 
 def is_gguf(name_or_path: str | Path) -> bool:

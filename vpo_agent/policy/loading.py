@@ -22,8 +22,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
-from vpo_envs.libraries import check_package
-from vpo_envs.wording import counted, did_you_mean, first_line
+from vpo_envs.common.libraries import check_package
+from vpo_envs.common.wording import counted, did_you_mean, first_line
 
 SMALL = 10_000_000
 """Parameters below which threads are not worth waiting for. On two busy cores, responses of the bundled model with 0.9

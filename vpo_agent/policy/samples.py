@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.progress import progress_bar
+from vpo_envs.common.wording import counted
 from vpo_envs.text import answer_tags
-from vpo_envs.wording import counted
 
 
 @dataclass(frozen=True)

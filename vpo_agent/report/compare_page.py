@@ -8,7 +8,7 @@ from typing import Any
 
 from vpo_agent.pages.page import Page, Table
 from vpo_agent.report.tables import best_on_fronts, interval, named, number
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 HOW_TO_READ = (
     "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds: compare "

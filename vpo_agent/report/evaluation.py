@@ -19,8 +19,8 @@ from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, measure_rows, measure_table
 from vpo_agent.report.verdict import headlines, standing
+from vpo_envs.common.wording import counted
 from vpo_envs.pareto import NEARLY, BestSets
-from vpo_envs.wording import counted
 
 MARK = "eval.json"
 BRIEF = ("coverage", "diversity", "tokens", "answers unreadable")

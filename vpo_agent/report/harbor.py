@@ -23,8 +23,8 @@ from vpo_agent.measure.metrics import best_at_k, coverage, mean_ranked
 from vpo_agent.measure.pool import Floats
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.report.tables import interval, number
+from vpo_envs.common.wording import counted
 from vpo_envs.pareto import BestSets, best_sets, non_dominated
-from vpo_envs.wording import counted
 
 
 class Trial(NamedTuple):

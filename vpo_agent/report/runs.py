@@ -17,7 +17,7 @@ from vpo_agent.measure.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.measure.summary import summarise
 from vpo_agent.progress import progress
 from vpo_agent.report.methods import Method, Row
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 OF_THE_EVALUATION = frozenset({"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "usage"})
 """Entries of a pool's source that training does not depend on."""

@@ -9,7 +9,7 @@ from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import Measure
 from vpo_agent.measure.summary import Summary
 from vpo_agent.pages.page import markdown_table
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vpo_agent.measure.intervals import Band
 from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.tables import number
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 FEW = 3
 """Answers for a user, beside all answers of a pool for a search."""

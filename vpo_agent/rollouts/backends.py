@@ -30,7 +30,7 @@ from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import choose_device, choose_dtype, find_bundled, quiet_transformers
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
-from vpo_envs.wording import first_line
+from vpo_envs.common.wording import first_line
 
 IMPORTANCE_CAP = 2.0
 """The ``importance_cap`` of a run for which vLLM was chosen, since its probabilities differ from the trainer's."""

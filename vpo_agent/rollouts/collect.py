@@ -17,9 +17,8 @@ from torch import Tensor
 
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_envs import Status, Task
-from vpo_envs.core import AnyEnv, RewardBatch
+from vpo_envs.core import AnyEnv, RewardBatch, score_batch
 from vpo_envs.registration import make_text_env as make_text_env
-from vpo_envs.scoring import score_batch
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_envs.libraries import version
+from vpo_envs.common.libraries import version
 
 MANIFEST = "manifest.json"
 NOT_OF_THE_MODEL = ("optimizer.safetensors", "state.json", "generators.json", "generators.safetensors", MANIFEST)

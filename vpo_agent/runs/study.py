@@ -25,9 +25,9 @@ from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings
 from vpo_agent.progress import progress_bar
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.run_folder import changed_settings
-from vpo_envs.imports import import_modules
+from vpo_envs.common.imports import import_modules
+from vpo_envs.common.wording import counted
 from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
-from vpo_envs.wording import counted
 
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 SEED = "{seed}"

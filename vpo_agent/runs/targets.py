@@ -13,7 +13,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import find_bundled
 from vpo_agent.presets import BUNDLED
 from vpo_agent.runs.checkpoints import checkpoints, step_of
-from vpo_envs.wording import nearest
+from vpo_envs.common.wording import nearest
 
 
 def load_policy(target: str, checkpoint: int | None = None, device: str = "auto", dtype: str = "auto") -> LMPolicy:

@@ -12,7 +12,7 @@ from vpo_agent.errors import OutOfMemory, memory_for
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.settings import Settings
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 MOST_ROWS = 512
 """Responses that are sampled at the same time, or fewer once memory has run out."""

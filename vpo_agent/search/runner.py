@@ -26,8 +26,8 @@ from vpo_agent.search.evolution import best_of_n, evolve
 from vpo_agent.search.instances import task_of
 from vpo_agent.search.records import SearchResult, read_log
 from vpo_agent.search.settings import VALUE_NAMES, Settings
+from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv
-from vpo_envs.wording import counted
 
 SEARCHES = {"best-of-n": best_of_n, "evolve": evolve}
 SIDE_BY_SIDE = 64

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.wording import counted
+from vpo_envs.common.wording import counted
 
 
 def read_weights(

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.adapters import read_weights
+from vpo_envs.common.libraries import check_package
 from vpo_envs.core import Split, Status
-from vpo_envs.libraries import check_package
 from vpo_envs.pareto import best_of_chances, set_utility, spread_weights
 from vpo_envs.registration import make_text_env
 

@@ -18,8 +18,8 @@ import numpy as np
 from pydantic import Field
 
 from vpo_envs.adapters import read_weights
+from vpo_envs.common.libraries import check_package
 from vpo_envs.core import AnyEnv, ScorerFailure, Split, Status
-from vpo_envs.libraries import check_package
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
 

@@ -10,8 +10,8 @@ import gymnasium as gym
 from vpo_envs.checking.checks import CHECKS, CannotCheck, Check, Doubtful
 from vpo_envs.checking.conflict import checked_text_env
 from vpo_envs.checking.subject import Broken, CheckFailed, EnvSubject, Row, Subject
-from vpo_envs.errors import NothingToScoreWith
-from vpo_envs.wording import told
+from vpo_envs.common.wording import told
+from vpo_envs.contract.errors import NothingToScoreWith
 
 __all__ = ["CheckFailed", "CheckReport", "check_each", "check_vector_env"]
 

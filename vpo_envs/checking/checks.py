@@ -19,9 +19,9 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from vpo_envs.checking.subject import CheckFailed, EnvSubject, Floats, Subject, answers_from, expect, over_rows
 from vpo_envs.checking.texts import ATTACKS, NEUTRAL, WORD, mutated, one_word_replaced, parts_like, reordered
+from vpo_envs.common.wording import counted
 from vpo_envs.core import SPLITS, Status, Task, UnknownFront
 from vpo_envs.text import answer_tags, format_answers, split_answers
-from vpo_envs.wording import counted
 
 TOLERANCE = 1e-6
 SPLIT_INSTANCES = 32

@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv, Status, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import NEARLY, BestSets, best_sets, needs_a_set, non_dominated, set_utility, spread_weights
 from vpo_envs.text import format_answers
-from vpo_envs.wording import counted
 
 DEMONSTRATIONS = 16
 """Answers per instance if the front is unknown."""

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from envs_data.readers import load_rows
 from vpo_envs.checking.subject import Case, Floats, Subject
-from vpo_envs.functions import Function, RewardFunctions, Row, good_responses, read_prompt_row
+from vpo_envs.functions.rewards import Function, RewardFunctions, Row, good_responses, read_prompt_row
 
 MEASURED_ON = 64
 """Rows on which ranges are measured."""
 
 
 class FunctionRewards(Subject):
-    """The rewards of plain functions, called as :class:`vpo_envs.functions.RewardFunctions` says."""
+    """The rewards of plain functions, called as :class:`vpo_envs.functions.rewards.RewardFunctions` says."""
 
     def __init__(self, functions: Mapping[str, Function], rows: Sequence[Row], bounds: tuple[float, float]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def measured_ranges(functions: Mapping[str, Function], rows: Sequence[Row]) -> d
 
 
 def read_rows(source: str, columns: Mapping[str, str] | None = None) -> list[Row]:
-    """Read prompts with good answers; the arguments are those of :func:`vpo_envs.functions.read_prompt_row`."""
+    """Read prompts with good answers; the arguments are those of :func:`vpo_envs.functions.rewards.read_prompt_row`."""
     rows = list(load_rows(source, partial(read_prompt_row, columns=columns)).rows)
     if bad := [number for number, row in enumerate(rows, 1) if not good_responses(row)]:
         raise ValueError(

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutated, one_word_replaced
+from vpo_envs.common.wording import told
+from vpo_envs.contract.errors import NothingToScoreWith
 from vpo_envs.core import FAILURES, AnyEnv, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
-from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.text import format_answers, split_answers
-from vpo_envs.wording import told
 
 Floats = NDArray[np.float64]
 

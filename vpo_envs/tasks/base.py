@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs_data.readers import HUB, OnBadRow, load_rows
-from vpo_envs.arguments import check_whole
+from vpo_envs.common.wording import counted, did_you_mean
+from vpo_envs.contract.arguments import check_whole
+from vpo_envs.contract.streams import MAX_STREAM
 from vpo_envs.core import AnswerT, Frozen, Objective, OutcomeT, TaskT, VectorTextEnv
-from vpo_envs.generation import read_knobs, split_of_content
-from vpo_envs.streams import MAX_STREAM
-from vpo_envs.wording import counted, did_you_mean
+from vpo_envs.tasks.generation import read_knobs, split_of_content
 
 BUILTIN = "builtin"
 WHOLE = "whole:"

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vpo_envs.core import OutcomeT, TaskT, Unparsable
-from vpo_envs.generation import split_of_content
 from vpo_envs.tasks.base import TaskEnv, in_random_order
+from vpo_envs.tasks.generation import split_of_content
 
 Words = tuple[str, ...]
 

@@ -19,9 +19,9 @@ import vpo_envs
 from vpo_agent.command import main
 from vpo_agent.command.play import read_block
 from vpo_agent.command.show import show_objectives
+from vpo_envs.common.wording import cut
 from vpo_envs.registration import make_text_env, text_env_ids
 from vpo_envs.text import answer_tags
-from vpo_envs.wording import cut
 
 VECTOR = re.compile(r"^(ok|unparsable \(.+\)): (.+)$", flags=re.MULTILINE)
 PROCESSES = 60

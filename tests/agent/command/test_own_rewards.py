@@ -14,8 +14,8 @@ from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
 from vpo_agent.config import env_options
 from vpo_agent.presets import ALL
-from vpo_envs import imports
-from vpo_envs.imports import FUNCTIONS_ID
+from vpo_envs.common import imports
+from vpo_envs.common.imports import FUNCTIONS_ID
 
 REWARDS = """
 def letter(response, wanted): return response.count(wanted) / 6

@@ -124,6 +124,6 @@ def test_what_a_file_lacks_is_named(tmp_path: Path, lacks: str, error: str) -> N
 @pytest.mark.parametrize("package", ["gguf", "accelerate"])
 def test_a_missing_package_is_named_with_the_extra(llama: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr("vpo_envs.libraries.find_spec", lambda name: None if name == package else find(name))
+    monkeypatch.setattr("vpo_envs.common.libraries.find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(ValueError, match=rf"needs the package {package}: pip install -e '.*\[gguf\]'"):
         LMPolicy.from_pretrained(llama, device="cpu")

@@ -16,8 +16,8 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.replies import read_answers, refused_field
+from vpo_envs.common.libraries import install_command
 from vpo_envs.endpoint import Client, EndpointError
-from vpo_envs.libraries import install_command
 
 PROMPTS, ROLLOUTS = 3, 5
 SOON = {"Retry-After-Ms": "1"}
@@ -218,7 +218,7 @@ def test_an_address_is_checked_and_its_secrets_are_not_repeated(url: str) -> Non
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vpo_envs.libraries.find_spec", lambda name: None)
+    monkeypatch.setattr("vpo_envs.common.libraries.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="a model behind an endpoint needs the package openai") as raised:
         Client("http://host")
     assert install_command("endpoint") in str(raised.value)

@@ -14,7 +14,7 @@ from vpo_agent.command import main
 from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.checks import CHECKS
 from vpo_envs.checking.functions import FunctionRewards, read_rows
-from vpo_envs.functions import load_functions
+from vpo_envs.functions.rewards import load_functions
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": f"What is {a} + {b}? Show your work.", "answer": f"the sum of {a} and {b} is {a + b}", "sum": str(a + b)}

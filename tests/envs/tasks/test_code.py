@@ -26,7 +26,7 @@ from processes import killing_children
 
 from envs_data.readers import BadRow
 from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status, UnknownFront, Unparsable
-from vpo_envs.scoring import score_batch
+from vpo_envs.core import score_batch
 from vpo_envs.tasks.code.rows import read_assertion, read_code_row, signature
 from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, read_source, run_tests
 from vpo_envs.text import format_answers

@@ -10,9 +10,9 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.generation import ascending
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.generation import ascending
 from vpo_envs.tasks.language import LISTS, read_program, run
 
 List = tuple[int, ...]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Split
-from vpo_envs.generation import CertifiedConfig, Range, ascending, split_of_content
 from vpo_envs.pareto import worths
 from vpo_envs.tasks.countdown.front import Ints, front_expressions, reach
 from vpo_envs.tasks.countdown.task import (
@@ -24,6 +23,7 @@ from vpo_envs.tasks.countdown.task import (
     judge,
     read_expression,
 )
+from vpo_envs.tasks.generation import CertifiedConfig, Range, ascending, split_of_content
 
 MAX_TRIES = 10_000
 MAX_CERTIFICATES = 1500

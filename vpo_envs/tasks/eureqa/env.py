@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.common.wording import counted
 from vpo_envs.core import Objective
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.eureqa.generate import PRESETS, EUREQAConfig, draw_narrative
@@ -25,7 +26,6 @@ from vpo_envs.tasks.eureqa.task import (
     write_names,
 )
 from vpo_envs.text import normalise_name
-from vpo_envs.wording import counted
 
 NOBODY = "unknown"
 

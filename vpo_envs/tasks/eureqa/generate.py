@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import Namer, ascending, split_of_content
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.eureqa.task import CHAIN, MASKS, MAX_WORLDS, EUREQATask, Names
+from vpo_envs.tasks.generation import Namer, ascending, split_of_content
 
 MAX_TRIES = 1000
 

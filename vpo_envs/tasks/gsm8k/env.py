@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.arguments import check_whole
+from vpo_envs.contract.arguments import check_whole
 from vpo_envs.core import Objective, UnknownFront, Unparsable
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv, in_random_order

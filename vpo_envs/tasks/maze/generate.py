@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import Range
 from vpo_envs.pareto import needs_a_set
+from vpo_envs.tasks.generation import Range
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.lanes import LanesConfig, try_lanes
 from vpo_envs.tasks.maze.routes import LINEAR

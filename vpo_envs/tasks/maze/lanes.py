@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Split
-from vpo_envs.generation import CertifiedConfig, Range
 from vpo_envs.pareto import worths
 from vpo_envs.tasks.base import of_each_kind
+from vpo_envs.tasks.generation import CertifiedConfig, Range
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
 from vpo_envs.tasks.maze.routes import LANES, MazeOutcome
 from vpo_envs.tasks.maze.task import (

@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.arguments import check_whole, refuse_arguments, refuse_scalar_copies
+from vpo_envs.contract.arguments import check_whole, refuse_arguments, refuse_scalar_copies
+from vpo_envs.contract.streams import MAX_STREAM
 from vpo_envs.core import Split, UnknownFront
 from vpo_envs.pareto import non_dominated
-from vpo_envs.streams import MAX_STREAM
 from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
 from vpo_envs.tasks.maze.routes import MazeOutcome, cells_along
 from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, MOVES, WALL, MazeTask

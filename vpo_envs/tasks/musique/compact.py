@@ -10,8 +10,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Objective, Task
-from vpo_envs.generation import ascending
 from vpo_envs.tasks.compact import CompactEnv, Words
+from vpo_envs.tasks.generation import ascending
 
 READINGS = 3
 NAMES = 64

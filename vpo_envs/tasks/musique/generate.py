@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import Namer, Range, ascending, split_of_content
 from vpo_envs.pareto import needs_a_set
+from vpo_envs.tasks.generation import Namer, Range, ascending, split_of_content
 from vpo_envs.tasks.musique.task import MAX_CITATIONS, MAX_HOPS, Hop, MuSiQueTask, Paragraph
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Split
-from vpo_envs.generation import CertifiedConfig, ascending, split_of_content
 from vpo_envs.pareto import worths
+from vpo_envs.tasks.generation import CertifiedConfig, ascending, split_of_content
 from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
 from vpo_envs.tasks.personas.task import PersonasTask, content, request

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vpo_envs.core import Objective
-from vpo_envs.generation import read_knobs
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.code.env import CodeEnv, passed
 from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
+from vpo_envs.tasks.generation import read_knobs
 from vpo_envs.tasks.language import LISTS, TEXTS, python
 from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw, objectives_of
 

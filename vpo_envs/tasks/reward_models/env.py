@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vpo_envs.arguments import check_whole
+from vpo_envs.contract.arguments import check_whole
+from vpo_envs.contract.errors import NothingToScoreWith
 from vpo_envs.core import Failure, Objective, Unparsable
-from vpo_envs.errors import NothingToScoreWith
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.reward_models.generate import draw_prompt
 from vpo_envs.tasks.reward_models.scorers import check_heads, load_model

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vpo_envs.core import Split
-from vpo_envs.generation import split_of_content
+from vpo_envs.tasks.generation import split_of_content
 from vpo_envs.tasks.reward_models.task import RewardTask
 
 

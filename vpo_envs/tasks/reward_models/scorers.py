@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vpo_envs.common.wording import first_line
 from vpo_envs.core import ScorerFailure
 from vpo_envs.tasks.reward_models.task import Pair, ScoreCache, Scores
-from vpo_envs.wording import first_line
 
 
 def check_heads(path: str, heads: int) -> None:

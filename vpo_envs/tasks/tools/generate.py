@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from vpo_envs.core import Frozen, Split
-from vpo_envs.generation import ascending, invent_name, split_of_content
 from vpo_envs.pareto import needs_a_set
+from vpo_envs.tasks.generation import ascending, invent_name, split_of_content
 from vpo_envs.tasks.tools.front import affordable
 from vpo_envs.tasks.tools.task import (
     NUM_REQUESTS,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.errors import AnswerTimeout, ScorerFailure, Unparsable
+from vpo_envs.contract.errors import AnswerTimeout, ScorerFailure, Unparsable
 
 
 class Status(IntEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vpo_envs.wording import counted, did_you_mean
+from vpo_envs.common.wording import counted, did_you_mean
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 answers"), (1, "1 answer"), (2, "2 answers")])

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from vpo_envs.answers import Reason, Status
-from vpo_envs.arguments import check_whole, refuse_arguments, refuse_scalar_copies
-from vpo_envs.streams import MAX_STREAM, SPLITS, Split
+from vpo_envs.common.wording import counted
+from vpo_envs.contract.answers import Reason, Status
+from vpo_envs.contract.arguments import check_whole, refuse_arguments, refuse_scalar_copies
+from vpo_envs.contract.streams import MAX_STREAM, SPLITS, Split
 from vpo_envs.text import format_answers, split_answers
-from vpo_envs.wording import counted
 
 SAMPLE_CHARS = " abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789<>/_,.#\n"
 

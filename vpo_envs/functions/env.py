@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
+from vpo_envs.common.imports import FUNCTIONS_ID
 from vpo_envs.core import Failure, Objective, ScorerFailure, Task, Unparsable
-from vpo_envs.functions import (
+from vpo_envs.functions.rewards import (
     Function,
     RewardFunctions,
     Row,
@@ -25,7 +26,6 @@ from vpo_envs.functions import (
     read_prompt_row,
     read_range,
 )
-from vpo_envs.imports import FUNCTIONS_ID
 from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
 from vpo_envs.text import answer_tags, several_answers
 
@@ -69,10 +69,10 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
     ## Rewards
 
     One objective for each function, or for each name of the mapping that it returns; see
-    :class:`vpo_envs.functions.RewardFunctions` for how they are called. ``ranges`` are scaled to [0, 1], and a reward
-    beyond its range counts as its end, with a warning. An objective is inactive for a row whose good answer it gives
-    ``None``. An answer for which a function raises an error, or gives no finite number, is invalid, which is no score;
-    the reason names the function, the prompt and the answer. No front is known.
+    :class:`~vpo_envs.functions.rewards.RewardFunctions` for how they are called. ``ranges`` are scaled to [0, 1], and a
+    reward beyond its range counts as its end, with a warning. An objective is inactive for a row whose good answer it
+    gives ``None``. An answer for which a function raises an error, or gives no finite number, is invalid, which is no
+    score; the reason names the function, the prompt and the answer. No front is known.
 
     Args:
         source: The file, or the rows themselves; see :class:`vpo_envs.TaskEnv`.

@@ -52,7 +52,7 @@ def check_package(name: str, extra: str, feature: str) -> None:
 
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra: from the repository if this code runs from one."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     if not (root / "pyproject.toml").is_file():
         return f"pip install 'vpo-gym[{extra}]'"
     place = "." if root == Path.cwd() else root

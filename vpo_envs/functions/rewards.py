@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.imports import asked_module, import_modules
-from vpo_envs.wording import did_you_mean, told
+from vpo_envs.common.imports import asked_module, import_modules
+from vpo_envs.common.wording import did_you_mean, told
 
 Function = Callable[..., Any]
 Row = dict[str, Any]

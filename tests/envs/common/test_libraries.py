@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from vpo_envs import libraries
-from vpo_envs.libraries import install_command
+from vpo_envs.common import libraries
+from vpo_envs.common.libraries import install_command
 
 
 def test_a_clone_is_installed_from_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_clone_is_installed_from_its_folder(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_an_installed_package_is_installed_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(libraries, "__file__", str(tmp_path / "site-packages" / "vpo_envs" / "libraries.py"))
+    monkeypatch.setattr(libraries, "__file__", str(tmp_path / "site-packages" / "vpo_envs" / "common" / "libraries.py"))
     assert install_command("rl") == "pip install 'vpo-gym[rl]'"
 
 

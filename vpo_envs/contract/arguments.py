@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vpo_envs.wording import did_you_mean
+from vpo_envs.common.wording import did_you_mean
 
 
 def check_whole(name: str, value: object, least: int, below: int | None = None) -> None:

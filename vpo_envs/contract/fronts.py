@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vpo_envs.answers import FAILURES
-from vpo_envs.errors import UnknownFront
+from vpo_envs.contract.answers import FAILURES
+from vpo_envs.contract.errors import UnknownFront
 from vpo_envs.pareto import falling_component, non_dominated
 
 SCORING = ("parse", "evaluate", "evaluate_many", "feasible", "score_answers", "score_batch")

@@ -60,7 +60,7 @@ def first_line(error: BaseException) -> str:
 def told(error: BaseException) -> str:
     """Return an error with the file and line where the code under test, and not a library, raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    libraries = (str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "purelib")))
+    libraries = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib")))
     own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
     said = f"{type(error).__name__}: {error}".removesuffix(": ")
     return said + "".join(f" ({one.filename}, line {one.lineno})" for one in own[-1:])

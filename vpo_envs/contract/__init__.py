@@ -1,0 +1,1 @@
+"""What every environment inherits: episodes, the scores of answers, exact fronts, random streams, and errors."""

@@ -1,0 +1,1 @@
+"""An environment of a user's own prompts and reward functions."""
