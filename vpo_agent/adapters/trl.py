@@ -10,8 +10,8 @@ the logs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,22 @@ MEAN_TOLERANCE = 1e-5
 """Largest absolute group mean of the advantages, which TRL subtracts."""
 
 
+class ScoredResponse(NamedTuple):
+    """A response with its rewards, as processes exchange it."""
+
+    row: int
+    """Row of the data set; responses to the same row are a group."""
+    task: str
+    """As JSON."""
+    num_answers: int
+    """m, the number of answers that it was asked for."""
+    tokens: int
+    rewards: NDArray[np.float32]
+    """(m, d)."""
+    valid: bool
+    """Whether the scorer worked for every answer."""
+
+
 class TRLAdapter:
     """Arguments of ``GRPOTrainer`` for an environment and a method.
 
@@ -48,7 +64,7 @@ class TRLAdapter:
             have that with ``baseline="others"``, which is set here.
         method_options: Options of the estimator.
         rollouts_per_prompt: G.
-        num_answers: The different numbers of answers that prompts ask for; that of the environment by default.
+        num_answers: The different numbers of answers that prompts may ask for; that of the environment by default.
         **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
 
     Raises:
@@ -69,17 +85,20 @@ class TRLAdapter:
     ) -> None:
         if rollouts_per_prompt < 2:
             raise ValueError(f"rollouts_per_prompt must be at least 2 inside TRL; got {rollouts_per_prompt}")
-        options = {**({"baseline": "others"} if method in ("max_at_k", "set_rl") else {}), **(method_options or {})}
+        options = dict(method_options or {})
+        if method in ("max_at_k", "set_rl"):
+            options.setdefault("baseline", "others")
         self.env = env
         self.tokenizer = tokenizer
         self.estimator = BoundEstimator(env, method, options, **settings)
         self.rollouts_per_prompt = rollouts_per_prompt
         self.num_answers = tuple(num_answers) or (env.num_answers,)
-        own = ("advantage", "score", "diversity")
-        self.columns = (*own[:2], *(free_name(name, own) for name in env.objective_names), own[2])
+        reserved = ("advantage", "score", "diversity")
+        objectives = [free_name(name, reserved) for name in env.objective_names]
+        self.columns = ("advantage", "score", *objectives, "diversity")
         """Names of the reward functions."""
         self.scored: NDArray[np.float64] | None = None
-        """Their values for the responses of this process, (B, 3 + d); NaN where they return ``None``."""
+        """Values of the reward functions for the B responses of this process, (B, 3 + d); NaN stands for ``None``."""
         for m in self.num_answers:
             self._check_mean(self.estimator.try_out(rollouts_per_prompt, m).advantages)
 
@@ -88,20 +107,21 @@ class TRLAdapter:
     def dataset(self, indices: Iterable[int], num_answers: Sequence[int] | None = None) -> Dataset:
         """Return the tasks with these indices.
 
-        The columns are ``prompt``, ``task`` (JSON), ``row`` (index in the data set) and ``asked`` (answers that the
-        prompt asks for: those of ``num_answers``, or of the environment). With a chat template prompts are messages,
-        otherwise plain text.
+        The columns are ``prompt``, ``task`` (JSON), ``row`` (index in the data set) and ``num_answers`` (how many
+        answers the prompt asks for: as given for each task, or that of the environment). Prompts are chat messages if
+        the tokenizer has a chat template, otherwise plain text.
         """
         tasks = [self.env.task(index) for index in indices]
-        asked = list(num_answers or [self.num_answers[0]] * len(tasks))
-        prompts = [self.env.prompt(task, m) for task, m in zip(tasks, asked, strict=True)]
-        chat = self.tokenizer.chat_template is not None
+        numbers = list(num_answers or [self.num_answers[0]] * len(tasks))
+        prompts: list[Any] = [self.env.prompt(task, m) for task, m in zip(tasks, numbers, strict=True)]
+        if self.tokenizer.chat_template is not None:
+            prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
         return Dataset.from_dict(
             {
-                "prompt": [[{"role": "user", "content": prompt}] for prompt in prompts] if chat else prompts,
+                "prompt": prompts,
                 "task": [task.model_dump_json() for task in tasks],
                 "row": list(range(len(tasks))),
-                "asked": asked,
+                "num_answers": numbers,
             }
         )
 
@@ -126,15 +146,19 @@ class TRLAdapter:
     def end_at_last_answer(self, model: Any) -> Any:
         """Make responses end at the last closing tag, if that is one token of the vocabulary, and return the model.
 
-        Where prompts ask for different numbers of answers, tags that longer responses hold do not end a shorter one.
-        TRL ends responses at single tokens only. If the tag is several, a response continues to the end of sequence, or
-        with vLLM to a stop string: ``generation_kwargs={"stop": [...], "include_stop_str_in_output": True}``.
+        Where prompts ask for different numbers of answers, a response does not end at a tag that longer responses also
+        hold. TRL ends responses at single tokens only. If the tag is several tokens, a response continues to the end of
+        sequence, or with vLLM to a stop string:
+        ``generation_kwargs={"stop": [...], "include_stop_str_in_output": True}``.
         """
-        closing = {closing_token(self.tokenizer, tag) for tag in end_tags(self.num_answers)} - {None}
-        if closing:
-            own = model.generation_config.eos_token_id
-            before = own if isinstance(own, list) else [self.tokenizer.eos_token_id if own is None else own]
-            model.generation_config.eos_token_id = sorted({*(one for one in before if one is not None), *closing})
+        closing_ids = {closing_token(self.tokenizer, tag) for tag in end_tags(self.num_answers)} - {None}
+        if closing_ids:
+            eos_ids = model.generation_config.eos_token_id
+            if eos_ids is None:
+                eos_ids = self.tokenizer.eos_token_id
+            if not isinstance(eos_ids, list):
+                eos_ids = [] if eos_ids is None else [eos_ids]
+            model.generation_config.eos_token_id = sorted({*eos_ids, *closing_ids})
         return model
 
     # Scores --------------------------------------------------------------------------------------------------------
@@ -145,64 +169,92 @@ class TRLAdapter:
         tasks: list[str],
         rows: list[int],
         step: int,
-        asked: list[int] | None = None,
+        num_answers: list[int] | None = None,
     ) -> None:
         """Score the responses of this process together with those of all others, into :attr:`scored`.
 
         Args:
             completion_ids: Tokens of the responses of this process; each process has the same number.
-            tasks: The task of each, as JSON.
-            rows: The row of the data set that each belongs to; those of a group are adjacent.
+            tasks: The task of each response, as JSON.
+            rows: The row of the data set that each response belongs to; the responses of a group are adjacent.
             step: Training step, which keys the weights.
-            asked: The number of answers that each was asked for; that of the environment by default.
+            num_answers: The number of answers that each response was asked for; that of the environment by default.
+
+        Raises:
+            ValueError: The batch splits a group of rollouts.
         """
-        parsed = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
-        texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-        asked = asked or [self.num_answers[0]] * len(tasks)
-        matrices: dict[int, tuple[NDArray[np.float32], bool, int]] = {}
-        for m in set(asked):
-            own = [place for place, number in enumerate(asked) if number == m]
-            batch = self.env.score_batch([parsed[tasks[one]] for one in own], [texts[one] for one in own], m)
-            valid = (batch.status != Status.INVALID).all(axis=1).tolist()
-            lengths = [len(completion_ids[place]) for place in own]
-            matrices |= zip(own, zip(batch.rewards, valid, lengths, strict=True), strict=True)
-        here = (rows, tasks, [matrices[place] for place in range(len(tasks))])
-        all_rows, all_tasks, all_scored = (list(chain(*each)) for each in zip(*gather_object([here]), strict=True))
-        sizes = {len(list(run)) for _, run in groupby(all_rows)}
-        if len(sizes) > 1:
-            raise ValueError(f"a batch must hold whole groups of rollouts; got groups of {sorted(sizes)}")
-        group = sizes.pop()
-        first = PartialState().process_index * len(rows)
-        mine = slice(first, first + len(rows))
-        scored = np.empty((len(all_rows), len(self.columns)))
-        numbers = np.array([len(rewards) for rewards, *_ in all_scored])
-        tokens = torch.tensor([length for *_, length in all_scored])
-        weights = token_weights(tokens, torch.from_numpy(numbers)).numpy()
-        for m in set(numbers.tolist()):
-            places = np.flatnonzero(numbers == m)
-            groups = [self.env.task_type.model_validate_json(all_tasks[start]) for start in places[::group]]
-            rewards, valid = (
-                np.array([all_scored[place][part] for place in places]).reshape(len(groups), group, *shape)
-                for part, shape in enumerate(((m, self.env.reward_dim), ()))
+        numbers = num_answers or [self.num_answers[0]] * len(tasks)
+        responses: list[ScoredResponse] = gather_object(self._score_responses(completion_ids, tasks, rows, numbers))
+        group = _group_size(responses)
+        scored = np.empty((len(responses), len(self.columns)))
+        for m in {response.num_answers for response in responses}:
+            indices = [index for index, response in enumerate(responses) if response.num_answers == m]
+            groups = [self.env.task_type.model_validate_json(responses[index].task) for index in indices[::group]]
+            rewards = np.stack([responses[index].rewards for index in indices])
+            valid = np.array([responses[index].valid for index in indices])
+            scored[indices] = self._columns(
+                groups,
+                rewards.reshape(len(groups), group, m, self.env.reward_dim),
+                valid.reshape(len(groups), group),
+                step,
             )
-            scored[places] = self._columns(groups, rewards, valid, step)
-            scored[places, 0] *= weights[places]
-        self.scored = scored[mine]
+        tokens = torch.tensor([response.tokens for response in responses])
+        parts = torch.tensor([response.num_answers for response in responses])
+        scored[:, 0] *= token_weights(tokens, parts).numpy()
+        first = PartialState().process_index * len(rows)
+        self.scored = scored[first : first + len(rows)]
+
+    def _score_responses(
+        self, completion_ids: list[list[int]], tasks: list[str], rows: list[int], num_answers: list[int]
+    ) -> list[ScoredResponse]:
+        """Score the responses of this process; the environment scores those to one number of answers together."""
+        task_of = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
+        texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        scored: dict[int, ScoredResponse] = {}
+        for m in set(num_answers):
+            indices = [index for index, number in enumerate(num_answers) if number == m]
+            batch = self.env.score_batch(
+                [task_of[tasks[index]] for index in indices], [texts[index] for index in indices], m
+            )
+            valid = (batch.status != Status.INVALID).all(axis=1)
+            for position, index in enumerate(indices):
+                scored[index] = ScoredResponse(
+                    row=rows[index],
+                    task=tasks[index],
+                    num_answers=m,
+                    tokens=len(completion_ids[index]),
+                    rewards=batch.rewards[position],
+                    valid=bool(valid[position]),
+                )
+        return [scored[index] for index in range(len(tasks))]
 
     def _columns(
         self, groups: list[Any], rewards: NDArray[np.float32], valid: NDArray[np.bool_], step: int
     ) -> NDArray[np.float64]:
-        """Return what :attr:`columns` names for groups of one number of answers, (P·G, 3 + d)."""
+        """Return the values of :attr:`columns` for groups that were asked for the same number of answers.
+
+        Args:
+            groups: The task of each group, (P,).
+            rewards: (P, G, m, d).
+            valid: False for rollouts whose scorer failed, (P, G).
+            step: Training step.
+
+        Returns:
+            (P·G, 3 + d).
+        """
         result = self.estimator.estimate(rewards, valid, groups, self.estimator.weights(groups, step))
         self._check_mean(result.advantages)
-        flat = [rollouts[kept].reshape(-1, self.env.reward_dim) for rollouts, kept in zip(rewards, valid, strict=True)]
         active = np.stack([self.env.active(task) for task in groups])[:, None]
-        columns = np.stack(
+        objective_means = np.where(active, rewards.mean(axis=2), np.nan)
+        diversities = np.empty(valid.shape)
+        for number, (rollouts, scored) in enumerate(zip(rewards, valid, strict=True)):
+            diversities[number] = diversity(rollouts[scored].reshape(-1, self.env.reward_dim))
+        columns = np.concatenate(
             [
-                result.advantages.double().numpy(),
-                result.scores.numpy(),
-                *np.moveaxis(np.where(active, rewards.mean(axis=2), np.nan), -1, 0),
-                np.repeat([[diversity(vectors)] for vectors in flat], valid.shape[1], axis=1),
+                result.advantages.double().numpy()[..., None],
+                result.scores.numpy()[..., None],
+                objective_means,
+                diversities[..., None],
             ],
             axis=-1,
         )
@@ -212,20 +264,30 @@ class TRLAdapter:
 
     # Details -------------------------------------------------------------------------------------------------------
 
-    def _check_mean(self, of_groups: Tensor) -> None:
-        if (means := of_groups.double().mean(1).abs()).max() > MEAN_TOLERANCE:
+    def _check_mean(self, advantages: Tensor) -> None:
+        """Raise ValueError unless the advantages (P, G) have mean 0 in each group."""
+        largest = advantages.double().mean(1).abs().max()
+        if largest > MEAN_TOLERANCE:
             options = [f"{name}={value!r}" for name, value in self.estimator.options.items()]
-            named = ", ".join([self.estimator.name, *options])
+            method = ", ".join([self.estimator.name, *options])
             raise ValueError(
-                f"the advantages of {named} have a group mean of {means.max():.2g}, which TRL would subtract: use a "
+                f"the advantages of {method} have a group mean of {largest:.2g}, which TRL would subtract: use a "
                 "method with mean 0, such as vpo, grpo, or max_at_k with baseline='others'"
             )
 
 
-def closing_token(tokenizer: Any, closing: str) -> int | None:
-    """Return the token that is a closing tag; ``None`` if the tag is several."""
-    ids: list[int] = tokenizer(closing, add_special_tokens=False)["input_ids"]
-    return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == closing else None
+def closing_token(tokenizer: Any, tag: str) -> int | None:
+    """Return the id of the token that is the closing ``tag``; ``None`` if the tag is several tokens."""
+    ids: list[int] = tokenizer(tag, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and tokenizer.decode(ids) == tag else None
+
+
+def _group_size(responses: Sequence[ScoredResponse]) -> int:
+    """Return the number of rollouts of each group, G; ValueError unless it is the same for all groups."""
+    sizes = {len(list(group)) for _, group in groupby(responses, key=lambda response: response.row)}
+    if len(sizes) > 1:
+        raise ValueError(f"a batch must hold whole groups of rollouts; got groups of {sorted(sizes)}")
+    return sizes.pop()
 
 
 class AdapterReward:
@@ -243,11 +305,11 @@ class AdapterReward:
         task: list[str],
         row: list[int],
         trainer_state: Any,
-        asked: list[int] | None = None,
+        num_answers: list[int] | None = None,
         **_: Any,
     ) -> list[float | None]:
-        """Return the number of each response of this process; ``None`` if its scorer failed."""
+        """Return the value of each response of this process; ``None`` if its scorer failed."""
         if self._column == 0:
-            self.adapter.score(completion_ids, task, row, trainer_state.global_step, asked)
+            self.adapter.score(completion_ids, task, row, trainer_state.global_step, num_answers)
         assert self.adapter.scored is not None
         return [None if np.isnan(value) else float(value) for value in self.adapter.scored[:, self._column]]

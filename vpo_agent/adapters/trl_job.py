@@ -6,7 +6,7 @@ import json
 import warnings
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -16,23 +16,38 @@ from vpo_envs.common.libraries import check_libraries
 from vpo_envs.text import end_tags
 
 if TYPE_CHECKING:
+    from accelerate import PartialState
+
     from vpo_agent.adapters.trl import TRLAdapter
+    from vpo_agent.runs.run_folder import MetricsWriter
 
 SAME_NAME = (
-    *("adam_beta2", "gradient_checkpointing", "learning_rate", "max_grad_norm"),
-    *("seed", "temperature", "warmup_steps", "weight_decay"),
+    "adam_beta2",
+    "gradient_checkpointing",
+    "learning_rate",
+    "max_grad_norm",
+    "seed",
+    "temperature",
+    "warmup_steps",
+    "weight_decay",
 )
 """Settings that TRL has under the same name."""
 TRL_MICROBATCH_PROMPTS = 8
-"""Prompts of a backward pass if ``microbatch_prompts`` is ``"auto"``: TRL does not retry with fewer."""
+"""Prompts per backward pass if ``microbatch_prompts`` is ``"auto"``: TRL does not retry with fewer."""
 
 
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """Return the arguments of ``GRPOConfig`` for the same steps as `vpo_agent.trainer`, shared by the processes.
 
     The ``eval_*`` settings and ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
+
+    Raises:
+        ValueError: A setting that has no effect inside TRL, or batches that cannot be divided evenly.
     """
-    for name in ("scorer_threads", *(() if config.backend == "vllm" else ("importance_cap",))):
+    without_effect = ["scorer_threads"]
+    if config.backend != "vllm":
+        without_effect.append("importance_cap")
+    for name in without_effect:
         value = getattr(config, name)
         if value != TrainConfig.model_fields[name].default:
             raise ValueError(
@@ -123,11 +138,24 @@ def last_checkpoint(folder: Path) -> Path | None:
 
     TRL writes its state last, so a checkpoint without it was cut short, by a full disk or a kill.
     """
-    found: dict[int, Path] = {}
+    checkpoints: dict[int, Path] = {}
     for state in folder.glob("checkpoint-*/trainer_state.json"):
         with suppress(ValueError):
-            found[json.loads(state.read_text(encoding="utf-8"))["global_step"]] = state.parent
-    return found[max(found)] if found else None
+            checkpoints[json.loads(state.read_text(encoding="utf-8"))["global_step"]] = state.parent
+    return checkpoints[max(checkpoints)] if checkpoints else None
+
+
+class _Start(NamedTuple):
+    """What the first process decides for all: a run's name may contain the time, and only one can make the folder."""
+
+    settings: dict[str, Any]
+    """Arguments of ``GRPOConfig``."""
+    path: Path
+    """The run folder."""
+    checkpoint: Path | None
+    """TRL's checkpoint to continue from."""
+    updates: int
+    """Optimizer steps that the run has done."""
 
 
 def train_with_trl(job: Job, **changes: Any) -> Any:
@@ -149,7 +177,6 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
     from vpo_agent.rollouts.backends import backend_in_words, with_backend
-    from vpo_agent.runs.checkpoints import write_manifest, write_text_atomically
     from vpo_agent.runs.run_folder import RunFolder
 
     config = with_backend(job.config)
@@ -158,48 +185,33 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     adapter = make_adapter(config, tokenizer)
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
-    from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     on_gpu = choose_device(config.device).type == "cuda"
-    state = PartialState(cpu=not on_gpu)
-    # The first process decides: the name of a run may contain the time, and only one can create the folder.
-    decided: list[Any] = [None]
-    if state.is_main_process:
+    processes = PartialState(cpu=not on_gpu)
+    shared: list[Any] = [None]
+    if processes.is_main_process:
         try:
-            settings = grpo_settings(config, processes=state.num_processes, on_gpu=on_gpu)
+            settings = grpo_settings(config, processes=processes.num_processes, on_gpu=on_gpu)
             folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
-            last = last_checkpoint(folder.path / "trl") if job.resume else None
-            step = int(last.name.removeprefix("checkpoint-")) if last else 0
-            folder.start(step)
-            decided = [(settings, folder.path, last, step)]
+            checkpoint = last_checkpoint(folder.path / "trl") if job.resume else None
+            updates = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else 0
+            folder.start(updates)
+            shared = [_Start(settings, folder.path, checkpoint, updates)]
             print(backend_in_words(job.config.backend, config))
         except ValueError as error:
-            decided = [error]
-    broadcast_object_list(decided)
-    if isinstance(decided[0], ValueError):
-        # All must get here before one ends, or a broken connection may abort the others.
-        state.wait_for_everyone()
-        state.destroy_process_group()
-        if state.is_main_process:
-            raise decided[0]
-        # The first process reports the error; the others must not add errors about the lost connection.
-        raise SystemExit(2)
-    settings, path, last, step = decided[0]
-    if not state.is_main_process:
-        folder = RunFolder(path, config)
-
-    class Log(TrainerCallback):
-        """Writes what TRL logs into the run folder, in the main process."""
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-            if writer is not None and logs and "loss" in logs:
-                writer.write(row_of(logs, state.global_step))
+            shared = [error]
+    broadcast_object_list(shared)
+    start: _Start | ValueError = shared[0]
+    if isinstance(start, ValueError):
+        _end_together(processes, start)
+    if not processes.is_main_process:
+        folder = RunFolder(start.path, config)
 
     with (
         warnings.catch_warnings(action="ignore", category=FutureWarning),
-        folder.room(lambda: last_checkpoint(path / "trl")),
-        folder.writer(step) if state.is_main_process else nullcontext() as writer,
+        folder.room(lambda: last_checkpoint(start.path / "trl")),
+        folder.writer(start.updates) if processes.is_main_process else nullcontext() as writer,
     ):
         trainer = GRPOTrainer(
             model=adapter.end_at_last_answer(model),
@@ -209,18 +221,53 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
                 range(config.steps * config.prompts_per_step),
                 [m for step in range(config.steps) for m in config.answers_asked(step)],
             ),
-            args=GRPOConfig(**{**settings, **adapter.required_settings(), "output_dir": str(path / "trl"), **changes}),
-            callbacks=[Log()],
+            args=GRPOConfig(
+                **{
+                    **start.settings,
+                    **adapter.required_settings(),
+                    "output_dir": str(start.path / "trl"),
+                    **changes,
+                }
+            ),
+            callbacks=[] if writer is None else [_log_callback(writer)],
             peft_config=peft,
         )
-        trainer.train(resume_from_checkpoint=str(last) if last else None)
-        # The file with the step exists only beside a complete model.
-        finished = path / "model" / "state.json"
-        if state.is_main_process:
-            finished.unlink(missing_ok=True)
-        trainer.save_model(str(finished.parent))
-        if state.is_main_process:
-            write_manifest(finished.parent)
-            done = trainer.state.global_step * config.steps // settings["max_steps"]
-            write_text_atomically(finished, json.dumps({"step": done}) + "\n")
+        trainer.train(resume_from_checkpoint=str(start.checkpoint) if start.checkpoint else None)
+        steps_done = trainer.state.global_step * config.steps // start.settings["max_steps"]
+        _save_model(trainer, start.path / "model", steps_done, is_main_process=processes.is_main_process)
     return trainer
+
+
+def _end_together(processes: PartialState, error: ValueError) -> NoReturn:
+    """End all processes: the first one raises the error, the others end without a message of their own."""
+    # All must get here before one ends, or a broken connection may abort the others.
+    processes.wait_for_everyone()
+    processes.destroy_process_group()
+    if processes.is_main_process:
+        raise error
+    raise SystemExit(2)
+
+
+def _log_callback(writer: MetricsWriter) -> Any:
+    """Return a callback of TRL's trainer that writes its logs as rows of the run."""
+    from transformers import TrainerCallback
+
+    class WriteLogs(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                writer.write(row_of(logs, state.global_step))
+
+    return WriteLogs()
+
+
+def _save_model(trainer: Any, folder: Path, steps_done: int, *, is_main_process: bool) -> None:
+    """Save the trained model; the file with its step is written last, so it exists only beside a complete model."""
+    from vpo_agent.runs.checkpoints import write_manifest, write_text_atomically
+
+    state = folder / "state.json"
+    if is_main_process:
+        state.unlink(missing_ok=True)
+    trainer.save_model(str(folder))
+    if is_main_process:
+        write_manifest(folder)
+        write_text_atomically(state, json.dumps({"step": steps_done}) + "\n")

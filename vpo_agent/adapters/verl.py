@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def settings_of_rows(
     Args:
         env_id: Id of a registered environment.
         env_kwargs: Its arguments, without ``split`` and ``num_answers``.
-        num_answers: Answers in a response, m; several: tasks ask for different numbers, in these shares.
+        num_answers: Answers in a response, m; a list such as ``[1, 3]`` makes tasks ask for these numbers in turn.
         method: An estimator that scores each rollout by itself.
         method_options: Options of the estimator.
         **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
@@ -70,8 +71,8 @@ def settings_of_rows(
         **{field.name: field.default for field in fields(BoundEstimator) if field.name in SETTINGS},
         **settings,
     }
-    for m in {*_numbers(row)}:
-        _bound(_as_text({**row, "num_answers": m})).try_out(1, m)
+    for m in set(_numbers(row)):
+        _estimator_of(_as_text({**row, "num_answers": m})).try_out(1, m)
     return row
 
 
@@ -83,20 +84,20 @@ def dataset_rows(settings: Mapping[str, Any], indices: Iterable[int], split: str
         ``ground_truth``) and ``extra_info`` (with the settings as JSON in ``vpo``).
     """
     numbers = _numbers(settings)
-    texts = {m: _as_text({**settings, "num_answers": m}) for m in numbers}
+    settings_of = {m: _as_text({**settings, "num_answers": m}) for m in numbers}
     env = make_text_env(settings["env"], **settings["env_kwargs"], num_answers=max(numbers), split=split)
     tasks = {index: env.task(index) for index in indices}
-    asked = [numbers[place % len(numbers)] for place in range(len(tasks))]
-    return [
-        {
+    rows = []
+    for (index, task), m in zip(tasks.items(), cycle(numbers), strict=False):
+        row = {
             "data_source": settings["env"],
             "prompt": [{"role": "user", "content": env.prompt(task, m)}],
             "ability": "vector_reward",
             "reward_model": {"style": "rule", "ground_truth": task.model_dump_json()},
-            "extra_info": {"split": split, "index": index, "vpo": texts[m]},
+            "extra_info": {"split": split, "index": index, "vpo": settings_of[m]},
         }
-        for (index, task), m in zip(tasks.items(), asked, strict=True)
-    ]
+        rows.append(row)
+    return rows
 
 
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
@@ -163,8 +164,8 @@ def compute_score(
         raise ValueError(
             f"the row of {data_source!r} has no extra_info['vpo']: write the data set with vpo export verl"
         )
-    bound = _bound(extra_info["vpo"])
-    env = bound.env
+    estimator_of_row = _estimator_of(extra_info["vpo"])
+    env = estimator_of_row.env
     task = env.task_type.model_validate_json(ground_truth)
     batch = env.score_batch([task], [solution_str])
     if (batch.status == Status.INVALID).any():
@@ -172,12 +173,12 @@ def compute_score(
             f"the scorer of {data_source} failed ({batch.failure}), and verl cannot leave a rollout out of its group: "
             "check that the scorer's requirements are installed on every reward worker"
         )
-    weights = bound.weights([task], 0)
-    result = bound.estimate(batch.rewards[None], np.ones((1, 1), dtype=bool), [task], weights)
-    means = zip(env.objective_names, batch.rewards[0].mean(0), strict=True)
+    weights = estimator_of_row.weights([task], 0)
+    result = estimator_of_row.estimate(batch.rewards[None], np.ones((1, 1), dtype=bool), [task], weights)
+    means = dict(zip(env.objective_names, batch.rewards[0].mean(0), strict=True))
     row = {
         "score": float(result.scores[0, 0]),
-        **{f"{PREFIX}{name}": float(mean) for name, mean in means},
+        **{f"{PREFIX}{name}": float(mean) for name, mean in means.items()},
         "diversity": float(diversity(batch.rewards[0])),
         "answered": float((batch.status[0] == Status.OK).mean()),
     }
@@ -185,6 +186,7 @@ def compute_score(
 
 
 def _numbers(settings: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of answers that tasks ask for."""
     m = settings["num_answers"]
     return m if isinstance(m, list) else [m]
 
@@ -194,8 +196,8 @@ def _as_text(settings: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=16)
-def _bound(text: str) -> BoundEstimator:
-    """Return the estimator that the settings of a row, as JSON, describe."""
-    settings = json.loads(text)
+def _estimator_of(settings_of_row: str) -> BoundEstimator:
+    """Return the estimator for the settings of a row, which are JSON."""
+    settings = json.loads(settings_of_row)
     env = make_text_env(settings.pop("env"), **settings.pop("env_kwargs"), num_answers=settings.pop("num_answers"))
     return BoundEstimator(env, settings.pop("method"), settings.pop("method_options"), **settings)

@@ -164,9 +164,9 @@ def test_a_failed_scorer_leaves_its_rollout_out(tokenizer: Any) -> None:
 def test_prompts_may_ask_for_different_numbers_of_answers(tokenizer: Any) -> None:
     mixed = make_adapter(tokenizer, num_answers=(3, 1))
     data = mixed.dataset([5, 6], [1, 3])
-    assert data["asked"] == [1, 3]
+    assert data["num_answers"] == [1, 3]
     for number, row in enumerate(data):
-        assert row["prompt"] == mixed.env.prompt(mixed.env.task(5 + number), row["asked"])
+        assert row["prompt"] == mixed.env.prompt(mixed.env.task(5 + number), row["num_answers"])
     singles = [tokenizer(f"<answer> {x} </answer>", add_special_tokens=False)["input_ids"] for x in "abcd"]
     sets = [answers(tokenizer, *letters) for letters in ("abc", "bab", "ddd", "cde")]
     asked = [1] * 4 + [3] * 4
@@ -389,10 +389,10 @@ from vpo_agent.presets import TASKS
 from vpo_agent.config import TrainConfig
 
 score = TRLAdapter.score
-def filling(self, ids, tasks, rows, step, asked):
+def filling(self, ids, tasks, rows, step, num_answers):
     if step == 2:
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-    return score(self, ids, tasks, rows, step, asked)
+    return score(self, ids, tasks, rows, step, num_answers)
 TRLAdapter.score = filling
 run_script(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
 """
