@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -23,7 +23,7 @@ from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.endpoint import Client, EndpointError, Refused
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
-"""Owners of models, as servers list them, whose server can end an answer behind a stop string."""
+"""Owners of models, as servers list them, whose server can keep the stop string at the end of an answer."""
 MOST_ANSWERS = 32
 """Most answers that one request asks for."""
 
@@ -31,41 +31,49 @@ Slot = tuple[int, int]
 """A prompt, and the number of a response to it."""
 
 
-class _Ask(NamedTuple):
-    """Consecutive responses to one prompt that are asked for together."""
+class _Query(NamedTuple):
+    """Consecutive responses to one prompt, which one request to the endpoint asks for."""
 
     prompt: int
     first: int
+    """Number of the first response."""
     size: int
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The responses asked for, in order."""
+        return [(self.prompt, rollout) for rollout in range(self.first, self.first + self.size)]
 
 
 class EndpointPolicy(TextSampler):
     """Samples from a model behind an OpenAI-compatible endpoint.
 
-    The endpoint is asked for several answers at a time (``n``) and for reproducible ones (``seed``), and for neither
-    once it refuses or ignores it. Responses end where those of a local policy end: what a model writes behind the
-    closing tag of its last answer is cut off, or not generated at all where the server is known to support that.
+    The endpoint is asked for several answers at a time (``n``) and for reproducible ones (``seed``). Either field is
+    left out once the endpoint refuses or ignores it. Responses end where those of a local policy end: what a model
+    writes behind the closing tag of its last answer is cut off, or not generated at all if the server is known to
+    support that.
 
     Args:
         client: Where the requests are sent.
         model: Name of the model there.
         chat: Ask for chat completions, with the prompt as the user's message; otherwise for plain ones.
         concurrency: Requests at the same time.
-        journal: File that keeps answers until :meth:`forget`. The same request again, in this process or a later one,
-            asks only for what the file lacks.
+        journal: File that keeps answers until :meth:`forget`. If the same request is made again, in this process or a
+            later one, the endpoint is asked only for what the file lacks.
     """
 
     def __init__(
         self, client: Client, model: str, *, chat: bool = True, concurrency: int = 8, journal: Path | None = None
     ) -> None:
         self._client, self._model, self._chat, self._concurrency = client, model, chat, concurrency
-        self._without: set[str] | None = None
-        """Fields that the endpoint does not take; ``None`` before the first request."""
+        self._server_is_known = False
+        self._omitted: set[str] = set()
+        """Fields that requests leave out, since the endpoint refuses or ignores them."""
         self._journal = None if journal is None else Journal(journal)
-        self._asked: set[str] = set()
+        self._requested_keys: set[str] = set()
 
     def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
-        """Sample what ``request`` asks for, whatever ``sample_batch``: nothing of it takes local memory.
+        """Sample what ``request`` asks for; ``sample_batch`` has no effect, since nothing takes local memory.
 
         Raises:
             EndpointError: The endpoint cannot be reached, refuses the request, or keeps failing. The message says how
@@ -73,49 +81,59 @@ class EndpointPolicy(TextSampler):
         """
         slots = [(prompt, rollout) for prompt in range(len(request.prompts)) for rollout in range(request.rollouts)]
         keys = {slot: self._key(request, *slot) for slot in slots}
-        self._asked |= set(keys.values())
-        kept = {} if self._journal is None else self._journal.read()
-        found = {slot: kept[key] for slot, key in keys.items() if key in kept}
-        if found:
-            _say(f"{len(found)} of {len(slots)} answers are in {self._path}: asking for the others only")
-        elif kept:
+        self._requested_keys |= set(keys.values())
+        saved = {} if self._journal is None else self._journal.read()
+        answers = {slot: saved[key] for slot, key in keys.items() if key in saved}
+        if answers:
+            _say(f"{len(answers)} of {len(slots)} answers are in {self._journal_path}: asking for the others only")
+        elif saved:
             others = "address, model, prompts, temperature, limit of tokens or seed were others"
-            _say(f"no answer in {self._path} is to this request ({len(kept)} to others): {others}")
+            _say(f"no answer in {self._journal_path} is to this request ({len(saved)} to others): {others}")
         try:
-            self._complete(request, found, keys)
+            self._complete(request, answers, keys)
         except (EndpointError, KeyboardInterrupt) as error:
-            if self._journal is None or not found:
-                if self._journal is not None and not kept:
+            if self._journal is None:
+                raise
+            if not answers:
+                if not saved:
                     self._journal.remove(())
                 raise
-            saved = (
-                f"{len(found)} of {len(slots)} answers are saved in {self._path}: the same command asks for the rest"
+            note = (
+                f"{len(answers)} of {len(slots)} answers are saved in {self._journal_path}: the same command asks for "
+                "the rest"
             )
             if isinstance(error, EndpointError):
-                raise EndpointError(f"{error}; {saved}") from None
-            _say(saved)
+                raise EndpointError(f"{error}; {note}") from None
+            _say(note)
             raise
-        answers = [found[slot] for slot in slots]
-        read, generated = known_sum([one.prompt_tokens for one in answers]), known_sum([one.tokens for one in answers])
-        cut = sum(answer.truncated for answer in answers)
-        usage = {"prompt_tokens": read, "completion_tokens": generated, "truncated": cut}
-        tokens = None if generated is None else np.array([answer.tokens for answer in answers], dtype=np.int32)
+        return self._responses([answers[slot] for slot in slots])
+
+    def forget(self) -> None:
+        """Remove the answers to the requests so far from the journal; answers to other requests stay, with a word."""
+        remaining = 0 if self._journal is None else self._journal.remove(self._requested_keys)
+        if remaining:
+            _say(f"answers to other requests stay in {self._journal_path}: {remaining}")
+
+    @property
+    def _journal_path(self) -> str:
+        assert self._journal is not None
+        return repr(str(self._journal.path))
+
+    def _responses(self, answers: Sequence[Answer]) -> Responses:
+        """Return the answers, in order, with the tokens that they took."""
+        completion_tokens = known_sum([answer.tokens for answer in answers])
+        usage = {
+            "prompt_tokens": known_sum([answer.prompt_tokens for answer in answers]),
+            "completion_tokens": completion_tokens,
+            "truncated": sum(answer.truncated for answer in answers),
+        }
+        tokens = None if completion_tokens is None else np.array([answer.tokens for answer in answers], dtype=np.int32)
         origin = {"model": self._model, "endpoint": self._client.url, "usage": usage}
         return Responses([answer.text for answer in answers], tokens, origin)
 
-    def forget(self) -> None:
-        """Remove the answers to the requests so far from the journal; those to other requests stay, with a word."""
-        left = 0 if self._journal is None else self._journal.remove(self._asked)
-        if left:
-            _say(f"answers to other requests stay in {self._path}: {left}")
-
-    @property
-    def _path(self) -> str:
-        return repr(str(self._journal and self._journal.path))
-
     def _key(self, request: SampleRequest, prompt: int, rollout: int) -> str:
         """Return the key of an answer: a hash of everything that it depends on."""
-        asked = {
+        determinants = {
             "url": self._client.url,
             "model": self._model,
             "chat": self._chat,
@@ -125,94 +143,127 @@ class EndpointPolicy(TextSampler):
             "temperature": request.temperature,
             "seed": [*map(int, request.seed), int(request.places[prompt]), rollout],
         }
-        return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16).hexdigest()
 
-    def _complete(self, request: SampleRequest, found: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
-        """Ask for the answers that are missing, in rounds, with a progress bar."""
-        if self._journal is not None and len(found) < len(keys):
-            self._journal.add({})  # An error now, before anything is paid for.
-        if self._without is None and len(found) < len(keys):
-            keeps = any(str(card.get("owned_by")) in KEEP_STOP for card in self._client.models())
-            self._without = set() if keeps else {"stop"}
-        with progress_bar(self._model, len(keys), len(found), unit="answer") as bar:
-            while missing := [slot for slot in keys if slot not in found]:
-                with closing(self._round(request, _asks(missing, "n" not in (self._without or ())))) as arriving:
-                    for ask, answers in arriving:
-                        new = {(ask.prompt, ask.first + place): answer for place, answer in enumerate(answers)}
+    def _complete(self, request: SampleRequest, answers: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
+        """Add the missing ``answers``, in rounds of queries, with a progress bar."""
+        if len(answers) < len(keys):
+            if self._journal is not None:
+                self._journal.add({})  # An error now, before anything is paid for.
+            self._find_out_about_the_server()
+        with progress_bar(self._model, len(keys), len(answers), unit="answer") as bar:
+            while missing := [slot for slot in keys if slot not in answers]:
+                queries = _queries(missing, 1 if "n" in self._omitted else MOST_ANSWERS)
+                with closing(self._round(request, queries)) as arrivals:
+                    for query, replies in arrivals:
+                        # An endpoint may give fewer answers than it is asked for; the next round asks again.
+                        new = dict(zip(query.slots, replies, strict=False))
                         if self._journal is not None:
                             self._journal.add({keys[slot]: answer for slot, answer in new.items()})
-                        found |= new
+                        answers |= new
                         bar.update(len(new))
 
-    def _round(self, request: SampleRequest, asks: Sequence[_Ask]) -> Generator[tuple[_Ask, list[Answer]]]:
-        """Yield each ask with its answers as they arrive, at least one and at most as many as are asked for."""
-        done: SimpleQueue[tuple[_Ask, list[Answer] | Exception]] = SimpleQueue()
-        todo = iter(asks)
+    def _find_out_about_the_server(self) -> None:
+        """Before the first request, omit the field ``stop`` unless the server keeps the stop string in an answer."""
+        if self._server_is_known:
+            return
+        owners = {str(card.get("owned_by")) for card in self._client.models()}
+        if not owners & KEEP_STOP:
+            self._omitted.add("stop")
+        self._server_is_known = True
 
-        def work() -> None:
-            for ask in todo:
-                try:
-                    done.put((ask, self._ask(request, ask)))
-                except Exception as error:
-                    list(todo)  # The others stop.
-                    done.put((ask, error))
-
-        for _ in range(min(self._concurrency, len(asks))):
-            # Ctrl-C must not wait for their requests.
-            Thread(target=work, daemon=True, name="vpo-endpoint").start()
+    def _round(self, request: SampleRequest, queries: Sequence[_Query]) -> Generator[tuple[_Query, list[Answer]]]:
+        """Yield each query with its answers as they arrive, at least one and at most as many as are asked for."""
+        waiting = deque(queries)
+        arrived: SimpleQueue[tuple[_Query, list[Answer] | Exception]] = SimpleQueue()
+        for _ in range(min(self._concurrency, len(queries))):
+            # Daemons, since Ctrl-C must not wait for their requests.
+            arguments = (request, waiting, arrived)
+            Thread(target=self._work, args=arguments, daemon=True, name="vpo-endpoint").start()
         try:
-            for _ in asks:
-                ask, answers = done.get()
+            for _ in queries:
+                query, answers = arrived.get()
                 if isinstance(answers, Exception):
                     raise answers
-                yield ask, answers
+                yield query, answers
         finally:
-            list(todo)
+            waiting.clear()
 
-    def _ask(self, request: SampleRequest, ask: _Ask) -> list[Answer]:
-        closing_tag = request.closing_tag(ask.prompt)
-        key = np.random.SeedSequence([*request.seed, request.places[ask.prompt], ask.first])
-        prompt, path = request.prompts[ask.prompt], "chat/completions" if self._chat else "completions"
-        without = self._without if self._without is not None else set()
+    def _work(
+        self,
+        request: SampleRequest,
+        waiting: deque[_Query],
+        arrived: SimpleQueue[tuple[_Query, list[Answer] | Exception]],
+    ) -> None:
+        """Send the waiting queries one after the other, beside other threads, until none is left or one fails."""
         while True:
-            said = {"messages": [{"role": "user", "content": prompt}]} if self._chat else {"prompt": prompt}
-            # Some servers take signed numbers of 32 bits only.
-            more = {
-                "temperature": request.temperature,
-                "seed": int(key.generate_state(1)[0]) >> 1,
-                "stop": [closing_tag],
-            }
-            body: dict[str, Any] = {"model": self._model, **said, **({"n": ask.size} if ask.size > 1 else {}), **more}
-            body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = request.max_new_tokens
-            body = {name: value for name, value in body.items() if name not in without}
-            body |= {"include_stop_str_in_output": True} if "stop" in body else {}
-            read = partial(read_answers, closing=closing_tag, count=body.get("n", 1))
+            try:
+                query = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                arrived.put((query, self._send(request, query)))
+            except Exception as error:
+                waiting.clear()
+                arrived.put((query, error))
+
+    def _send(self, request: SampleRequest, query: _Query) -> list[Answer]:
+        """Return the answers to a query, which is sent again without each field that the endpoint refuses."""
+        path = "chat/completions" if self._chat else "completions"
+        while True:
+            body = self._body(request, query)
+            read = partial(read_answers, closing=request.closing_tag(query.prompt), count=body.get("n", 1))
             try:
                 answers = self._client.post(path, body, read)
             except Refused as refused:
                 field = refused_field(str(refused).partition(" answered ")[2], body)
                 if field is None:
                     raise
-                without.add(field)
+                self._omitted.add(field)
                 continue
-            if len(answers) == 1 < ask.size:
-                without.add("n")
+            if len(answers) == 1 < query.size:
+                self._omitted.add("n")
             return answers
 
+    def _body(self, request: SampleRequest, query: _Query) -> dict[str, Any]:
+        prompt = request.prompts[query.prompt]
+        seed = np.random.SeedSequence([*request.seed, request.places[query.prompt], query.first])
+        body: dict[str, Any] = {"model": self._model}
+        if self._chat:
+            body["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            body["prompt"] = prompt
+        if query.size > 1:
+            body["n"] = query.size
+        body["temperature"] = request.temperature
+        # Some servers take signed numbers of 32 bits only.
+        body["seed"] = int(seed.generate_state(1)[0]) >> 1
+        body["stop"] = [request.closing_tag(query.prompt)]
+        limit = "max_completion_tokens" if "max_tokens" in self._omitted else "max_tokens"
+        body[limit] = request.max_new_tokens
+        # Other threads may add to the set at this moment, so it is not iterated over.
+        body = {field: value for field, value in body.items() if field not in self._omitted}
+        if "stop" in body:
+            body["include_stop_str_in_output"] = True
+        return body
 
-def _asks(missing: Sequence[Slot], several: bool) -> list[_Ask]:
-    """Group slots, in order, into asks of consecutive ones, if the endpoint answers several."""
-    asks, most = [], MOST_ANSWERS if several else 1
-    for (prompt, _), run in groupby(enumerate(missing), lambda one: (one[1][0], one[1][1] - one[0])):
-        rollouts = [rollout for _, (_, rollout) in run]
-        parts = [rollouts[first : first + most] for first in range(0, len(rollouts), most)]
-        asks += [_Ask(prompt, part[0], len(part)) for part in parts]
-    return asks
+
+def _queries(missing: Sequence[Slot], most_answers: int) -> list[_Query]:
+    """Group slots, which are in order, into queries of at most ``most_answers`` consecutive responses to a prompt."""
+    queries: list[_Query] = []
+    for prompt, rollout in missing:
+        last = queries[-1] if queries else None
+        if last and last.prompt == prompt and last.first + last.size == rollout and last.size < most_answers:
+            queries[-1] = last._replace(size=last.size + 1)
+        else:
+            queries.append(_Query(prompt, rollout, 1))
+    return queries
 
 
 def known_sum(counts: Sequence[int | None]) -> int | None:
     """Return the sum of counts, ``None`` if not all are known."""
-    return None if None in counts else sum(count or 0 for count in counts)
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _say(line: str) -> None:
@@ -220,9 +271,12 @@ def _say(line: str) -> None:
 
 
 class Journal:
-    """A file with one answer a line, each under the key of what it answers; raises ValueError if it cannot be used.
+    """A file with one answer per line, each under the key of what it answers.
 
     A line that is damaged, such as the last one of a process that was killed, counts as missing.
+
+    Raises:
+        ValueError: The file cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -230,18 +284,18 @@ class Journal:
 
     def read(self) -> dict[str, Answer]:
         """Return the answers by key; none if there is no file."""
-        found = {}
         try:
             lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
         except OSError as error:
             raise ValueError(f"cannot read the saved answers {str(self.path)!r}: {error.strerror}") from None
+        answers = {}
         for line in lines:
             try:
                 key, *fields = json.loads(line)
-                found[key] = Answer(*fields)
+                answers[key] = Answer(*fields)
             except (ValueError, TypeError):
                 continue
-        return found
+        return answers
 
     def add(self, answers: Mapping[str, Answer]) -> None:
         """Append answers."""
@@ -255,12 +309,12 @@ class Journal:
             raise ValueError(f"cannot save answers in {str(self.path)!r}: {error.strerror}") from None
 
     def remove(self, keys: Collection[str]) -> int:
-        """Remove the answers under these keys, and the file if it holds no others; return how many are left."""
-        left = {key: answer for key, answer in self.read().items() if key not in keys}
-        aside = Journal(self.path.with_name(f".{self.path.name}.part"))
-        aside.path.unlink(missing_ok=True)
-        aside.add(left)
-        aside.path.replace(self.path)
-        if not left:
+        """Remove the answers under these keys, and the file if it holds no others; return how many remain."""
+        remaining = {key: answer for key, answer in self.read().items() if key not in keys}
+        replacement = Journal(self.path.with_name(f".{self.path.name}.part"))
+        replacement.path.unlink(missing_ok=True)
+        replacement.add(remaining)
+        replacement.path.replace(self.path)
+        if not remaining:
             self.path.unlink()
-        return len(left)
+        return len(remaining)

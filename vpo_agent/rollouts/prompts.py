@@ -19,16 +19,23 @@ def check_prompts(
     """Check that the prompts of tasks, and the responses to them, fit into the model's context.
 
     Each task is checked with each of ``num_answers``, by default the environment's.
+
+    Returns:
+        The length of the longest prompt, in tokens.
+
+    Raises:
+        ValueError: The longest prompt and a response of ``max_new_tokens`` tokens do not fit.
     """
-    longest, where = 0, 0
+    longest, longest_index = 0, 0
     for first in range(0, len(indices), AT_A_TIME):
-        some = indices[first : first + AT_A_TIME]
-        tasks = [env.task(index) for index in some]
+        part = indices[first : first + AT_A_TIME]
+        tasks = [env.task(index) for index in part]
         for m in num_answers or [env.num_answers]:
-            lengths = policy.encode_prompts([env.prompt(task, m) for task in tasks])[1].sum(1)
+            _, mask = policy.encode_prompts([env.prompt(task, m) for task in tasks])
+            lengths = mask.sum(1)
             if int(lengths.max()) > longest:
-                longest, where = int(lengths.max()), some[int(lengths.argmax())]
-    check_longest(policy, env, where, longest, max_new_tokens)
+                longest, longest_index = int(lengths.max()), part[int(lengths.argmax())]
+    check_longest(policy, env, longest_index, longest, max_new_tokens)
     return longest
 
 
@@ -41,19 +48,19 @@ def check_longest(policy: LMPolicy, env: AnyEnv, index: int, prompt_tokens: int,
 
 
 def check_all_prompts(
-    policy: LMPolicy, env: AnyEnv, asked: int, max_new_tokens: int, num_answers: Collection[int] = (), *, sample: int
+    policy: LMPolicy, env: AnyEnv, count: int, max_new_tokens: int, num_answers: Collection[int] = (), *, sample: int
 ) -> int:
-    """Check the prompts of the tasks 0 to ``asked`` - 1 before a run, like :func:`check_prompts`.
+    """Check the prompts of the first ``count`` tasks before a run, like :func:`check_prompts`.
 
     Rows of a data set are all checked. Generated tasks take time to make and differ little in length, so the first
     ``sample`` are checked, and the others only if a prompt of :data:`SPREAD` times the longest length would not fit.
     What is not checked here is checked in each step, before anything is sampled from it.
     """
     if rows := getattr(env, "rows", ()):
-        return check_prompts(policy, env, range(min(asked, len(rows))), max_new_tokens, num_answers)
-    longest = check_prompts(policy, env, range(min(asked, sample)), max_new_tokens, num_answers)
+        return check_prompts(policy, env, range(min(count, len(rows))), max_new_tokens, num_answers)
+    longest = check_prompts(policy, env, range(min(count, sample)), max_new_tokens, num_answers)
     try:
         policy.check_length(SPREAD * longest, max_new_tokens)
     except ValueError:
-        return check_prompts(policy, env, range(asked), max_new_tokens, num_answers)
+        return check_prompts(policy, env, range(count), max_new_tokens, num_answers)
     return longest
