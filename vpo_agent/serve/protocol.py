@@ -1,4 +1,4 @@
-"""The part of OpenAI's protocol that is served: what a request asks for, and what it gets."""
+"""The part of OpenAI's protocol that is served: requests, and the choices of a reply."""
 
 from __future__ import annotations
 
@@ -12,11 +12,26 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 
-HARMLESS: dict[str, Any] = {"best_of": 1, "echo": False, "suffix": "", "stream": False, "stream_options": {}}
-"""Unsupported fields, by the value that leaves them without effect."""
-HARMLESS |= {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "tools": [], "top_logprobs": 0}
-HARMLESS |= {"response_format": {"type": "text"}, "top_k": -1, "min_p": 0, "min_tokens": 0, "ignore_eos": False}
-CONTEXT = 8  # Tokens before a text that are enough to decode it.
+HARMLESS: dict[str, Any] = {
+    "best_of": 1,
+    "echo": False,
+    "frequency_penalty": 0,
+    "ignore_eos": False,
+    "min_p": 0,
+    "min_tokens": 0,
+    "presence_penalty": 0,
+    "repetition_penalty": 1,
+    "response_format": {"type": "text"},
+    "stream": False,
+    "stream_options": {},
+    "suffix": "",
+    "tools": [],
+    "top_k": -1,
+    "top_logprobs": 0,
+}
+"""Unsupported fields, each with the value at which it has no effect."""
+CONTEXT = 8
+"""Tokens before a text that are enough to decode it."""
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Stops = Annotated[list[Stop], BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop)]
 
@@ -28,7 +43,7 @@ class Message(BaseModel):
     content: str
 
 
-class Asked(BaseModel):
+class CompletionRequest(BaseModel):
     """The body of a request: a ``prompt`` for ``/v1/completions``, or ``messages`` for ``/v1/chat/completions``."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -49,69 +64,96 @@ class Asked(BaseModel):
     user: str = ""
 
 
-def read(body: bytes) -> Asked:
+def read_request(body: bytes) -> CompletionRequest:
     """Read the body of a request; raise a ValueError that names the first field that is wrong."""
     sent = json.loads(body)
     if not isinstance(sent, dict):
         raise ValueError("the body must be a JSON object")
-    # Clients send null for what they leave out.
-    kept = {k: v for k, v in sent.items() if v is not None and (k not in HARMLESS or v != HARMLESS[k])}
+    fields = {}
+    for name, value in sent.items():
+        # Clients send null for what they leave out.
+        if value is None or (name in HARMLESS and value == HARMLESS[name]):
+            continue
+        fields[name] = value
     try:
-        return Asked.model_validate(kept)
+        return CompletionRequest.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
     unknown = first["type"] == "extra_forbidden"
-    raise ValueError(f"{first['loc'][0]}: {'not supported by this server: leave it out' if unknown else first['msg']}")
+    reason = "not supported by this server: leave it out" if unknown else first["msg"]
+    raise ValueError(f"{first['loc'][0]}: {reason}")
 
 
-def encode(asked: Asked, policy: LMPolicy) -> list[int]:
+def encode(request: CompletionRequest, policy: LMPolicy) -> list[int]:
     """Return the tokens of the prompt; a chat goes through the model's template with thinking off, as in training.
 
-    Without a template its texts are separated by empty lines, so that a single message is the prompt itself.
+    Without a template the texts of the messages are separated by empty lines, so that a single message is the prompt
+    itself.
     """
-    said = [message.model_dump() for message in asked.messages]
-    if asked.continue_final_message and [one["role"] for one in said[1:]][-1:] != ["assistant"]:
-        raise ValueError("continue_final_message: the last message must be the assistant's, after another one")
-    begun = said.pop()["content"] if asked.continue_final_message else ""
-    text = asked.prompt or "\n\n".join(one["content"] for one in said if one["content"])
-    templated = policy.tokenizer.chat_template is not None and bool(said)
+    messages = [message.model_dump() for message in request.messages]
+    beginning = ""
+    if request.continue_final_message:
+        if len(messages) < 2 or messages[-1]["role"] != "assistant":
+            raise ValueError("continue_final_message: the last message must be the assistant's, after another one")
+        beginning = messages.pop()["content"]
+    templated = policy.tokenizer.chat_template is not None and bool(messages)
     if templated:
-        text = policy.apply_template([{**one, "role": one["role"].replace("developer", "system")} for one in said])
-    tokens: list[int] = policy.tokenizer(text + begun, add_special_tokens=not templated, verbose=False)["input_ids"]
+        for message in messages:
+            message["role"] = message["role"].replace("developer", "system")
+        text = policy.apply_template(messages)
+    else:
+        text = request.prompt or "\n\n".join(message["content"] for message in messages if message["content"])
+    tokens: list[int] = policy.tokenizer(text + beginning, add_special_tokens=not templated, verbose=False)["input_ids"]
     if not tokens:
         raise ValueError("the prompt has no tokens: give it some text")
     return tokens
 
 
-def make_rows(asked: Asked, policy: LMPolicy, limit: int) -> list[Row]:
+def make_rows(request: CompletionRequest, policy: LMPolicy, limit: int) -> list[Row]:
     """Return the ``n`` rows that a request samples, of at most ``limit`` tokens."""
     # Each character of a stop string may take four tokens.
-    window = 4 * max(map(len, asked.stop), default=0) + CONTEXT
+    window = 4 * max(map(len, request.stop), default=0) + CONTEXT
 
     def ends(tokens: list[int]) -> bool:
-        text = policy.tokenizer.decode(tokens[-window:], skip_special_tokens=True) if asked.stop else ""
-        return any(stop in text for stop in asked.stop)
+        if not request.stop:
+            return False
+        text = policy.tokenizer.decode(tokens[-window:], skip_special_tokens=True)
+        return any(stop in text for stop in request.stop)
 
-    keys = [None if asked.seed is None else [asked.seed % 2**64, i] for i in range(asked.n)]
-    seeds = map(np.random.SeedSequence, keys)
-    return [Row(limit, uniform_numbers(seed), asked.temperature, asked.top_p, ends) for seed in seeds]
+    rows = []
+    for number in range(request.n):
+        seed = np.random.SeedSequence(None if request.seed is None else [request.seed % 2**64, number])
+        rows.append(Row(limit, uniform_numbers(seed), request.temperature, request.top_p, ends))
+    return rows
 
 
-def make_choice(asked: Asked, policy: LMPolicy, prompt: Sequence[int], row: Row) -> dict[str, Any]:
+def make_choice(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[int], row: Row) -> dict[str, Any]:
     """Return an answer in the form of its endpoint; its log-probabilities are those that it was sampled with."""
-    decode, chat = policy.tokenizer.decode, bool(asked.messages)
+    chat = bool(request.messages)
+    text, finish = _sampled_text(request, policy, prompt, row), row.finish
+    stops = [(text.index(stop), stop) for stop in request.stop if stop in text]
+    if stops:
+        position, stop = min(stops)
+        end = position + len(stop) if request.include_stop_str_in_output else position
+        text, finish = text[:end], "stop"
+    answer: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    log_probs = None if request.logprobs is False else _log_probs(policy, row, chat)
+    return {**answer, "finish_reason": finish, "logprobs": log_probs}
+
+
+def _sampled_text(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[int], row: Row) -> str:
+    """Return the text of a row; a text that continues another one keeps its leading space."""
     tokens = row.tokens[:-1] if row.tokens[-1] in policy.ending_ids else row.tokens
-    # What continues a text keeps its leading space.
-    before = [] if chat and not asked.continue_final_message else list(prompt[-CONTEXT:])
-    known, whole = (decode(ids, skip_special_tokens=True) for ids in (before, [*before, *tokens]))
-    text, finish, log_probs = whole[len(known) :], row.finish, None
-    if found := [(text.index(stop), stop) for stop in asked.stop if stop in text]:
-        place, stop = min(found)
-        text, finish = text[: place + len(stop) * asked.include_stop_str_in_output], "stop"
-    if asked.logprobs is not False:
-        pieces = [decode([token]) for token in row.tokens]
-        log_probs = {"tokens": pieces, "token_logprobs": row.log_probs}
-        if chat:
-            log_probs = {"content": [{"token": t, "logprob": p} for t, p in zip(pieces, row.log_probs, strict=True)]}
-    said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-    return {**said, "finish_reason": finish, "logprobs": log_probs}
+    continues = not request.messages or request.continue_final_message
+    context = list(prompt[-CONTEXT:]) if continues else []
+    before = policy.tokenizer.decode(context, skip_special_tokens=True)
+    whole: str = policy.tokenizer.decode([*context, *tokens], skip_special_tokens=True)
+    return whole[len(before) :]
+
+
+def _log_probs(policy: LMPolicy, row: Row, chat: bool) -> dict[str, Any]:
+    tokens = [policy.tokenizer.decode([token]) for token in row.tokens]
+    if not chat:
+        return {"tokens": tokens, "token_logprobs": row.log_probs}
+    pairs = zip(tokens, row.log_probs, strict=True)
+    return {"content": [{"token": token, "logprob": log_prob} for token, log_prob in pairs]}

@@ -19,9 +19,11 @@ from jinja2.exceptions import TemplateError
 
 from vpo_agent.policy.decoding import Row
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.serve.protocol import encode, make_choice, make_rows, read
+from vpo_agent.serve.protocol import encode, make_choice, make_rows, read_request
 
-MOST_BYTES, PATHS = 2**20, ("/v1/completions", "/v1/chat/completions")
+MOST_BYTES = 2**20
+"""Longest body of a request."""
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 class Job(Future[None]):
@@ -29,7 +31,10 @@ class Job(Future[None]):
 
     def __init__(self, prompt: Sequence[int], rows: Sequence[Row]) -> None:
         super().__init__()
-        self.prompt, self.rows, self.waiting = prompt, rows, deque(rows)
+        self.prompt = prompt
+        self.rows = rows
+        self.waiting = deque(rows)
+        """Rows that have not joined the batch."""
 
 
 class Engine:
@@ -43,31 +48,33 @@ class Engine:
         self.policy, self._most_rows = policy, most_rows
         self.queue: SimpleQueue[Job | None] = SimpleQueue()
         """Takes jobs; ``None`` ends the engine and fails those that are not done."""
+        self._jobs: list[Job] = []
+        """Jobs that are not done."""
         self._decoder = policy.decoder()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        jobs: list[Job] = []
         while True:
-            while not jobs or not self.queue.empty():
+            while not self._jobs or not self.queue.empty():
                 job = self.queue.get()
                 if job is None:
-                    return _end(jobs, RuntimeError("the server is stopping"))
-                jobs.append(job)
+                    self._end(list(self._jobs), RuntimeError("the server is stopping"))
+                    return
+                self._jobs.append(job)
             try:
-                self._advance([job for job in jobs if not job.cancelled()])
-                _end(ended := [job for job in jobs if job.cancelled() or all(row.finish for row in job.rows)])
+                self._advance()
             # Out of memory, or a bug: the jobs in the batch fail, and the next ones are served.
             except Exception as error:
                 self._decoder = self.policy.decoder()
-                _end(ended := [job for job in jobs if len(job.waiting) < len(job.rows)], error)
-            jobs = [job for job in jobs if job not in ended]
+                self._end([job for job in self._jobs if len(job.waiting) < len(job.rows)], error)
+            else:
+                self._end([job for job in self._jobs if job.cancelled() or all(row.finish for row in job.rows)])
 
     @torch.no_grad()
-    def _advance(self, jobs: Sequence[Job]) -> None:
+    def _advance(self) -> None:
         """Let rows of one job join the batch, and sample a token for each row."""
-        first = next((job for job in jobs if job.waiting), None)
+        first = next((job for job in self._jobs if job.waiting and not job.cancelled()), None)
         room = self._most_rows - sum(row.finish is None for row in self._decoder.rows)
         if first is not None and self._decoder.open and room > 0:
             joining = [first.waiting.popleft() for _ in range(min(room, len(first.waiting)))]
@@ -75,13 +82,17 @@ class Engine:
             self._decoder.join(model.read(*model.pad([first.prompt])), [0] * len(joining), joining)
         self._decoder.step()
 
-
-def _end(jobs: Sequence[Job], error: Exception | None = None) -> None:
-    for job in jobs:
-        for row in job.rows:
-            row.finish = row.finish or "stop"
-        if job.set_running_or_notify_cancel():
-            job.set_exception(error) if error else job.set_result(None)
+    def _end(self, jobs: Sequence[Job], error: Exception | None = None) -> None:
+        """End jobs, with the error that ended them if there is one."""
+        for job in jobs:
+            for row in job.rows:
+                row.finish = row.finish or "stop"
+            if job.set_running_or_notify_cancel():
+                if error is None:
+                    job.set_result(None)
+                else:
+                    job.set_exception(error)
+            self._jobs.remove(job)
 
 
 class Server(ThreadingHTTPServer):
@@ -91,7 +102,9 @@ class Server(ThreadingHTTPServer):
     engine: Engine
 
     def __init__(self, host: str, port: int, name: str, *, rows: int = 64, most_tokens: int = 4096) -> None:
-        self.name, self.rows, self.most_tokens, self.encoding = name, rows, most_tokens, threading.Lock()
+        self.name, self.rows, self.most_tokens = name, rows, most_tokens
+        self.encoding = threading.Lock()
+        """Held while a prompt is encoded, for which tokenizers are not safe to use from several threads."""
         try:
             super().__init__((host, port), _Handler)
         except (OSError, UnicodeError) as error:
@@ -133,33 +146,41 @@ class _Handler(BaseHTTPRequestHandler):
     def _answers(self) -> dict[str, Any]:
         # Read further than the limit, so that the sender gets to read the error.
         body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 32 * MOST_BYTES))
-        if self.path not in PATHS or len(body) > MOST_BYTES:
-            raise ValueError(f"this server has {' and '.join(PATHS)}, for bodies of at most {MOST_BYTES:,} bytes")
-        policy, asked, chat = self.server.engine.policy, read(body), self.path == PATHS[1]
-        if asked.model not in ("default", self.server.name):
-            raise ValueError(f"unknown model {asked.model!r}: this server has {self.server.name!r}, or 'default'")
-        if bool(asked.messages) != chat or bool(asked.prompt) == chat:
+        if self.path not in (COMPLETIONS, CHAT) or len(body) > MOST_BYTES:
+            raise ValueError(f"this server has {COMPLETIONS} and {CHAT}, for bodies of at most {MOST_BYTES:,} bytes")
+        policy, request, chat = self.server.engine.policy, read_request(body), self.path == CHAT
+        if request.model not in ("default", self.server.name):
+            raise ValueError(f"unknown model {request.model!r}: this server has {self.server.name!r}, or 'default'")
+        if bool(request.messages) != chat or bool(request.prompt) == chat:
             raise ValueError(f"{self.path} takes {'messages' if chat else 'a prompt'}")
         with self.server.encoding:
-            prompt = encode(asked, policy)
+            prompt = encode(request, policy)
         # The last token is never read, so it needs no position.
         positions = policy.cached_model.most_positions or 2**31
         most = min(self.server.most_tokens, positions - len(prompt) + 1)
         # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
-        limit = asked.max_tokens or (most if chat else min(most, 16))
+        limit = request.max_tokens or (most if chat else min(most, 16))
         if not 0 < limit <= most:
             raise ValueError(f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible")
-        job = Job(prompt, make_rows(asked, policy, limit))
+        job = Job(prompt, make_rows(request, policy, limit))
         self.server.engine.queue.put(job)
         while not wait([job], timeout=0.5).done:
             if select([self.connection], [], [], 0)[0] and not self.connection.recv(1, MSG_PEEK):
                 job.cancel()
         job.result()
-        made = sum(len(row.tokens) for row in job.rows)
-        usage = {"prompt_tokens": len(prompt), "completion_tokens": made, "total_tokens": len(prompt) + made}
-        head = {"id": f"{time.time_ns():x}", "created": int(time.time()), "model": self.server.name, "usage": usage}
-        choices = [{"index": i, **make_choice(asked, policy, prompt, row)} for i, row in enumerate(job.rows)]
-        return {**head, "object": "chat.completion" if chat else "text_completion", "choices": choices}
+        generated = sum(len(row.tokens) for row in job.rows)
+        return {
+            "id": f"{time.time_ns():x}",
+            "created": int(time.time()),
+            "model": self.server.name,
+            "usage": {
+                "prompt_tokens": len(prompt),
+                "completion_tokens": generated,
+                "total_tokens": len(prompt) + generated,
+            },
+            "object": "chat.completion" if chat else "text_completion",
+            "choices": [{"index": i, **make_choice(request, policy, prompt, row)} for i, row in enumerate(job.rows)],
+        }
 
     def _send(self, status: int, reply: dict[str, Any]) -> None:
         data = json.dumps(reply).encode()
