@@ -70,7 +70,7 @@ def main() -> None:
     own.add_argument("--warm-steps", type=at_least(1), default=60)
     own.add_argument("--warm-batch", type=at_least(RESPONSES), default=16)
     own.add_argument("--warm-env-kwargs", type=json_object, metavar="JSON")
-    chosen, options = own.parse_own()
+    chosen, options = own.parse_declared()
     config = parse_job(options, description=__doc__, presets=PRESETS).config
     if config.model == str(SMOLLM2) and not SMOLLM2.exists():
         raise ValueError(f"there is no file {config.model!r}: fetch it with `make smollm2`, or name a --model")

@@ -30,6 +30,7 @@ from vpo_envs.core import ScorerFailure
 
 UNLIKE_GRPO = ("vpo_pool", "set_rl", "max_at_k")
 """Methods that compare the rollouts of a group, so that verl's one score per rollout is not enough."""
+PROGRAM = "python -m verl.trainer.main_ppo"
 
 
 def settings_of_rows(
@@ -112,13 +113,12 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
         raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
 
 
-def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollouts: int) -> list[str]:
-    """Return the words of the command that trains on ``train.parquet`` in a folder, with verl 0.9.
+def command_line(folder: Path, *, model: str, rollouts: int) -> tuple[str, list[str]]:
+    """Return the program and the options that train on ``train.parquet`` in a folder, with verl 0.9.
 
-    The settings are those of `settings_of_rows`; ``validation.parquet`` is in the same folder.
+    ``validation.parquet`` is in the same folder.
     """
-    return [
-        *("python", "-m", "verl.trainer.main_ppo"),
+    options = [
         "algorithm.adv_estimator=grpo",
         "algorithm.norm_adv_by_std_in_grpo=True",
         "algorithm.use_kl_in_reward=False",
@@ -145,6 +145,7 @@ def command_line(folder: Path, settings: Mapping[str, Any], *, model: str, rollo
         "trainer.nnodes=1",
         "trainer.total_epochs=1",
     ]
+    return PROGRAM, options
 
 
 def compute_score(

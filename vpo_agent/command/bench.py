@@ -28,8 +28,10 @@ def add_parser(commands: Commands) -> None:
         "do not read the task, 1 the best three answers there are. An interrupted bench in --out is continued.",
     )
     add = parser.add_argument
-    about = "a run, a model (bundled, folder, GGUF file, Hub name) or optimum, for all tasks or as TASK=MODEL for one; "
-    add("models", nargs="*", metavar="MODEL", help=f"{about}by default the bundled base of each task")
+    models = (
+        "a run, a model (bundled, folder, GGUF file, Hub name) or optimum, for all tasks or as TASK=MODEL for one; "
+    )
+    add("models", nargs="*", metavar="MODEL", help=f"{models}by default the bundled base of each task")
     add("--track", choices=["compact", "natural"], help="compact for tiny models, natural for all others, which is the "
         "default behind an --endpoint")  # fmt: skip
     add("--seed", type=at_least(0), default=0, metavar="N", help="other instances, for a private score (default: 0)")
@@ -42,26 +44,23 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Score a model, or verify an entry."""
-    if chosen.verify is not None:
-        _verify(chosen)
+    if arguments.verify is not None:
+        _verify(arguments)
         return
-    with when_stopped(f"finished tasks are kept, and the same command continues: {vpo_command(*chosen.argv)}"):
+    with when_stopped(f"finished tasks are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
         from vpo_agent.bench.entry import entry_table, headline, make_entry
         from vpo_agent.bench.sample import sample_track
         from vpo_agent.runs.checkpoints import write_text_atomically
-        from vpo_agent.runs.targets import target_name
 
-        track = chosen.track or ("compact" if chosen.endpoint is None else "natural")
-        split = (model.rpartition("=") for model in chosen.models)
-        named = [f"{task}{equals}{target_name(one)}" for task, equals, one in split]
-        name = chosen.name or chosen.model or " ".join(named) or "bundled bases"
+        track = arguments.track or ("compact" if arguments.endpoint is None else "natural")
+        name = _entry_name(arguments)
         folder = re.sub(r"[^\w.=-]+", "_", f"bench_{track}_{name}")
-        out = chosen.out or Path("runs") / folder
-        plan = _plan(chosen, track, chosen.seed, chosen.models, out)
-        kept = " What is in the output folder already is not sampled again."
-        print(_cost(plan, chosen.price) + kept, flush=True)
+        out = arguments.out or Path("runs") / folder
+        plan = _plan(arguments, track, arguments.seed, arguments.models, out)
+        kept = "What is in the output folder already is not sampled again."
+        print(f"{_cost(plan, arguments.price)} {kept}", flush=True)
         pools = sample_track(plan, out, lambda line: print(line, file=sys.stderr, flush=True))
         entry = make_entry(plan, pools, name)
         write_text_atomically(out / "entry.json", json.dumps(entry, indent=1, allow_nan=False) + "\n")
@@ -70,27 +69,44 @@ def run(chosen: argparse.Namespace) -> None:
         print(f"\n{entry_table(entry)}\n\n{headline(entry)}\n{out}/ holds entry.json and the answers to each task")
 
 
-def _plan(chosen: argparse.Namespace, track: str, seed: int, models: list[str], out: Path) -> Plan:
+def _entry_name(arguments: argparse.Namespace) -> str:
+    """Return the name of the entry: that of the command line, or of its models."""
+    from vpo_agent.runs.targets import target_name
+
+    if arguments.name or arguments.model:
+        return str(arguments.name or arguments.model)
+    names = []
+    for model in arguments.models:
+        task, equals, target = model.rpartition("=")
+        names.append(f"{task}{equals}{target_name(target)}")
+    return " ".join(names) or "bundled bases"
+
+
+def _plan(arguments: argparse.Namespace, track: str, seed: int, models: list[str], out: Path) -> Plan:
     from vpo_agent.bench.sample import make_plan
 
     endpoint = None
-    if chosen.endpoint is not None:
-        if chosen.models:
-            raise ValueError(f"{chosen.models[0]!r} does not apply to a model behind an endpoint: leave it out")
-        endpoint = open_endpoint(chosen, unfinished(out))
-    elif chosen.model is not None:
+    if arguments.endpoint is not None:
+        if arguments.models:
+            raise ValueError(f"{arguments.models[0]!r} does not apply to a model behind an endpoint: leave it out")
+        endpoint = open_endpoint(arguments, unfinished(out))
+    elif arguments.model is not None:
         raise ValueError("--model applies only to a model behind an --endpoint: leave it out")
-    return make_plan(track, seed, models, endpoint, chosen.device)
+    return make_plan(track, seed, models, endpoint, arguments.device)
 
 
 def _cost(plan: Plan, price: tuple[float, float] | None) -> str:
     """Say what the sampling takes, before it starts."""
     size = plan.size()
-    told = f"{len(plan.tasks)} tasks, {size['prompts']:,} prompts, {size['responses']:,} responses of three answers"
-    told += f"; about {size['read']:,} tokens read and at most {size['generated']:,} generated"
+    parts = [
+        f"{len(plan.tasks)} tasks, {size['prompts']:,} prompts, {size['responses']:,} responses of three answers",
+        f"about {size['read']:,} tokens read and at most {size['generated']:,} generated",
+    ]
     if price is not None:
-        told += f"; at most {(size['read'] * price[0] + size['generated'] * price[1]) / 1e6:,.2f} at these prices"
-    return f"{told}."
+        price_read, price_generated = price
+        total = (size["read"] * price_read + size["generated"] * price_generated) / 1e6
+        parts.append(f"at most {total:,.2f} at these prices")
+    return f"{'; '.join(parts)}."
 
 
 def _price(text: str) -> tuple[float, float]:
@@ -103,34 +119,36 @@ def _price(text: str) -> tuple[float, float]:
     return read, generated
 
 
-def _verify(chosen: argparse.Namespace) -> None:
+def _verify(arguments: argparse.Namespace) -> None:
+    """Sample an entry again; raise Failed if its prompts or models are others now, or a number differs too much."""
     from vpo_agent.bench.entry import TOLERANCE, differences, headline, make_entry, read_entry
     from vpo_agent.bench.sample import sample_track, weights_hash
     from vpo_agent.bench.tasks import digest
 
-    entry = read_entry(chosen.verify)
-    models = chosen.models or [f"{task}={known['target']}" for task, known in entry["models"].items()]
-    if not models and chosen.endpoint is None:
-        raise ValueError(f"{str(chosen.verify)!r} was sampled behind an endpoint: give --endpoint and --model")
+    entry = read_entry(arguments.verify)
+    models = arguments.models or [f"{task}={model['target']}" for task, model in entry["models"].items()]
+    if not models and arguments.endpoint is None:
+        raise ValueError(f"{str(arguments.verify)!r} was sampled behind an endpoint: give --endpoint and --model")
     with tempfile.TemporaryDirectory(prefix="vpo-bench-") as folder:
-        out = chosen.out or Path(folder) / "again"
+        out = arguments.out or Path(folder) / "again"
         if any(out.glob("*.npz")) or unfinished(out).exists():
             raise ValueError(
                 f"{str(out)!r} holds answers already, and --verify samples all of them: give another --out"
             )
-        plan = _plan(chosen, entry["track"], entry["seed"], models, out)
+        plan = _plan(arguments, entry["track"], entry["seed"], models, out)
         if digest(plan.prompts) != entry["prompts"]:
-            raise Failed(f"the prompts of {str(chosen.verify)!r} are not those of the installed version")
-        for task, known in entry["models"].items():
-            if weights_hash(plan.models[task]) != known["weights"]:
+            raise Failed(f"the prompts of {str(arguments.verify)!r} are not those of the installed version")
+        for task, model in entry["models"].items():
+            if weights_hash(plan.models[task]) != model["weights"]:
                 raise Failed(f"{task}: the weights of {plan.models[task]!r} are not those that the entry states")
-        print(_cost(plan, chosen.price), flush=True)
+        print(_cost(plan, arguments.price), flush=True)
         pools = sample_track(plan, out, lambda line: print(line, file=sys.stderr, flush=True))
         again = make_entry(plan, pools, entry["name"])
-    found = differences(entry, again)
+    by_name = differences(entry, again)
     print(f"{headline(entry)}\nsampled again: {again['score']['mean']:.3f}")
-    means = ("score", *entry["tasks"])
-    print("\n".join(f"  {name}: {found[name] + 0:+.4f}" for name in means))
-    if apart := [f"{name} differs by {value:+.4f}" for name, value in found.items() if abs(value) > TOLERANCE]:
-        raise Failed(f"{', '.join(apart)}: more than {TOLERANCE}")
+    for name in ("score", *entry["tasks"]):
+        print(f"  {name}: {by_name[name] + 0:+.4f}")
+    too_large = [f"{name} differs by {value:+.4f}" for name, value in by_name.items() if abs(value) > TOLERANCE]
+    if too_large:
+        raise Failed(f"{', '.join(too_large)}: more than {TOLERANCE}")
     print(f"reproduced: no number differs by more than {TOLERANCE}, counts as shares")

@@ -58,12 +58,12 @@ def compare(arguments: argparse.Namespace) -> None:
 
     chosen = {name: getattr(arguments, name) for name in ("k", "threshold")}
     tables = compare_runs(arguments.runs, _labels(arguments), arguments.out, arguments.baseline, **chosen)
-    print(said(tables))
+    print(comparison_text(tables))
     print(f"{arguments.out}/ holds report.html, compare.md with all measures, compare.json and the figures")
 
 
-def said(tables: Mapping[str, Any]) -> str:
-    """Return what a comparison says in a terminal: the verdict, the rows that it rests on, and what was compared."""
+def comparison_text(tables: Mapping[str, Any]) -> str:
+    """Return a comparison for a terminal: the verdict, the rows that it rests on, and what was compared."""
     from vpo_agent.pages.page import markdown_table
     from vpo_agent.report.compare_page import facts, means_table
 
@@ -78,8 +78,8 @@ def explore(arguments: argparse.Namespace) -> None:
 
     shown = explore_runs(arguments.runs, _labels(arguments), arguments.out, prompts=arguments.prompts)
     size = arguments.out.stat().st_size / 1000
-    what = f"{counted(shown.instances, 'instance')} and {counted(len(arguments.runs), 'run')}"
-    print(f"{arguments.out} shows {what} in {size:.0f} kB: open it in a browser")
+    content = f"{counted(shown.instances, 'instance')} and {counted(len(arguments.runs), 'run')}"
+    print(f"{arguments.out} shows {content} in {size:.0f} kB: open it in a browser")
     if shown.lacks:
         print(f"warning: {shown.lacks}", file=sys.stderr)
 
@@ -91,11 +91,11 @@ def show(arguments: argparse.Namespace) -> None:
     from vpo_envs.common.wording import counted
 
     out = arguments.out or transcripts_of(arguments.folder)
-    found = read_transcripts(arguments.folder)
-    count = write_transcripts(found, out, str(arguments.folder))
-    print(f"{in_words(found)}\n\n{out} has {counted(count, 'answer')} to sort, filter and search")
-    if found.lacks:
-        print(f"warning: {found.lacks}", file=sys.stderr)
+    transcripts = read_transcripts(arguments.folder)
+    count = write_transcripts(transcripts, out, str(arguments.folder))
+    print(f"{in_words(transcripts)}\n\n{out} has {counted(count, 'answer')} to sort, filter and search")
+    if transcripts.lacks:
+        print(f"warning: {transcripts.lacks}", file=sys.stderr)
 
 
 def _labels(arguments: argparse.Namespace) -> list[str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -62,9 +63,9 @@ def add_parser(commands: Commands) -> None:
         parser.set_defaults(run=run)
 
 
-def write_template(chosen: argparse.Namespace) -> None:
+def write_template(arguments: argparse.Namespace) -> None:
     """Write an environment, and print the commands that check it, teach it to a small model, and train that."""
-    file: Path = chosen.file
+    file: Path = arguments.file
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise ValueError(f"{str(file)!r} is no name of a module: give one such as my_task.py")
     name = "".join(word.capitalize() for word in file.stem.split("_"))
@@ -75,27 +76,27 @@ def write_template(chosen: argparse.Namespace) -> None:
             new.write(text)
     except OSError as error:
         raise ValueError(f"cannot write {str(file)!r}: {error.strerror}") from None
-    base, place = f"runs/{file.stem}-base", f"{file}:{env_id}"
+    base, env = f"runs/{file.stem}-base", f"{file}:{env_id}"
     learn = "--steps 100 --batch 32 --learning-rate 2e-3 --max-new-tokens 24 --eval-every 100"
     train = "--steps 40 --prompts-per-step 8 --learning-rate 3e-4 --kl-coef 0 --max-new-tokens 24"
     commands = [
-        ("checks the rewards and the contract", ["check", place]),
-        ("teaches a small model", ["warm-start", "--env", place, *learn.split(), "--out", base]),
-        ("trains it with VPO", ["train", "--env", place, "--model", base, *train.split(), "--name", file.stem]),
+        ("checks the rewards and the contract", ["check", env]),
+        ("teaches a small model", ["warm-start", "--env", env, *learn.split(), "--out", base]),
+        ("trains it with VPO", ["train", "--env", env, "--model", base, *train.split(), "--name", file.stem]),
         ("shows its answers under any weighting", ["explore", f"runs/{file.stem}", "--import", str(file)]),
     ]
     print(f"{file} holds {env_id}, to be changed into yours. As it is, it learns within minutes:\n")
-    for says, words in commands:
-        print(f"{vpo_command(*words)}   # {says}")
+    for purpose, words in commands:
+        print(f"{vpo_command(*words)}   # {purpose}")
 
 
-def show(chosen: argparse.Namespace) -> None:
+def show(arguments: argparse.Namespace) -> None:
     """List the environments, or show one."""
-    if chosen.row:
-        show_row(chosen.id)
-    elif chosen.id is not None:
-        show_env(chosen.id, chosen.index, chosen.env_kwargs)
-    elif chosen.env_kwargs:
+    if arguments.row:
+        show_row(arguments.id)
+    elif arguments.id is not None:
+        show_env(arguments.id, arguments.index, arguments.env_kwargs)
+    elif arguments.env_kwargs:
         raise ValueError("--env-kwargs needs the id of an environment")
     else:
         list_envs()
@@ -127,12 +128,12 @@ def show_row(env_id: str | None) -> None:
     if row := getattr(env_type(env_id), "example_row", None) if env_id else None:
         print(json.dumps(row, ensure_ascii=False))
         return
-    reading = [one for one in text_env_ids() if getattr(env_type(one), "example_row", None)]
-    raise ValueError(f"--row needs the id of an environment that reads a data set: one of {', '.join(reading)}")
+    with_rows = [known for known in text_env_ids() if getattr(env_type(known), "example_row", None)]
+    raise ValueError(f"--row needs the id of an environment that reads a data set: one of {', '.join(with_rows)}")
 
 
-def _first_line(made_of: type) -> str:
-    return (inspect.getdoc(made_of) or "").partition("\n")[0].replace("``", "")
+def _first_line(env_class: type) -> str:
+    return (inspect.getdoc(env_class) or "").partition("\n")[0].replace("``", "")
 
 
 def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
@@ -185,29 +186,30 @@ def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     from vpo_agent.command.show import show_objectives
     from vpo_envs.registration import env_type
 
-    made_of = env_type(env_id)
-    drawn = "ansi" in made_of.metadata["render_modes"]
+    env_class = env_type(env_id)
+    draws = "ansi" in env_class.metadata["render_modes"]
+    kwargs = {"render_mode": "ansi", **env_kwargs} if draws else env_kwargs
     try:
-        env = gym.make(env_id.rpartition(":")[2], **{**({"render_mode": "ansi"} if drawn else {}), **env_kwargs})
+        env = gym.make(env_id.rpartition(":")[2], **kwargs)
     except (TypeError, gym.error.Error) as error:
         raise ValueError(f"{env_id} cannot be made: {error}") from None
     _, info = env.reset(options={"index": index})
-    print(f"{env_id}: {_first_line(made_of)}\n\nobservation: {env.observation_space}\naction: {env.action_space}")
+    print(f"{env_id}: {_first_line(env_class)}\n\nobservation: {env.observation_space}\naction: {env.action_space}")
     print(f"reward: a vector of {show_objectives(info['objectives'])}")
     print("several at once: gym.make_vec without a vectorization_mode (Gymnasium's own take scalar rewards only)")
-    if drawn:
+    if draws:
         print(f"\n{env.render()}")
 
 
-def play(chosen: argparse.Namespace) -> None:
+def play(arguments: argparse.Namespace) -> None:
     """Let the user answer."""
     from vpo_agent.command.play import play
 
-    answers = {} if chosen.num_answers is None else {"num_answers": chosen.num_answers}
-    play(chosen.id, chosen.seed, {**chosen.env_kwargs, **answers})
+    answers = {} if arguments.num_answers is None else {"num_answers": arguments.num_answers}
+    play(arguments.id, arguments.seed, {**arguments.env_kwargs, **answers})
 
 
-def check(chosen: argparse.Namespace) -> None:
+def check(arguments: argparse.Namespace) -> None:
     """Check an environment by its id, or reward functions on the prompts of a file, and print the table."""
     from vpo_envs.checking.checker import check_each
     from vpo_envs.checking.functions import FunctionRewards, read_rows
@@ -215,40 +217,48 @@ def check(chosen: argparse.Namespace) -> None:
     from vpo_envs.functions.rewards import load_functions, read_range
     from vpo_envs.registration import make_text_env
 
-    watched = partial(progress, label="checking", unit="check")
-    if chosen.prompts is None:
-        if chosen.range is not None:
+    with_progress = partial(progress, label="checking", unit="check")
+    if arguments.prompts is None:
+        if arguments.range is not None:
             raise ValueError("--range needs --prompts, which has reward functions checked: an environment's is [0, 1]")
-        env, instances = make_text_env(chosen.id, **chosen.env_kwargs), chosen.instances or 8
-        found = check_each(env, instances, watched)
-        _report(f"{chosen.id}, {counted(instances, 'task')} of split {env.split}", *found)
+        env, instances = make_text_env(arguments.id, **arguments.env_kwargs), arguments.instances or 8
+        findings, rows = check_each(env, instances, with_progress)
+        _report(f"{arguments.id}, {counted(instances, 'task')} of split {env.split}", findings, rows)
         return
-    if chosen.env_kwargs:
+    if arguments.env_kwargs:
         raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
-    bounds = read_range(chosen.range or [0, 1], "--range")
-    rows = read_rows(chosen.prompts, columns(chosen.columns))[: chosen.instances or 64]
-    rewards = FunctionRewards(load_functions(chosen.id), rows, bounds)
-    _report(f"{chosen.id}, {len(rows)} prompts of {chosen.prompts}", *check_each(rewards, watched=watched))
+    bounds = read_range(arguments.range or [0, 1], "--range")
+    prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.instances or 64]
+    rewards = FunctionRewards(load_functions(arguments.id), prompts, bounds)
+    findings, rows = check_each(rewards, watched=with_progress)
+    _report(f"{arguments.id}, {len(prompts)} prompts of {arguments.prompts}", findings, rows)
 
 
 def _report(title: str, findings: Sequence[Finding], rows: Sequence[Row]) -> None:
+    """Print a title, a table of the objectives and one of the checks; raise Failed if a check failed."""
     print(title)
     if rows:
-        head = ("objective", "lowest", "highest", "good answers", "to other prompts", "worth nothing")
-        # Only a number equals itself.
-        numbers = [(row.objective, *(f"{x:.2f}" if x == x else "–" for x in row[1:])) for row in rows]
-        _print_table([head, *numbers])
-    details = [" ".join(one.detail.split()) for one in findings]
-    cut = [text if len(text) <= DETAIL_CHARS else f"{text[:DETAIL_CHARS]}…" for text in details]
-    lines = [(one.check, one.verdict, text) for one, text in zip(findings, cut, strict=True)]
-    _print_table([("check", "verdict", ""), *lines])
-    failed = [one.check for one in findings if one.verdict == "FAIL"]
+        table: list[Sequence[str]] = [
+            ("objective", "lowest", "highest", "good answers", "to other prompts", "worth nothing")
+        ]
+        for row in rows:
+            numbers = ["–" if math.isnan(number) else f"{number:.2f}" for number in row[1:]]
+            table.append([row.objective, *numbers])
+        _print_table(table)
+    lines = [("check", "verdict", "")]
+    for finding in findings:
+        detail = " ".join(finding.detail.split())
+        if len(detail) > DETAIL_CHARS:
+            detail = f"{detail[:DETAIL_CHARS]}…"
+        lines.append((finding.check, finding.verdict, detail))
+    _print_table(lines)
+    failed = [finding.check for finding in findings if finding.verdict == "FAIL"]
     if failed:
         raise Failed(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
 
 
 def _print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines of cells, the first of which is the head; the last column is as long as it is."""
+    """Print lines of cells, of which the first is the head, in columns as wide as their longest cell."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print()
     for line in lines:

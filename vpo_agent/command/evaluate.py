@@ -1,4 +1,4 @@
-"""``vpo eval``: what a model's answers are worth to a search."""
+"""``vpo eval``: measures of a run, a model, a model behind an endpoint, or a saved pool."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vpo_agent.command.parser import Commands, add_env_options, at_least
+from vpo_agent.command.parser import Commands, add_env_options, at_least, number_or_file
 from vpo_agent.command.rewards import add_rewards_options
 
 if TYPE_CHECKING:
@@ -19,13 +19,26 @@ if TYPE_CHECKING:
     from vpo_agent.rollouts.endpoint import EndpointPolicy
 
 
-OF_A_POOL = ("target", "k", "threshold", "out", "imports", "run", "argv")
+FOR_A_POOL = ("target", "k", "threshold", "out", "imports", "run", "argv")
 """Arguments that also apply to a saved pool; all others concern sampling."""
-OF_A_LOCAL_MODEL = ("target", "checkpoint", "device", "sample_batch")
+NOT_FOR_AN_ENDPOINT = ("target", "checkpoint", "device", "sample_batch")
 """Arguments without a meaning for a model behind an endpoint."""
-
-OF_HARBOR = {"harbor", "imports", "run", "argv"}
+ONLY_FOR_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "reply_timeout", "retries")
+"""Arguments that need ``--endpoint``."""
+BESIDE_HARBOR = ("harbor", "imports", "run", "argv")
 """Arguments that may stand beside ``--harbor``."""
+REPLY_S = 1800.0
+"""Default of ``--reply-timeout``: some servers send blanks while a model thinks, so that no byte is late."""
+
+
+class Evaluated(NamedTuple):
+    """A pool to report on."""
+
+    pool: Pool
+    name: str
+    """What the report calls it."""
+    usual_out: Path
+    """Folder of the report unless ``--out`` names one."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -41,7 +54,12 @@ def add_parser(commands: Commands) -> None:
     add(
         "--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; for a saved pool, all)"
     )
-    add("--prompts", type=at_least(2), metavar="N", help="number of prompts (default: 200)")
+    add(
+        "--prompts",
+        type=number_or_file(at_least(2)),
+        metavar="N",
+        help="number of prompts (default: 200); or a file, see --rewards",
+    )
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser, note=", over those of the run")
     add("--split", choices=["train", "validation", "test"], help="split of the prompts (default: test)")
@@ -67,14 +85,13 @@ def add_parser(commands: Commands) -> None:
     add("--out", type=Path, metavar="FOLDER", help="output folder")
     add("--harbor", type=Path, metavar="JOBS", help="measure the trials in Harbor's job folders instead")
     add_endpoint_options(parser)
-    add_rewards_options(parser)
+    add_rewards_options(parser, with_prompts=False)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate and report."""
     from vpo_agent.pages.page import check_folder
-    from vpo_agent.report.evaluation import evaluate_pool
 
     if arguments.temperature is not None and not 0 < arguments.temperature < float("inf"):
         raise ValueError(f"--temperature must be above 0, got {arguments.temperature}")
@@ -84,108 +101,127 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.harbor is not None:
         from vpo_agent.report.harbor import harbor_report, read_trials
 
-        _refuse(given, set(given) - OF_HARBOR, "does not apply to trials of --harbor")
+        _refuse(given, set(given).difference(BESIDE_HARBOR), "does not apply to trials of --harbor")
         print(harbor_report(read_trials(arguments.harbor)))
-        return
-    endpoint, sampled = None, True
-    if arguments.endpoint is not None:
-        from vpo_agent.runs.pools import DEFAULTS, sample_endpoint
-
-        _refuse(given, OF_A_LOCAL_MODEL, "does not apply to a model behind an endpoint")
-        name = str(arguments.model)
-        usual_out = Path("runs") / f"eval_{_task_name(str(arguments.env))}_{Path(name).name}"
-        endpoint = open_endpoint(arguments, unfinished(arguments.out or usual_out))
-        arguments.k = arguments.k or DEFAULTS["k"]
-        pool = sample_endpoint(endpoint, _of_sampling(given))
+    elif arguments.endpoint is not None:
+        _refuse(given, NOT_FOR_AN_ENDPOINT, "does not apply to a model behind an endpoint")
+        _evaluate_endpoint(arguments, given)
     else:
-        _refuse(given, OF_AN_ENDPOINT, "applies only to a model behind an --endpoint")
+        _refuse(given, ONLY_FOR_AN_ENDPOINT, "applies only to a model behind an --endpoint")
         if arguments.target is None:
             raise ValueError("nothing to evaluate: give a run, a model or a saved pool, or --endpoint URL")
-        name, target = arguments.target, Path(arguments.target)
-        if target.suffix == ".npz" or (target.is_file() and target.suffix.lower() != ".gguf"):
-            from vpo_agent.measure.pool import Pool
-
-            others = [one for one in given if one not in OF_A_POOL]
-            _refuse(given, others, f"cannot change {str(target)!r}, which is a saved pool")
-            sampled = False
-            pool, usual_out = Pool.load(target), target.with_name(f"{target.stem}_eval")
+        if _is_pool(Path(arguments.target)):
+            _evaluate_saved_pool(arguments, given)
         else:
-            pool, usual_out = _sample(arguments, target, _of_sampling(given))
-    out = arguments.out or (_unused(usual_out, pool) if sampled else usual_out)
+            evaluated = _sample(arguments, given)
+            _report_new_pool(evaluated, arguments, arguments.out or _unused(evaluated.usual_out, evaluated.pool))
+
+
+def _evaluate_endpoint(arguments: argparse.Namespace, given: Mapping[str, Any]) -> None:
+    """Sample from a model behind an endpoint, and report; its answers are kept until the report is written."""
+    from vpo_agent.runs.pools import DEFAULTS, sample_endpoint
+
+    name = str(arguments.model)
+    usual_out = Path("runs") / f"eval_{_task_name(str(arguments.env))}_{Path(name).name}"
+    endpoint = open_endpoint(arguments, unfinished(arguments.out or usual_out))
+    arguments.k = arguments.k or DEFAULTS["k"]
+    pool = sample_endpoint(endpoint, _sampling_settings(given))
+    evaluated = Evaluated(pool, name, usual_out)
+    _report_new_pool(evaluated, arguments, arguments.out or _unused(usual_out, pool))
+    endpoint.forget()
+
+
+def _is_pool(target: Path) -> bool:
+    return target.suffix == ".npz" or (target.is_file() and target.suffix.lower() != ".gguf")
+
+
+def _evaluate_saved_pool(arguments: argparse.Namespace, given: Mapping[str, Any]) -> None:
+    from vpo_agent.measure.pool import Pool
+
+    path = Path(arguments.target)
+    _refuse(given, set(given).difference(FOR_A_POOL), f"cannot change {str(path)!r}, which is a saved pool")
+    evaluated = Evaluated(Pool.load(path), arguments.target, path.with_name(f"{path.stem}_eval"))
+    out = arguments.out or evaluated.usual_out
+    try:
+        _report(evaluated, arguments, out)
+    except OSError as error:
+        raise ValueError(f"cannot write the folder {str(out)!r}, {error.strerror or error}") from error
+
+
+def _report_new_pool(evaluated: Evaluated, arguments: argparse.Namespace, out: Path) -> None:
+    """Report on a pool that was just sampled, which is kept beside the report's folder until that is written."""
     # The figures may fill the disk, and whatever ends the report would take the pool along.
     kept = out.with_name(f"{out.name}.sampled.npz")
     try:
-        if sampled:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            pool.save(kept)
-        report = evaluate_pool(pool, out, k=arguments.k, threshold=arguments.threshold, name=name)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        evaluated.pool.save(kept)
+        _report(evaluated, arguments, out)
     except OSError as error:
-        way_out = (
-            f": what was sampled is kept, so give vpo eval {kept} --out {out}" if sampled and kept.is_file() else ""
-        )
+        way_out = f": what was sampled is kept, so give vpo eval {kept} --out {out}" if kept.is_file() else ""
         raise ValueError(f"cannot write the folder {str(out)!r}, {error.strerror or error}{way_out}") from error
-    if sampled:
-        kept.unlink()
-    if endpoint is not None:
-        endpoint.forget()
-    print(f"{report}\n{out}/ holds pool.npz, eval.json, eval.md with all measures, and the figures")
+    kept.unlink()
+
+
+def _report(evaluated: Evaluated, arguments: argparse.Namespace, out: Path) -> None:
+    from vpo_agent.report.evaluation import evaluate_pool
+
+    text = evaluate_pool(evaluated.pool, out, k=arguments.k, threshold=arguments.threshold, name=evaluated.name)
+    print(f"{text}\n{out}/ holds pool.npz, eval.json, eval.md with all measures, and the figures")
 
 
 def _unused(out: Path, pool: Pool) -> Path:
     """Return ``out``, or with a number after it the first folder without an evaluation of other settings."""
-    from vpo_agent.measure.pool import Pool
-
-    def settings(one: Pool) -> str:
-        said = {name: value for name, value in one.source.items() if name != "usage"}
-        return json.dumps([one.status.shape, said], sort_keys=True, default=str)
-
     for number in count(1):
         folder = out if number == 1 else out.with_name(f"{out.name}_{number}")
-        if not (folder / "pool.npz").is_file():
-            break
-        try:
-            if settings(Pool.load(folder / "pool.npz")) == settings(pool):
-                break
-        except ValueError:  # what is damaged tells nothing
+        if not (folder / "pool.npz").is_file() or _may_be_replaced(folder / "pool.npz", pool):
             break
     return folder
 
 
-def _refuse(given: Mapping[str, Any], names: Iterable[str], reason: str) -> None:
+def _may_be_replaced(path: Path, pool: Pool) -> bool:
+    """Return whether a saved pool is of the same shape and settings as ``pool``, or damaged."""
+    from vpo_agent.measure.pool import Pool
+
+    def settings(pool: Pool) -> str:
+        source = {name: value for name, value in pool.source.items() if name != "usage"}
+        return json.dumps([pool.status.shape, source], sort_keys=True, default=str)
+
+    try:
+        return settings(Pool.load(path)) == settings(pool)
+    except ValueError:
+        return True
+
+
+def _refuse(given: Mapping[str, Any], names: Collection[str], reason: str) -> None:
     """Raise a ValueError if one of these arguments is given."""
-    for name in names:
-        if name in given:
+    for name in given:
+        if name in names:
             shown = repr(given[name]) if name == "target" else f"--{name.replace('_', '-')}"
             raise ValueError(f"{shown} {reason}: leave it out")
 
 
-def _of_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in OF_A_POOL or name == "k"}
+def _sampling_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in FOR_A_POOL or name == "k"}
 
 
 def _task_name(env: str) -> str:
     return env.rsplit("/", 1)[-1].split("-")[0].lower()
 
 
-def _sample(arguments: argparse.Namespace, target: Path, sampling: Mapping[str, Any]) -> tuple[Pool, Path]:
-    """Return a pool sampled from a run or model, and the usual folder of its report."""
+def _sample(arguments: argparse.Namespace, given: Mapping[str, Any]) -> Evaluated:
+    """Sample a pool from a run or model."""
     from vpo_agent.config import is_run
     from vpo_agent.runs.pools import DEFAULTS, sample_model, sample_run
     from vpo_agent.runs.targets import target_name
 
+    target, sampling = arguments.target, _sampling_settings(given)
     arguments.k = arguments.k or DEFAULTS["k"]
-    if is_run(target):
-        pool = sample_run(target, sampling)
-        return pool, target / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}"
-    pool = sample_model(arguments.target, sampling)
-    name = target_name(arguments.target).rpartition("/")[2]
-    return pool, Path("runs") / f"eval_{_task_name(str(pool.source['env']))}_{name}"
-
-
-OF_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "reply_timeout", "retries")
-"""Arguments that need ``--endpoint``."""
-REPLY_S = 1800.0
-"""Default of ``--reply-timeout``: some servers send blanks while a model thinks, so that no byte is late."""
+    if is_run(Path(target)):
+        pool = sample_run(Path(target), sampling)
+        return Evaluated(pool, target, Path(target) / f"eval_{pool.source['split']}_step_{pool.source['step']:06d}")
+    pool = sample_model(target, sampling)
+    name = target_name(target).rpartition("/")[2]
+    return Evaluated(pool, target, Path("runs") / f"eval_{_task_name(str(pool.source['env']))}_{name}")
 
 
 def add_endpoint_options(parser: argparse.ArgumentParser) -> None:

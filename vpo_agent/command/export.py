@@ -16,10 +16,10 @@ from vpo_agent.command.parser import (
     json_list,
 )
 
-OF_THE_ROWS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
+ROW_SETTINGS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
 BENCH = "bench-v1/"
-"""Begins the names of the tracks of ``vpo bench``."""
+"""Beginning of the names of the tracks of ``vpo bench``."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     add_method_option(verl, "an option of the method; may be repeated")
     add(
         "--num-answers",
-        type=lambda text: [at_least(1)(one) for one in text.split(",")],
+        type=lambda text: [at_least(1)(number) for number in text.split(",")],
         metavar="M",
         help="answers per rollout, or several such as 1,3; default: the method's usual number",
     )
@@ -92,38 +92,38 @@ def run_push(arguments: argparse.Namespace) -> None:
     """Push, or write the folder."""
     from vpo_agent.hub import push
 
-    about = {name: getattr(arguments, name) for name in ("checkpoint", "license", "private", "dry_run")}
-    print(push(arguments.folder, arguments.repo, **about))
+    options = {name: getattr(arguments, name) for name in ("checkpoint", "license", "private", "dry_run")}
+    print(push(arguments.folder, arguments.repo, **options))
 
 
-def run_verifiers(chosen: argparse.Namespace) -> None:
+def run_verifiers(arguments: argparse.Namespace) -> None:
     """Write the package and print how to run it."""
     from vpo_envs.adapters.verifiers_package import write_package
 
-    if chosen.env.startswith(BENCH):
-        command = _write_track(chosen)
+    if arguments.env.startswith(BENCH):
+        command = _write_track(arguments)
     else:
         command = write_package(
-            chosen.env,
-            chosen.out,
-            env_kwargs=chosen.env_kwargs,
-            num_answers=chosen.num_answers,
-            scalar_weights=chosen.scalar_weights,
-            place=chosen.vpo_gym,
+            arguments.env,
+            arguments.out,
+            env_kwargs=arguments.env_kwargs,
+            num_answers=arguments.num_answers,
+            scalar_weights=arguments.scalar_weights,
+            place=arguments.vpo_gym,
         )
     # pip takes a word without a slash for the name of a package of an index.
-    print(f"pip install {shlex.quote(os.path.join('.', chosen.out))}\n{command}")
+    print(f"pip install {shlex.quote(os.path.join('.', arguments.out))}\n{command}")
 
 
-def _write_track(chosen: argparse.Namespace) -> str:
+def _write_track(arguments: argparse.Namespace) -> str:
     from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS
     from vpo_envs.adapters.verifiers_package import write_taskset
 
-    tasks = TRACKS.get(chosen.env.removeprefix(BENCH))
-    if tasks is None or chosen.env_kwargs or chosen.num_answers != 1 or chosen.scalar_weights:
+    tasks = TRACKS.get(arguments.env.removeprefix(BENCH))
+    if tasks is None or arguments.env_kwargs or arguments.num_answers != 1 or arguments.scalar_weights:
         known = " or ".join(BENCH + track for track in TRACKS)
-        raise ValueError(f"give {known} without settings of environments, which are fixed; got {chosen.env!r}")
-    settings, about = ["parts: dict[str, dict[str, Any]] = {"], []
+        raise ValueError(f"give {known} without settings of environments, which are fixed; got {arguments.env!r}")
+    settings, description = ["parts: dict[str, dict[str, Any]] = {"], []
     for task in tasks:
         part = {
             "env": task.env,
@@ -135,13 +135,14 @@ def _write_track(chosen: argparse.Namespace) -> str:
             "scale": (task.blind * task.best, task.best),
         }
         settings.append(f"    {task.name!r}: {part!r},")
-        about.append(f"- {task.name}: {task.instances} of `{task.env}`, `{part['env_kwargs']}`")
-    about.append("\nThe mean of the metric `score` over all responses is the score of `vpo bench`.")
+        description.append(f"- {task.name}: {task.instances} of `{task.env}`, `{part['env_kwargs']}`")
+    settings.append("}")
+    description.append("\nThe mean of the metric `score` over all responses is the score of `vpo bench`.")
     run = f"-n {sum(task.instances for task in tasks)} -r {RESPONSES}"
-    return write_taskset(chosen.env, chosen.out, [*settings, "}"], about, run, chosen.vpo_gym)
+    return write_taskset(arguments.env, arguments.out, settings, description, run, arguments.vpo_gym)
 
 
-def run_verl(chosen: argparse.Namespace) -> None:
+def run_verl(arguments: argparse.Namespace) -> None:
     """Write the files for verl and print the command line."""
     from vpo_agent.adapters.verl import command_line, dataset_rows, settings_of_rows, write_parquet
     from vpo_agent.config import usual_answers
@@ -149,21 +150,23 @@ def run_verl(chosen: argparse.Namespace) -> None:
     from vpo_envs.common.wording import counted
     from vpo_envs.registration import env_type, registering_module
 
-    env_type(chosen.env)
-    if is_gguf(chosen.model):
-        raise ValueError(f"verl takes no GGUF file such as {chosen.model!r}: give the folder or name of the same model")
+    env_type(arguments.env)
+    if is_gguf(arguments.model):
+        raise ValueError(
+            f"verl takes no GGUF file such as {arguments.model!r}: give the folder or name of the same model"
+        )
     # verl scores in processes of its own, which must import what registers the environment.
-    module = None if ":" in chosen.env else registering_module(chosen.env)
-    numbers = chosen.num_answers or [usual_answers(chosen.method)]
+    module = None if ":" in arguments.env else registering_module(arguments.env)
+    numbers = arguments.num_answers or [usual_answers(arguments.method)]
     settings = settings_of_rows(
-        chosen.env if module is None else f"{module}:{chosen.env}",
+        arguments.env if module is None else f"{module}:{arguments.env}",
         num_answers=numbers if len(numbers) > 1 else numbers[0],
-        method_options=dict(chosen.method_options),
-        **{name: getattr(chosen, name) for name in OF_THE_ROWS},
+        method_options=dict(arguments.method_options),
+        **{name: getattr(arguments, name) for name in ROW_SETTINGS},
     )
-    for split, count in (("train", chosen.train), ("validation", chosen.validation)):
-        write_parquet(dataset_rows(settings, range(count), split), chosen.out / f"{split}.parquet")
-    sizes = f"train.parquet ({counted(chosen.train, 'prompt')}) and validation.parquet ({chosen.validation})"
-    print(f"{chosen.out}/ holds {sizes}\n")
-    line = command_line(chosen.out, settings, model=chosen.model, rollouts=chosen.rollouts)
-    print(" \\\n    ".join([f"{line[0]} {line[1]} {line[2]}", *map(shlex.quote, line[3:])]))
+    for split, count in (("train", arguments.train), ("validation", arguments.validation)):
+        write_parquet(dataset_rows(settings, range(count), split), arguments.out / f"{split}.parquet")
+    sizes = f"train.parquet ({counted(arguments.train, 'prompt')}) and validation.parquet ({arguments.validation})"
+    print(f"{arguments.out}/ holds {sizes}\n")
+    program, options = command_line(arguments.out, model=arguments.model, rollouts=arguments.rollouts)
+    print(" \\\n    ".join([program, *map(shlex.quote, options)]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vpo_agent.command.parser import Parser, add_import_option, add_method_option, json_list, json_object
-from vpo_agent.command.rewards import add_rewards_options, own_rewards
+from vpo_agent.command.rewards import add_rewards_options, with_own_rewards
 from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_agent.estimators.choices import settings_for_search
 from vpo_envs.common.imports import import_modules, is_imported
@@ -36,52 +36,37 @@ def parse_job(
     The first preset is the default. ``program``, the command's name in ``--help``, is that of the script by default.
     A bad setting is a ValueError.
     """
-    default = next(iter(presets))
-    usual = presets[default]
-    parser = settings_parser(program, description, presets, default)
-    given = {name: value for name, value in vars(parser.parse_args(argv)).items() if value not in (None, [])}
-    preset, config_file = given.pop("preset", None), given.pop("config", None)
-    resume, overwrite = given.pop("resume"), given.pop("overwrite")
+    default_preset = next(iter(presets))
+    parser = settings_parser(program, description, presets, default_preset)
+    arguments = vars(parser.parse_args(argv))
+    preset, config_file = arguments.pop("preset"), arguments.pop("config")
+    resume, overwrite = arguments.pop("resume"), arguments.pop("overwrite")
     if resume and overwrite:
         raise ValueError("--resume and --overwrite are mutually exclusive: give only one")
     if preset is not None and preset not in presets:
         hint = did_you_mean(preset, presets)
         raise ValueError(f"unknown preset {preset!r}: {hint}choose one of {', '.join(presets)}")
-    own = own_rewards(given)
-    if own and preset is not None:
+    has_own_rewards = arguments["rewards"] is not None
+    arguments = with_own_rewards(arguments)
+    if has_own_rewards and preset is not None:
         raise ValueError(f"--preset {preset} is for another environment than that of --rewards: leave one of them out")
-    given = {name: typed(TrainConfig, name, value) for name, value in {**given, **own}.items()}
-    saved_run = resume and preset is None and config_file is None and given.get("name") is not None
-    if saved_run:
-        config_file = Path(given.get("runs_dir", usual.get("runs_dir", DEFAULT_RUNS_DIR))) / given["name"] / CONFIG_FILE
+    given = {name: typed(TrainConfig, name, value) for name, value in arguments.items() if value not in (None, [])}
+
+    resumes_by_name = resume and preset is None and config_file is None and given.get("name") is not None
+    if resumes_by_name:
+        runs_dir = given.get("runs_dir", presets[default_preset].get("runs_dir", DEFAULT_RUNS_DIR))
+        config_file = Path(runs_dir) / given["name"] / CONFIG_FILE
         if not config_file.is_file():
             raise ValueError(f"there is no run to resume in {str(config_file.parent)!r}")
     in_file = read_config(config_file) if config_file is not None else {}
-    base = presets[preset] if preset is not None else usual
-    if preset is None and {**base, **in_file, **given}.get("env") != base.get("env"):
-        base = {}
-    options_of_method = dict(given.pop("method_options", []))
-    values = _layered(_layered(base, in_file), given)
-    if options_of_method:
-        values["method_options"] = {**values.get("method_options", {}), **options_of_method}
-    if "imports" in given:
-        # The file that a saved run names may have moved, and be given anew.
-        kept = [
-            one for one in in_file.get("imports", []) if not one.endswith(".py") or Path(one).expanduser().is_file()
-        ]
-        values["imports"] = [*kept, *given["imports"]]
+    values = _merged(_preset_settings(presets, preset, {**in_file, **given}), in_file, given)
+
     # Modules may register an estimator as well, which the settings are checked against. A settings file of --config is
-    # asked for; a saved run may come from anybody, and what it names is not imported unasked.
-    import_modules((given if saved_run else values).get("imports", []))
-    if saved_run:
-        needed = dict.fromkeys([*values.get("imports", []), values.get("env", "").rpartition(":")[0]])
-        if unasked := [one for one in needed if one and not is_imported(one)]:
-            options = " ".join(f"--import {one}" for one in unasked)
-            raise ValueError(
-                f"the run needs {' and '.join(unasked)}, which runs only if you ask for it: add {options}, "
-                "or the place that it has moved to"
-            )
-    if own and "model" not in values:
+    # asked for. A saved run may come from anybody: its modules are not imported unless they are given again.
+    import_modules((given if resumes_by_name else values).get("imports", []))
+    if resumes_by_name:
+        _refuse_unasked_imports(values)
+    if has_own_rewards and "model" not in values:
         raise ValueError(
             "--rewards needs --model: one such as models/SmolLM2-135M-Instruct.Q4_1.gguf (make smollm2), "
             "or one that vpo warm-start taught these prompts"
@@ -90,10 +75,69 @@ def parse_job(
     return Job(make_config(values, source), resume, overwrite)
 
 
+def _preset_settings(
+    presets: Mapping[str, Mapping[str, Any]], name: str | None, changes: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the settings of a preset; by default the first, unless ``changes`` name another environment."""
+    if name is not None:
+        return presets[name]
+    first = next(iter(presets.values()))
+    return first if {**first, **changes}.get("env") == first.get("env") else {}
+
+
+def _merged(preset: Mapping[str, Any], in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a preset, with those of a file and of the command line over them, in this order."""
+    method_options = dict(given.get("method_options", []))
+    given = {name: value for name, value in given.items() if name != "method_options"}
+    values = _with_changes(_with_changes(preset, in_file), given)
+    if method_options:
+        values["method_options"] = {**values.get("method_options", {}), **method_options}
+    if "imports" in given:
+        # A file that a saved run names may have moved since, and be given anew.
+        saved = [module for module in in_file.get("imports", []) if not _is_missing_file(module)]
+        values["imports"] = [*saved, *given["imports"]]
+    return values
+
+
+def _with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with ``changes`` over them; settings that follow from a changed one change with it."""
+    values = {**settings, **changes}
+    if budget := settings.get("search_budget"):
+        # These followed from the budget and the rollouts. `TrainConfig` derives them anew from the changed ones.
+        derived = settings_for_search(budget, {}, settings.get("rollouts_per_prompt", ROLLOUTS))
+        for name, value in derived.items():
+            if name not in changes and values.get(name) == value:
+                del values[name]
+    method = settings.get("method")
+    if changes.get("method", method) != method and "method_options" not in changes:
+        values.pop("method_options", None)
+    prompts, minibatch = changes.get("prompts_per_step"), settings.get("minibatch_prompts")
+    if minibatch and "minibatch_prompts" not in changes and isinstance(prompts, int):
+        values["minibatch_prompts"] = max(1, round(prompts * minibatch / settings.get("prompts_per_step", prompts)))
+    return values
+
+
+def _is_missing_file(module: str) -> bool:
+    return module.endswith(".py") and not Path(module).expanduser().is_file()
+
+
+def _refuse_unasked_imports(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError if a saved run needs modules that are not imported."""
+    env_module = settings.get("env", "").rpartition(":")[0]
+    needed = dict.fromkeys([*settings.get("imports", []), *([env_module] if env_module else [])])
+    unasked = [module for module in needed if not is_imported(module)]
+    if unasked:
+        options = " ".join(f"--import {module}" for module in unasked)
+        raise ValueError(
+            f"the run needs {' and '.join(unasked)}, which runs only if you ask for it: add {options}, "
+            "or the place that it has moved to"
+        )
+
+
 def settings_parser(
-    program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], usual: str
+    program: str | None, description: str, presets: Mapping[str, Mapping[str, Any]], default_preset: str
 ) -> Parser:
-    """Return a parser with an option for each setting; help states the defaults of the preset ``usual``."""
+    """Return a parser with an option for each setting; help states the defaults of the default preset."""
     parser = Parser(
         prog=program,
         usage="%(prog)s [--preset NAME] [--config FILE] [--resume | --overwrite] [--SETTING VALUE ...]",
@@ -103,7 +147,7 @@ def settings_parser(
     parser.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"settings to start from: {', '.join(presets)} (default: {usual}, unless --env or "
+        help=f"settings to start from: {', '.join(presets)} (default: {default_preset}, unless --env or "
         "--config names another environment)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over the preset's")
@@ -116,7 +160,7 @@ def settings_parser(
             if name == "imports":
                 add_import_option(section)
                 continue
-            default = presets[usual].get(name, field.get_default(call_default_factory=True))
+            default = presets[default_preset].get(name, field.get_default(call_default_factory=True))
             help_text = f"{field.description} (default: {_shown(default)})".replace("%", "%%")
             option, annotation = "--" + name.replace("_", "-"), str(field.annotation)
             if name == "method_options":
@@ -125,8 +169,12 @@ def settings_parser(
             elif field.annotation is bool:  # A switch may stand alone, or with true or false.
                 section.add_argument(option, nargs="?", const="true", metavar="VALUE", help=help_text)
             else:
-                kind = json_object if "dict" in annotation else _list_or_none if "list" in annotation else str
-                section.add_argument(option, type=kind, metavar="VALUE", help=help_text)
+                reader: Callable[[str], Any] = str
+                if "dict" in annotation:
+                    reader = json_object
+                elif "list" in annotation:
+                    reader = _list_or_none
+                section.add_argument(option, type=reader, metavar="VALUE", help=help_text)
     return parser
 
 
@@ -138,7 +186,7 @@ def _list_or_none(text: str) -> Any:
 
 
 def typed(kind: type[BaseModel], name: str, value: Any) -> Any:
-    """Return the value of a setting of ``kind``, given as text; the text itself if it is no value of that type."""
+    """Return the value of the setting ``name`` of ``kind``, given as text; the text itself if it is not of its type."""
     annotation: Any = kind.model_fields[name].annotation
     if isinstance(value, str) and value.lower() == "none" and "None" in str(annotation):
         return None
@@ -146,21 +194,6 @@ def typed(kind: type[BaseModel], name: str, value: Any) -> Any:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError:
         return value
-
-
-def _layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes`` over it; settings that depend on a changed one follow it."""
-    values = {**base, **changes}
-    if budget := base.get("search_budget"):
-        # What follows from the budget follows from that of the changes, and from their rollouts.
-        followed = settings_for_search(budget, {}, base.get("rollouts_per_prompt", ROLLOUTS))
-        values = {name: one for name, one in values.items() if name in changes or followed.get(name, ...) != one}
-    if changes.get("method", base.get("method")) != base.get("method") and "method_options" not in changes:
-        values.pop("method_options", None)
-    prompts, minibatch = changes.get("prompts_per_step"), base.get("minibatch_prompts")
-    if minibatch and "minibatch_prompts" not in changes and isinstance(prompts, int):
-        values["minibatch_prompts"] = max(1, round(prompts * minibatch / base.get("prompts_per_step", prompts)))
-    return values
 
 
 def _shown(default: Any) -> str:

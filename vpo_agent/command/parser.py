@@ -25,25 +25,27 @@ class Failed(Exception):
 class Parser(argparse.ArgumentParser):
     """Raises :class:`ValueError` in one sentence instead of printing the usage.
 
-    A command whose arguments are slow to declare sets ``declare``, which is called when the command is. ``place_of``
-    says where an option is set that is no argument of this command; it returns an empty text for one it does not know.
+    Attributes:
+        declare: Adds arguments that are slow to declare; it is called once, when its command is.
+        where_set: Says where an option is set that is not an argument of this command; returns an empty text for an
+            option that it does not know.
     """
 
     declare: Callable[[Parser], None] | None = None
-    place_of: Callable[[str], str] | None = None
+    where_set: Callable[[str], str] | None = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and refuse unknown arguments here, where their command is known; ``argparse`` calls it for each."""
-        found, unknown = self.parse_own(args, namespace)
+        """Parse, and refuse unknown arguments; ``argparse`` calls this for each command, which knows its own."""
+        parsed, unknown = self.parse_declared(args, namespace)
         if unknown:
             raise ValueError(f"unknown argument {unknown[0]!r}: {self._advice(unknown[0].partition('=')[0])}")
-        return found, unknown
+        return parsed, unknown
 
-    def parse_own(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments of this parser, after declaring what was put off; return them and all others."""
+    def parse_declared(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments that this parser declares; return them, and a list of all others."""
         declare, self.declare = self.declare, None
         if declare is not None:
             declare(self)
@@ -52,19 +54,21 @@ class Parser(argparse.ArgumentParser):
     def _advice(self, option: str) -> str:
         from vpo_envs.common.wording import did_you_mean
 
-        place = self.place_of(option) if self.place_of is not None else ""
-        known = [text for action in self._actions for text in action.option_strings]
-        if not place and option == "--preset" and "--env-kwargs" in known:
-            place = """a preset is an argument of the environment: --env-kwargs '{"preset": "compact"}'"""
-        return place or did_you_mean(option, known).strip() or "see --help for all of them"
+        where = self.where_set(option) if self.where_set is not None else ""
+        if where:
+            return where
+        options = [text for action in self._actions for text in action.option_strings]
+        if option == "--preset" and "--env-kwargs" in options:
+            return """a preset is an argument of the environment: --env-kwargs '{"preset": "compact"}'"""
+        return did_you_mean(option, options).strip() or "see --help for all of them"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             from vpo_envs.common.wording import did_you_mean
 
-            known = [str(one) for one in action.choices]
-            hint = did_you_mean(str(value), known)
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r}: {hint}choose one of {', '.join(known)}")
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices)
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}: {hint}choose one of {', '.join(choices)}")
 
     def error(self, message: str) -> NoReturn:
         """Raise the error that ``argparse`` found."""
@@ -85,6 +89,15 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
         return number
 
     return whole_number
+
+
+def number_or_file(number: Callable[[str], int]) -> Callable[[str], int | str]:
+    """Return an argument type: a whole number, which ``number`` reads, or else the name of a file."""
+
+    def count_or_name(text: str) -> int | str:
+        return number(text) if text.lstrip("-").isdigit() else text
+
+    return count_or_name
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -152,18 +165,17 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
     def command() -> None:
         with when_stopped("nothing was done yet: give the same command again"):
-            chosen = parser.parse_args(argv)
-            chosen.argv = sys.argv[1:] if argv is None else [*argv]
-            if hasattr(chosen, "rewards"):
-                from vpo_agent.command.rewards import NAMES, own_rewards
+            arguments = parser.parse_args(argv)
+            arguments.argv = sys.argv[1:] if argv is None else [*argv]
+            if hasattr(arguments, "rewards"):
+                from vpo_agent.command.rewards import with_own_rewards
 
-                vars(chosen).update(own_rewards(vars(chosen)))
-                vars(chosen).update({name: vars(chosen).get(name) for name in NAMES})
-            if modules := getattr(chosen, "imports", []):
+                vars(arguments).update(with_own_rewards(vars(arguments)))
+            if modules := getattr(arguments, "imports", []):
                 from vpo_envs.common.imports import import_modules
 
                 import_modules(modules)
-        chosen.run(chosen)
+        arguments.run(arguments)
 
     return exit_status(command)
 

@@ -22,7 +22,7 @@ here. Without --prompt-tokens the prompts of the environment are counted with th
 counts them exactly."""
 UNITS = {"GB": 1e9, "GIB": 2**30, "MB": 1e6, "MIB": 2**20}
 TOKEN_CHARACTERS = 3
-"""Characters of a token, fewer than in most English text, so that the plan is rather too large."""
+"""Characters per token, fewer than in most English text, so that the plan is too large rather than too small."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -38,28 +38,29 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the plan."""
     from vpo_agent.command.options import parse_job
 
-    own = Parser(prog="vpo plan", add_help=False)
-    own.add_argument("--memory", type=memory)
-    own.add_argument("--prompt-tokens", type=at_least(1))
-    chosen, options = own.parse_own(arguments.options)
+    parser = Parser(prog="vpo plan", add_help=False)
+    parser.add_argument("--memory", type=memory)
+    parser.add_argument("--prompt-tokens", type=at_least(1))
+    planned, options = parser.parse_declared(arguments.options)
     survey = not options
     if survey:
         options = ["--preset", "paper"]
-    choices = {**presets.ALL, **presets.TASKS["maze"]}
-    config = parse_job(options, description=DESCRIPTION, presets=choices, program="vpo plan").config
-    if chosen.memory is None:
+    known_presets = {**presets.ALL, **presets.TASKS["maze"]}
+    config = parse_job(options, description=DESCRIPTION, presets=known_presets, program="vpo plan").config
+    if planned.memory is None:
         raise ValueError("vpo plan needs the memory of the GPU: give it, such as --memory 80GB")
     from vpo_agent.learning.fits import GIGA, plan_run, read_shape
     from vpo_agent.policy.rows import check_context
 
-    prompt = chosen.prompt_tokens or longest_prompt(config)
+    prompt = planned.prompt_tokens or longest_prompt(config)
     if survey:
-        return print(what_fits(config, prompt, chosen.memory))
+        print(what_fits(config, prompt, planned.memory))
+        return
     shape = read_shape(config.model)
     check_context(shape.positions, prompt, config.max_new_tokens)
-    plan = plan_run(config, shape, prompt=prompt, memory=chosen.memory)
+    plan = plan_run(config, shape, prompt=prompt, memory=planned.memory)
     print(
-        f"{shape.name} ({shape.parameters / GIGA:.2f} billion parameters) on a GPU of {chosen.memory / GIGA:.3g} GB, "
+        f"{shape.name} ({shape.parameters / GIGA:.2f} billion parameters) on a GPU of {planned.memory / GIGA:.3g} GB, "
         f"prompts of {prompt:,} tokens, responses of at most {config.max_new_tokens:,}\n\n{plan.table()}"
     )
 
@@ -84,8 +85,8 @@ def what_fits(config: TrainConfig, prompt: int, memory: int) -> str:
 
 def memory(text: str) -> int:
     """Return the bytes of an amount such as ``80GB`` (10⁹ bytes) or ``79.1 GiB`` (2³⁰ bytes); an argument type."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([GM]i?B)", text.strip(), flags=re.IGNORECASE)
-    amount = int(float(found[1]) * UNITS[found[2].upper()]) if found else 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([GM]i?B)", text.strip(), flags=re.IGNORECASE)
+    amount = int(float(match[1]) * UNITS[match[2].upper()]) if match else 0
     if not amount:
         raise argparse.ArgumentTypeError(f"must be an amount such as 80GB or 79.1GiB, got {text!r}")
     return amount

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, make_text_env
-from vpo_envs.text import answer_tags, split_answers
+from vpo_envs.text import answer_tags, format_answers, split_answers
 
 FRONT_POINTS = 20
 """Number of points of a front that are printed."""
@@ -26,8 +26,8 @@ ROUNDING = 1e-6
 
 def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
     """Show a task (a random one without a seed), score what is typed until the input ends, and show a best answer."""
-    drawn = getattr(env_type(env_id), "render", VectorTextEnv.render) is not VectorTextEnv.render
-    mode = {"render_mode": "ansi"} if drawn else {}
+    draws = getattr(env_type(env_id), "render", VectorTextEnv.render) is not VectorTextEnv.render
+    mode = {"render_mode": "ansi"} if draws else {}
     env = make_text_env(env_id, **{**mode, **env_kwargs, "answers_as_steps": False})
     env.check_scorers()
     env.colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -39,73 +39,92 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
         raise ValueError(f"{env_id} cannot start: {error}") from None
     print(prompt)
     task, typed, tags = env.current_task, _typed_lines(), answer_tags(env.num_answers)
-    vectors, answers, unknown = _known(env, task)
-    given: list[NDArray[np.float32]] = []
-
-    def step(response: str) -> dict[str, Any]:
-        env.reset(options={"task": task})
-        return env.step(response)[-1]
-
-    def draw() -> None:
-        if drawn and env.render_mode == "ansi":
-            print(f"\n{env.render()}")
-
+    reference = _reference(env, task)
+    draws = draws and env.render_mode == "ansi"
+    scored: list[NDArray[np.float32]] = []
     while response := _response(typed, tags):
-        info = step(response)
-        scored = (info[name] for name in ("status", "reward_matrix", "reasons", "outcomes"))
-        for status, vector, reason, outcome in zip(*scored, strict=True):
-            given.append(vector)
+        info = _answer(env, task, response)
+        columns = [info[name] for name in ("status", "reward_matrix", "reasons", "outcomes")]
+        for status, vector, reason, outcome in zip(*columns, strict=True):
+            scored.append(vector)
             why = env.why(task, outcome or {}) if status == "ok" and not vector.any() else reason
-            said = f"{status} ({why})" if why else status
-            print(f"answer {len(given)}: {said}: {show_vector(env, task, vector)}")
-        draw()
-        _show_score(env, task, np.array(given, dtype=np.float64), vectors, unknown)
-    if answers:
-        active = env.active(task)
-        chosen = [int((vectors @ env.fixed_weights(task)).argmax())]
-        if env.num_answers > 1:
-            chosen = best_set(vectors[:, active], env.num_answers, spread_weights(int(active.sum()), COARSE))
-        print("\nA best answer:" if len(chosen) == 1 else "\nThe best answers together:")
-        for number in chosen:
-            print(f"  {answers[number]}" if "\n" not in answers[number] else answers[number])
-        step("\n".join(f"{tag}{answers[n]}{end}" for (tag, end), n in zip(tags, chosen, strict=False)))
-        draw()
-    if unknown:
-        print(f"\nThe exact front is not known: {unknown}.")
+            verdict = f"{status} ({why})" if why else status
+            print(f"answer {len(scored)}: {verdict}: {show_vector(env, task, vector)}")
+        if draws:
+            print(f"\n{env.render()}")
+        _show_score(env, task, np.array(scored, dtype=np.float64), reference)
+    if reference.answers:
+        best = _best_answers(env, task, reference)
+        print("\nA best answer:" if len(best) == 1 else "\nThe best answers together:")
+        for answer in best:
+            print(answer if "\n" in answer else f"  {answer}")
+        _answer(env, task, format_answers(best, env.num_answers))
+        if draws:
+            print(f"\n{env.render()}")
+    if reference.no_front:
+        print(f"\nThe exact front is not known: {reference.no_front}.")
         return
-    print(f"\nThe exact front, {counted(len(vectors), 'point')}:")
-    for vector in vectors[:FRONT_POINTS]:
+    print(f"\nThe exact front, {counted(len(reference.vectors), 'point')}:")
+    for vector in reference.vectors[:FRONT_POINTS]:
         print(f"  {show_vector(env, task, vector)}")
-    if len(vectors) > FRONT_POINTS:
-        print(f"  and {len(vectors) - FRONT_POINTS} more")
+    if len(reference.vectors) > FRONT_POINTS:
+        print(f"  and {len(reference.vectors) - FRONT_POINTS} more")
 
 
-def _show_score(env: AnyEnv, task: Any, given: NDArray[np.float64], known: NDArray[np.float64], unknown: str) -> None:
-    """Compare the best answer so far with the best there is, and all of them together with the whole front."""
-    weights, active = env.fixed_weights(task), env.active(task)
-    mine = float((given @ weights).max())
-    best = float((known @ weights).max(initial=0.0))
-    kind = "the mean" if np.ptp(weights[active]) < ROUNDING else "a weighted mean"
-    end = ". There is no better answer!" if mine >= best - ROUNDING else "."
-    text = f" of at most {best:.2f}{f', {mine / best:.0%}' if best else ''}{end}"
-    if unknown:
-        text = f"; a demonstration has {best:.2f}." if len(known) else "."
-    print(f"\nBest score so far, {kind} of the objectives: {mine:.2f}{text}")
-    if len(given) > 1 and not unknown:
-        spread = spread_weights(int(active.sum()))
-        ours, theirs = (set_utility(vectors[:, active], spread) for vectors in (given, known))
-        print(f"All answers together, averaged over all weights: {ours:.2f} of at most {theirs:.2f}.")
+class Reference(NamedTuple):
+    """Answers to compare with: those of the exact front, or one demonstration if there is any."""
+
+    vectors: NDArray[np.float64]
+    """(n, d)."""
+    answers: list[str]
+    no_front: str
+    """Why the exact front is not known; empty if it is."""
 
 
-def _known(env: AnyEnv, task: Any) -> tuple[NDArray[np.float64], list[str], str]:
-    """Return vectors (n, d) and answers of a task's front; or a demonstration, if any, and why there is no front."""
+def _reference(env: AnyEnv, task: Any) -> Reference:
     try:
         front = env.front(task)
     except UnknownFront as error:
-        found = good_example(env, task)
-        vectors = np.array([found.vector] if found else []).reshape(-1, env.reward_dim)
-        return vectors, [found.answer] if found else [], str(error)
-    return np.array([point.vector for point in front]), [point.answer for point in front], ""
+        example = good_example(env, task)
+        if example is None:
+            return Reference(np.zeros((0, env.reward_dim)), [], str(error))
+        return Reference(np.array([example.vector]), [example.answer], str(error))
+    return Reference(np.array([point.vector for point in front]), [point.answer for point in front], "")
+
+
+def _answer(env: AnyEnv, task: Any, response: str) -> dict[str, Any]:
+    """Give a response to the task, and return the info of the step."""
+    env.reset(options={"task": task})
+    return env.step(response)[-1]
+
+
+def _best_answers(env: AnyEnv, task: Any, reference: Reference) -> list[str]:
+    """Return the answer with the best scalar reward, or of several answers those that are best together."""
+    if env.num_answers == 1:
+        return [reference.answers[int((reference.vectors @ env.fixed_weights(task)).argmax())]]
+    active = env.active(task)
+    weights = spread_weights(int(active.sum()), COARSE)
+    return [reference.answers[index] for index in best_set(reference.vectors[:, active], env.num_answers, weights)]
+
+
+def _show_score(env: AnyEnv, task: Any, scored: NDArray[np.float64], reference: Reference) -> None:
+    """Compare the best answer so far with the best there is, and all of them together with the whole front."""
+    weights, active = env.fixed_weights(task), env.active(task)
+    reached = float((scored @ weights).max())
+    best = float((reference.vectors @ weights).max(initial=0.0))
+    if reference.no_front:
+        comparison = f"; a demonstration has {best:.2f}." if reference.answers else "."
+    else:
+        share = f", {reached / best:.0%}" if best else ""
+        end = ". There is no better answer!" if reached >= best - ROUNDING else "."
+        comparison = f" of at most {best:.2f}{share}{end}"
+    kind = "the mean" if np.ptp(weights[active]) < ROUNDING else "a weighted mean"
+    print(f"\nBest score so far, {kind} of the objectives: {reached:.2f}{comparison}")
+    if len(scored) > 1 and not reference.no_front:
+        spread = spread_weights(int(active.sum()))
+        utility = set_utility(scored[:, active], spread)
+        highest = set_utility(reference.vectors[:, active], spread)
+        print(f"All answers together, averaged over all weights: {utility:.2f} of at most {highest:.2f}.")
 
 
 def _typed_lines() -> Iterator[str]:

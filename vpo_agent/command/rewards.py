@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 NAMES = ("prompts", "rewards", "columns", "range")
+"""Arguments for one's own rewards."""
 MEASURED = "measured"
+"""The value of ``--range`` that stands for the range of some answers."""
 
 
-def add_rewards_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that :func:`own_rewards` reads."""
-    counts = parser._option_string_actions.get("--prompts")
-    add = parser.add_argument_group("your own rewards", "prompts and reward functions, instead of --env").add_argument
-    if counts is not None:  # their number, which a file may stand for
-        number: Any = counts.type
-        counts.type = lambda text: number(text) if text.lstrip("-").isdigit() else text
-        counts.help = f"{counts.help}; or a file, see --rewards"
-    else:
+def add_rewards_options(parser: argparse.ArgumentParser, *, with_prompts: bool = True) -> None:
+    """Add the options that :func:`with_own_rewards` reads.
+
+    With ``with_prompts=False`` the command declares ``--prompts`` itself, as a number that a file may stand for.
+    """
+    group = parser.add_argument_group("your own rewards", "prompts and reward functions, instead of --env")
+    add = group.add_argument
+    if with_prompts:
         add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
     add("--rewards", metavar="FILE.py:A,B", help="reward functions, one objective each; see vpo check")
     add("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names, as prompt=question")
@@ -26,49 +27,52 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
     add("--range", action="append", metavar="LOW,HIGH", help=range_help)
 
 
-def own_rewards(given: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Take these options from those given, and return what they stand for: ``env``, ``env_kwargs`` and ``imports``."""
-    chosen = {name: value for name in NAMES if (value := given.get(name)) not in (None, [])}
-    if set(chosen) <= {"prompts"} and not isinstance(chosen.get("prompts"), str):
-        return {}
-    for name in NAMES:
-        given.pop(name, None)
+def with_own_rewards(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with ``env``, ``env_kwargs`` and ``imports`` in place of the options for one's own rewards.
+
+    These options are ``None`` in the result. Arguments without any of them are returned as they are; a number of
+    ``prompts`` is not one of them.
+
+    Raises:
+        ValueError: Options that do not go together, or a range or a field that cannot be read.
+    """
+    given = {name: arguments[name] for name in NAMES if arguments.get(name) not in (None, [])}
+    if not given or (set(given) == {"prompts"} and not isinstance(given["prompts"], str)):
+        return dict(arguments)
     for name in ("prompts", "rewards"):
-        if name not in chosen:
-            raise ValueError(
-                f"--{next(iter(chosen))} needs --{name} as well: give --prompts FILE --rewards FILE.py:A,B"
-            )
-    if not isinstance(chosen["prompts"], str):
-        raise ValueError(f"--prompts {chosen['prompts']} is a number, but --rewards needs a file of prompts")
-    if given.get("env"):
+        if name not in given:
+            raise ValueError(f"--{next(iter(given))} needs --{name} as well: give --prompts FILE --rewards FILE.py:A,B")
+    if not isinstance(given["prompts"], str):
+        raise ValueError(f"--prompts {given['prompts']} is a number, but --rewards needs a file of prompts")
+    if arguments.get("env"):
         raise ValueError("--env and --rewards are mutually exclusive: give only one")
     from vpo_envs.common.imports import FUNCTIONS_ID
     from vpo_envs.functions.rewards import module_of
 
-    source, rewards = str(chosen["prompts"]), str(chosen["rewards"])
-    kwargs: dict[str, Any] = {"source": source, "rewards": rewards}
-    if renamed := columns(chosen.get("columns")):
-        kwargs["columns"] = renamed
-    ranges = _ranges(chosen.get("range", []))
+    source, rewards = str(given["prompts"]), str(given["rewards"])
+    env_kwargs: dict[str, Any] = {"source": source, "rewards": rewards}
+    if renamed := columns(given.get("columns")):
+        env_kwargs["columns"] = renamed
+    ranges = _ranges(given.get("range", []))
     if ranges == MEASURED:
         from vpo_envs.checking.functions import measured_ranges, read_rows
         from vpo_envs.functions.rewards import load_functions
 
-        ranges = measured_ranges(load_functions(rewards), read_rows(source, kwargs.get("columns")))
-        shown = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in ranges.items())
-        print(f"measured ranges: {shown}")
+        ranges = measured_ranges(load_functions(rewards), read_rows(source, env_kwargs.get("columns")))
+        print("measured ranges: " + ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in ranges.items()))
     if ranges:
-        kwargs["ranges"] = ranges
-    kwargs |= given.pop("env_kwargs", None) or {}
+        env_kwargs["ranges"] = ranges
     return {
+        **arguments,
+        **dict.fromkeys(NAMES),
         "env": FUNCTIONS_ID,
-        "env_kwargs": kwargs,
-        "imports": [module_of(rewards), *(given.pop("imports", None) or [])],
+        "env_kwargs": {**env_kwargs, **(arguments.get("env_kwargs") or {})},
+        "imports": [module_of(rewards), *(arguments.get("imports") or [])],
     }
 
 
 def columns(text: str | None) -> dict[str, str]:
-    """Return what ``--columns`` says, the fields of the file by the names that functions know."""
+    """Return the fields of the file by the names that functions know, from the text of ``--columns``."""
     if text is None:
         return {}
     pairs = [part.partition("=") for part in text.split(",")]
@@ -81,14 +85,14 @@ def _ranges(texts: list[str]) -> Any:
     """Return one range for all rewards, ranges by name, ``measured``, or nothing."""
     if texts == [MEASURED]:
         return MEASURED
-    found: dict[str, list[float]] = {}
+    ranges: dict[str, list[float]] = {}
     for text in texts:
         name, _, ends = text.rpartition("=")
         try:
             low, high = map(float, ends.split(","))
         except ValueError:
             raise ValueError(f"--range must be like 0,1 or NAME=0,1 or {MEASURED}, got {text!r}") from None
-        found[name] = [low, high]
-    if "" in found and len(found) > 1:
+        ranges[name] = [low, high]
+    if "" in ranges and len(ranges) > 1:
         raise ValueError("--range is given for all rewards and for some: give one LOW,HIGH, or NAME=LOW,HIGH for each")
-    return found.get("", found)
+    return ranges.get("", ranges)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.command.parser import Commands, add_env_options, at_least
+from vpo_agent.command.parser import Commands, add_env_options, at_least, number_or_file
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
@@ -34,7 +34,12 @@ def add_parser(commands: Commands) -> None:
     add("targets", nargs="+", metavar="TARGET", help="run folders, models (bundled, folder, GGUF file, Hub name)")
     add("--method", default="evolve", choices=METHODS, help="default evolve")
     add("--goal", default="scalar", choices=GOALS, help="what answers are valued by; default scalar")
-    add("--prompts", type=at_least(1), metavar="N", help="search the first N instances of the split, default 20")
+    add(
+        "--prompts",
+        type=number_or_file(at_least(1)),
+        metavar="N",
+        help="search the first N instances of the split, default 20; or a file, see --rewards",
+    )
     add("--hard", nargs="+", type=Path, metavar="POOL", help="search what 30 answers of no saved pool solve")
     add("--iterations", type=int, help="answers sampled per instance, default 200")
     add("--tokens", type=int, help="tokens sampled per instance, in place of --iterations")
@@ -45,7 +50,7 @@ def add_parser(commands: Commands) -> None:
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
-    add_rewards_options(parser)
+    add_rewards_options(parser, with_prompts=False)
     add("--num-answers", type=at_least(1), help="answers per response; default: the run's largest, or 1")
     add("--temperature", type=float, default=1.0, help="default 1")
     add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
@@ -54,13 +59,13 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Search and report."""
-    with when_stopped(f"finished instances are kept, and the same command continues: {vpo_command(*chosen.argv)}"):
+    with when_stopped(f"finished instances are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
         from vpo_agent.search.runner import run_search, summary
 
-        job, targets = _plan(chosen)
-        out = chosen.out or Path("searches") / f"{chosen.method}-seed{chosen.seed}"
+        job, targets = _plan(arguments)
+        out = arguments.out or Path("searches") / f"{arguments.method}-seed{arguments.seed}"
         try:
             results = run_search(job, targets, out, say=partial(print, flush=True))
         except OSError as error:
@@ -71,67 +76,67 @@ def run(chosen: argparse.Namespace) -> None:
         print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")
 
 
-def _plan(chosen: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
+def _plan(arguments: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     """Return the job and the policies that the command line asks for."""
     from vpo_agent.runs.targets import find_model, load_policy, target_name
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
-    if chosen.iterations is not None and chosen.tokens is not None:
+    if arguments.iterations is not None and arguments.tokens is not None:
         raise ValueError("--iterations and --tokens are two budgets: give one of them")
-    for target in chosen.targets:
-        find_model(target, chosen.checkpoint)
-    plans = [_settings(chosen, target) for target in chosen.targets]
-    for target, plan in zip(chosen.targets, plans, strict=True):
+    for target in arguments.targets:
+        find_model(target, arguments.checkpoint)
+    plans = [_settings(arguments, target) for target in arguments.targets]
+    for target, plan in zip(arguments.targets, plans, strict=True):
         if (plan["env"], plan["env_kwargs"]) != (plans[0]["env"], plans[0]["env_kwargs"]):
-            other = f"another environment than {chosen.targets[0]!r}"
+            other = f"another environment than {arguments.targets[0]!r}"
             raise ValueError(f"{target!r} is a policy for {other}: search each alone")
     job = SearchJob(
         env=plans[0]["env"],
         env_kwargs=plans[0]["env_kwargs"],
-        indices=tuple(_indices(chosen)),
-        max_new_tokens=chosen.max_new_tokens or max(plan["max_new_tokens"] for plan in plans),
-        iterations=200 if chosen.iterations is None else chosen.iterations,
-        **{name: getattr(chosen, name) for name in OF_THE_JOB},
+        indices=tuple(_indices(arguments)),
+        max_new_tokens=arguments.max_new_tokens or max(plan["max_new_tokens"] for plan in plans),
+        iterations=200 if arguments.iterations is None else arguments.iterations,
+        **{name: getattr(arguments, name) for name in OF_THE_JOB},
     )
     targets = [
         SearchTarget(
             target_name(target).replace("/", "-"),
             plan["num_answers"],
-            partial(load_policy, target, chosen.checkpoint, chosen.device),
+            partial(load_policy, target, arguments.checkpoint, arguments.device),
         )
-        for target, plan in zip(chosen.targets, plans, strict=True)
+        for target, plan in zip(arguments.targets, plans, strict=True)
     ]
     return job, targets
 
 
-def _settings(chosen: argparse.Namespace, target: str) -> dict[str, Any]:
+def _settings(arguments: argparse.Namespace, target: str) -> dict[str, Any]:
     """Return the environment, answers per response and length limit of a target."""
     from vpo_agent.runs.targets import near_target, settings_of
 
     known = settings_of(target)
     if "num_answers" in known:  # a run
-        return {**known, "num_answers": chosen.num_answers or known["num_answers"]}
-    if chosen.env is not None:
-        known = {"env": chosen.env}
+        return {**known, "num_answers": arguments.num_answers or known["num_answers"]}
+    if arguments.env is not None:
+        known = {"env": arguments.env}
     if not known:
         raise ValueError(
             f"{target!r} has no environment of its own: {near_target(target)}give an environment, such as --env "
             "vpo/Maze-v0"
         )
-    given = {} if chosen.env_kwargs is None else {"env_kwargs": chosen.env_kwargs}
-    return {**_DEFAULTS, **known, **given, "num_answers": chosen.num_answers or 1}
+    given = {} if arguments.env_kwargs is None else {"env_kwargs": arguments.env_kwargs}
+    return {**_DEFAULTS, **known, **given, "num_answers": arguments.num_answers or 1}
 
 
-def _indices(chosen: argparse.Namespace) -> list[int]:
+def _indices(arguments: argparse.Namespace) -> list[int]:
     """Return the instances to search."""
-    if chosen.hard is None:
-        return list(range(chosen.prompts or 20))
-    if chosen.prompts is not None:
+    if arguments.hard is None:
+        return list(range(arguments.prompts or 20))
+    if arguments.prompts is not None:
         raise ValueError("--prompts and --hard exclude each other: give one of them")
     from vpo_agent.measure.pool import Pool
     from vpo_agent.search.records import hard_instances
 
-    hard = hard_instances([Pool.load(path) for path in chosen.hard], goal=chosen.goal)
+    hard = hard_instances([Pool.load(path) for path in arguments.hard], goal=arguments.goal)
     if not hard:
         raise ValueError("30 answers of these pools solve every instance, so none is left to search")
     return hard

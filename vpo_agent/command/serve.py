@@ -23,17 +23,17 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(chosen: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
     from vpo_agent.runs.targets import load_policy, target_name
     from vpo_agent.serve.server import Server
 
     # A large model takes minutes to load, but a bad address is known now; connections wait.
-    name = target_name(chosen.target)
-    with Server(chosen.host, chosen.port, name, rows=chosen.rows, most_tokens=chosen.max_tokens) as server:
-        policy = load_policy(chosen.target, chosen.checkpoint, chosen.device, chosen.dtype)
+    name = target_name(arguments.target)
+    with Server(arguments.host, arguments.port, name, rows=arguments.rows, most_tokens=arguments.max_tokens) as server:
+        policy = load_policy(arguments.target, arguments.checkpoint, arguments.device, arguments.dtype)
         print(f"serving {name} ({policy.device}) on {server.base_url}; Ctrl-C stops it", flush=True)
-        if chosen.host not in ("localhost", "127.0.0.1", "::1"):
-            warning = f"warning: --host {chosen.host} lets any machine that reaches this one use the model"
+        if arguments.host not in ("localhost", "127.0.0.1", "::1"):
+            warning = f"warning: --host {arguments.host} lets any machine that reaches this one use the model"
             print(warning, file=sys.stderr, flush=True)
         server.answer(policy)

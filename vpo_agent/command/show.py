@@ -11,7 +11,7 @@ import numpy as np
 from vpo_envs.core import AnyEnv, Status, UnknownFront
 
 OTHER_TASKS = 8
-"""Number of other tasks whose good answers are tried as a poor one."""
+"""Number of other tasks whose good answers are tried as a poor answer."""
 
 
 class Example(NamedTuple):
@@ -23,7 +23,10 @@ class Example(NamedTuple):
 
 
 def good_example(env: AnyEnv, task: Any) -> Example | None:
-    """Return the best answer to ``task`` by its scalar weights: of the front, of four demonstrations, or ``None``."""
+    """Return the answer to ``task`` with the highest scalar reward, of its front or else of four demonstrations.
+
+    ``None`` if the environment has neither of them, or they are empty.
+    """
     weights = env.fixed_weights(task)
     try:
         best = max(env.front(task), key=lambda point: float(weights @ point.vector), default=None)
@@ -59,8 +62,8 @@ def score(env: AnyEnv, task: Any, answer: str) -> Example:
 def show_vector(env: AnyEnv, task: Any, vector: Sequence[float]) -> str:
     """Return a reward vector with the names of its active objectives, such as ``completion 1, gold 0.25``."""
     active = env.active(task)
-    parts = zip(env.objective_names, vector, active, strict=True)
-    return ", ".join(f"{name} {round(float(value), 3):g}" for name, value, counts in parts if counts)
+    columns = zip(env.objective_names, vector, active, strict=True)
+    return ", ".join(f"{name} {round(float(value), 3):g}" for name, value, is_active in columns if is_active)
 
 
 def show_objectives(names: Sequence[str]) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vpo_agent.command.compare import said
+from vpo_agent.command.compare import comparison_text
 from vpo_agent.command.parser import Commands, add_import_option, at_least
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
+if TYPE_CHECKING:
+    from vpo_agent.runs.study import StudyRun
+
 EXPLORED = 4
-"""Most policies on the page to play with."""
+"""Largest number of policies on the page with the weights to move."""
 EXAMPLE = """\
 # vpo study FILE runs every arm with every seed on every task, and compares them with the baseline.
 name = "mine"
@@ -57,12 +61,12 @@ def add_parser(commands: Commands) -> None:
     add("--processes", type=at_least(1), metavar="N", help=f"{processes}OMP_NUM_THREADS is set")
     add("--report-only", action="store_true", help="only report on the finished runs")
     add_import_option(parser)
-    parser.place_of = _place_of
+    parser.where_set = _where_set
     parser.set_defaults(run=run)
 
 
-def _place_of(option: str) -> str:
-    """Say where a setting of a run is set in a study."""
+def _where_set(option: str) -> str:
+    """Say where a study sets this setting of its runs; empty if it does not."""
     from vpo_agent.config import TrainConfig
     from vpo_agent.runs.study import DECIDED_BY_THE_STUDY
 
@@ -86,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def run_and_report(arguments: argparse.Namespace) -> None:
-    """Run what is unfinished, and compare what is finished."""
+    """Run what is unfinished, and compare what is finished, task by task."""
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
     from vpo_envs.common.wording import counted
 
@@ -94,43 +98,45 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}
     runs = runs_of(study, arguments.runs_dir, **chosen, imports=arguments.imports)
     check_finished(runs)
-    place = arguments.runs_dir / study.name
+    folder = arguments.runs_dir / study.name
     if all(run.finished for run in runs):
-        print(f"all runs are finished, so this is a report on them; to run them again, delete {place}")
+        print(f"all runs are finished, so this is a report on them; to run them again, delete {folder}")
     failed = [] if arguments.report_only else run_study(runs, processes=arguments.processes)
-    finished = {
-        task: to_compare([run for run in runs if run.task == task]) for task in dict.fromkeys(run.task for run in runs)
-    }
+    runs_of_task: dict[str, list[StudyRun]] = {}
+    for run in runs:
+        runs_of_task.setdefault(run.task or "", []).append(run)
+    finished = {task: to_compare(members) for task, members in runs_of_task.items()}
     if not any(folders for folders, _ in finished.values()):
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.study import write_study
 
-    compared = {}
+    comparisons = {}
     for task, (folders, labels) in finished.items():
-        if folders:
-            report = place / (task or "") / "report"
-            baseline = study.baseline if study.baseline in labels else labels[-1]
-            compared[task or ""] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
-            if not task:
-                print("\n" + said(compared[""]))
-                _explore(folders, labels, place / "explore.html")
-            print(f"the whole comparison: {report / 'report.html'}")
+        if not folders:
+            continue
+        report = folder / task / "report"
+        baseline = study.baseline if study.baseline in labels else labels[-1]
+        comparisons[task] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
+        if not task:
+            print("\n" + comparison_text(comparisons[task]))
+            _explore(folders, labels, folder / "explore.html")
+        print(f"the whole comparison: {report / 'report.html'}")
     if study.tasks:
-        print(write_study(compared, place))
+        print(write_study(comparisons, folder))
     if failed:
-        names = ", ".join(f"{one.title}, seed {one.seed}" for one in failed)
+        names = ", ".join(f"{run.title}, seed {run.seed}" for run in failed)
         raise ValueError(f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files")
 
 
 def _explore(folders: Sequence[Sequence[Path]], labels: Sequence[str], out: Path) -> None:
-    """Write the page on which the answers of the first policies stand side by side: one run each, a base last."""
-    first: dict[str, Path] = {}
+    """Write the page on which one run of each policy stands beside the others, a base last."""
+    first_run: dict[str, Path] = {}
     for members, label in zip(folders, labels, strict=True):
         if len(members) == 1:
-            first.setdefault("base" if label.startswith("base, ") else label, members[0])
-    shown = sorted(first, key=lambda label: label == "base")[-EXPLORED:]
+            first_run.setdefault("base" if label.startswith("base, ") else label, members[0])
+    shown = sorted(first_run, key=lambda label: label == "base")[-EXPLORED:]
     from vpo_agent.explore.page import explore_runs
 
-    explore_runs([first[label] for label in shown], shown, out)
+    explore_runs([first_run[label] for label in shown], shown, out)
     print(f"move the weights and see whose answer wins: {out}")

@@ -77,8 +77,8 @@ def _declare_recipe(parser: Parser) -> None:
         if name not in ("env_kwargs", "imports"):
             default = str(field.default).strip("[]").replace(",", "")
             note = "" if field.is_required() else f" (default: {default})"
-            many: dict[str, Any] = {"nargs": "+", "type": int} if name == "answers" else {}
-            add(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{field.description}{note}", **many)
+            several: dict[str, Any] = {"nargs": "+", "type": int} if name == "answers" else {}
+            add(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{field.description}{note}", **several)
     add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the model")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
     add("--gradient-checkpointing", action="store_true", help="recompute activations in the backward pass")

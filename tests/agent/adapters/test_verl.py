@@ -163,7 +163,8 @@ with_verl = pytest.mark.skipif(
 def test_verl_loads_the_reward_function_by_the_path_in_the_command() -> None:
     from verl.utils.import_utils import load_extern_object
 
-    words = dict(word.split("=", 1) for word in command_line(Path(), {"method": "vpo"}, model="m", rollouts=8)[3:])
+    _, options = command_line(Path(), model="m", rollouts=8)
+    words = dict(word.split("=", 1) for word in options)
     path = words["reward.custom_reward_function.path"]
     found = load_extern_object(module_path=path, object_name=words["reward.custom_reward_function.name"])
     assert found is compute_score
@@ -173,14 +174,18 @@ def test_verl_loads_the_reward_function_by_the_path_in_the_command() -> None:
 def test_verl_knows_every_setting_of_the_command() -> None:
     from omegaconf import OmegaConf
 
-    words = command_line(Path("exported"), {"method": "vpo"}, model="m", rollouts=8)
+    program, options = command_line(Path("exported"), model="m", rollouts=8)
     # Asked for the job's settings, verl composes and prints them instead of starting.
     done = subprocess.run(
-        [sys.executable, *words[1:], "--cfg", "job"], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, *program.split()[1:], *options, "--cfg", "job"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     composed = OmegaConf.create(done.stdout)
-    given = OmegaConf.from_dotlist([word.removeprefix("+") for word in words[3:]])
-    for word in words[3:]:
-        name = word.removeprefix("+").split("=", 1)[0]
+    given = OmegaConf.from_dotlist([option.removeprefix("+") for option in options])
+    for option in options:
+        name = option.removeprefix("+").split("=", 1)[0]
         assert OmegaConf.select(composed, name) == OmegaConf.select(given, name), name
