@@ -112,8 +112,10 @@ def read_shape(model: str | Path) -> Shape:
 
 def device_memory(device: torch.device) -> int | None:
     """Return the bytes of a GPU that this process has or can get; ``None`` for a CPU."""
-    found = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
-    return found or None
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device)
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,24 @@ class Plan:
 
     def table(self) -> str:
         """Return a table of both phases, in GB."""
+        parts_of_phase = {
+            "sampling": (self.weights, self.optimizer, 0, self.cache, self.logits, self.memory - self.sampling),
+            "update": (
+                self.weights,
+                self.optimizer,
+                self.gradients,
+                0,
+                self.activations,
+                self.memory - self.update,
+            ),
+        }
         heads = ("weights", "optimizer", "gradients", "cache", "activations", "free")
         lines = [f"{'GB':<8}" + "".join(f"{head:>13}" for head in heads)]
-        sampling = ("sampling", 0, self.cache, self.logits, self.sampling)
-        for name, *parts, taken in (sampling, ("update", self.gradients, 0, self.activations, self.update)):
-            sizes = (self.weights, self.optimizer, *parts, self.memory - taken)
-            lines.append(f"{name:<8}" + "".join(f"{size / GIGA:>13.1f}" if size else f"{'-':>13}" for size in sizes))
-        found = f"{counted(self.sample_batch, 'response')} and {counted(self.microbatch_prompts, 'prompt')} at a time"
-        return "\n".join([*lines, found])
+        for phase, parts in parts_of_phase.items():
+            cells = [f"{size / GIGA:.1f}" if size else "-" for size in parts]
+            lines.append(f"{phase:<8}" + "".join(f"{cell:>13}" for cell in cells))
+        responses, prompts = counted(self.sample_batch, "response"), counted(self.microbatch_prompts, "prompt")
+        return "\n".join([*lines, f"{responses} and {prompts} at a time"])
 
 
 def plan_run(
@@ -159,103 +171,196 @@ def plan_run(
 ) -> Plan:
     """Choose the largest batches that fit, up to what a step needs; settings that are numbers stay as they are.
 
-    Every prompt has ``prompt`` tokens, every response ``max_new_tokens``. TooSmall if the run does not fit: the error
-    names what does not, and the nearest settings that do, by the ``names`` of options that differ from their settings.
+    Args:
+        config: Settings of the run.
+        shape: Of its model.
+        prompt: Tokens of every prompt. Every response has ``max_new_tokens``.
+        memory: Bytes of the device.
+        names: Options, by the settings that they set, where they are named otherwise.
+
+    Raises:
+        TooSmall: The run does not fit. The message names what does not, and the nearest settings that do.
     """
     try:
-        return _fitting(config, shape, prompt, memory)
+        return _largest_plan(config, shape, prompt, memory)
     except TooSmall as error:
         reason = str(error)
-    for options in _alternatives(config):
-        changed = config.model_copy(update={"sample_batch": "auto", "microbatch_prompts": "auto", **options})
+    for changes in _smaller_settings(config):
+        changed = config.model_copy(update={"sample_batch": "auto", "microbatch_prompts": "auto", **changes})
         try:
-            found = _fitting(changed, shape, prompt, memory)
+            plan = _largest_plan(changed, shape, prompt, memory)
         except TooSmall:
             continue
         for name in ("sample_batch", "microbatch_prompts"):
             if getattr(config, name) != "auto":
-                options[name] = min(getattr(config, name), getattr(found, name))
-        changes = {(names or {}).get(n, n): value for n, value in options.items() if value != getattr(config, n)}
-        shown = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
-        raise TooSmall(f"{reason}; it fits with {shown.replace(' True', '')}")
+                changes[name] = min(getattr(config, name), getattr(plan, name))
+        raise TooSmall(f"{reason}; it fits with {_as_options(config, changes, names or {})}")
     raise TooSmall(f"{reason}; none of the settings tried makes it fit: use a smaller model or a GPU with more memory")
 
 
-def _alternatives(config: TrainConfig) -> Iterator[dict[str, Any]]:
-    """Yield changes of settings that take ever less memory, each also with fewer answers of an evaluation."""
-    recomputed, adapters = {"gradient_checkpointing": True}, {} if config.lora_rank else {"lora_rank": 16}
-    changes: list[dict[str, Any]] = [{}, recomputed, adapters, {**adapters, **recomputed}]
-    fewer = {"rollouts_per_prompt": config.rollouts_per_prompt, "max_new_tokens": config.max_new_tokens}
-    for name, least in (("rollouts_per_prompt", 2), ("max_new_tokens", 64)):
-        while fewer[name] > least:
-            fewer[name] //= 2
-            changes.append({**changes[3], **fewer})
-    for options in changes:
-        yield dict(options)
-        rollouts = options.get("rollouts_per_prompt", config.rollouts_per_prompt)
-        yield {**options, "eval_answers": min(config.eval_answers, rollouts * min(config.answers))}
+def _smaller_settings(config: TrainConfig) -> Iterator[dict[str, Any]]:
+    """Yield changes of settings that take ever less memory, each also with fewer answers in an evaluation."""
+    recomputed = {"gradient_checkpointing": True}
+    adapters = {} if config.lora_rank else {"lora_rank": 16}
+    smallest: dict[str, Any] = {**adapters, **recomputed}
+    all_changes: list[dict[str, Any]] = [{}, recomputed, adapters, smallest]
+    rollouts, tokens = config.rollouts_per_prompt, config.max_new_tokens
+    while rollouts > 2:
+        rollouts //= 2
+        all_changes.append({**smallest, "rollouts_per_prompt": rollouts, "max_new_tokens": tokens})
+    while tokens > 64:
+        tokens //= 2
+        all_changes.append({**smallest, "rollouts_per_prompt": rollouts, "max_new_tokens": tokens})
+    for changes in all_changes:
+        yield dict(changes)
+        trained_rollouts = changes.get("rollouts_per_prompt", config.rollouts_per_prompt)
+        yield {**changes, "eval_answers": min(config.eval_answers, trained_rollouts * min(config.answers))}
 
 
-def _fitting(config: TrainConfig, s: Shape, prompt: int, memory: int) -> Plan:
-    rank, group, response = config.lora_rank, config.rollouts_per_prompt, config.max_new_tokens
-    element = 4 if config.dtype == "float32" else 2
-    adapters = rank * s.layers * (7 * s.hidden + 2 * s.queries + 2 * s.keys + 3 * s.intermediate)
-    trained = adapters if rank else s.parameters
-    weights = (1 if rank or not config.kl_coef else 2) * element * s.parameters + 4 * adapters
-    # Two moments, and a float32 copy of weights in half precision.
-    optimizer = (8 if rank or element == 4 else 12) * trained
-    # What the backward pass needs of a token in a layer: the inputs of norms, in float32, and of linear layers, queries
-    # and results of attention, and the MLP. Adapters keep inputs in float32, too.
-    norms = (4 if rank else 4 + element) * (2 * s.hidden + s.queries + s.keys)
-    linear = (4 if rank else element) * (2 * s.hidden + s.queries + s.intermediate) + 4 * rank * 7
-    saved = norms + linear + element * (2 * s.queries + 3 * s.intermediate) + (12 * s.hidden if rank else 0)
+def _as_options(config: TrainConfig, changes: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Return the options of a command line that change settings, without those that change nothing."""
+    words = []
+    for name, value in changes.items():
+        if value != getattr(config, name):
+            option = "--" + names.get(name, name).replace("_", "-")
+            words.append(option if value is True else f"{option} {value}")
+    return " ".join(words)
 
-    def rows(prompts: int) -> int:
-        # An evaluation samples all responses to a prompt at the same time, too.
-        return max(prompts * group, config.eval_rollouts(min(config.answers)))
 
-    def planned(sampled: int, updated: int) -> Plan:
-        # Storage of the cache has room for more tokens.
-        columns = prompt + response + max(SPARE_COLUMNS, (prompt + response) // 4) + COLUMNS_AHEAD
-        cache: float = rows(sampled) * columns * 2 * element * s.layers * s.keys
-        if config.backend == "vllm":
-            cache = config.gpu_memory_utilization * memory
-        # Logits as computed, in float32, as probabilities, and their sums; or an MLP while the prompts are read.
-        logits = rows(sampled) * s.vocabulary * (16 if element == 4 else 18)
-        logits = max(logits, element * sampled * prompt * (2 * s.hidden + 3 * s.intermediate))
-        sizes = (weights, optimizer, 4 * trained, int(cache), logits, activations(updated))
-        return Plan(memory, sampled * group, updated, *sizes)
+def _largest_plan(config: TrainConfig, shape: Shape, prompt: int, memory: int) -> Plan:
+    """Return the plan with the largest batches that fit; TooSmall if those of the settings, or one prompt, do not."""
+    run = _RunMemory(config, shape, prompt, memory)
+    group = config.rollouts_per_prompt
+    sampled = min(config.prompts_per_step, max(1, MOST_RESPONSES // group))
+    if config.sample_batch != "auto":
+        sampled = min(sampled, max(1, config.sample_batch // group))
+    updated = config.minibatch_prompts or config.prompts_per_step
+    if config.microbatch_prompts != "auto":
+        updated = min(updated, config.microbatch_prompts)
+    fixed = config.sample_batch != "auto"
+    sampled = run.most_prompts(sampled, run.sampling, run.sampling_in_words, fixed=fixed)
+    fixed = config.microbatch_prompts != "auto"
+    updated = run.most_prompts(updated, run.update, run.update_in_words, fixed=fixed)
+    return run.plan(sampled, updated)
 
-    def activations(prompts: int) -> int:
-        answered, read = prompts * group * response, prompts * prompt
-        tokens, seen = read + answered, group * read + answered
-        # Heads that share keys have copies of them, for each rollout also those of its prompt; and there is a mask.
-        layer = saved * tokens + element * (2 * s.queries * (read + seen) + response * seen)
-        states = (4 + 2 * element) * s.hidden * tokens
-        head = s.vocabulary * (12 * min(TILE_TOKENS_GPU, answered) + (0 if rank else (4 + element) * s.hidden))
-        inside = 4 * (s.hidden + s.intermediate) * tokens
-        if config.gradient_checkpointing:
-            return s.layers * element * s.hidden * tokens + states + max(head, layer + inside)
-        return s.layers * layer + states + max(head, inside)
 
-    def most(setting: int | str, upto: int, taken: Callable[[int], int], doing: Callable[[int], str]) -> int:
-        """Return the most prompts at a time that fit, at most ``upto``, or those of the setting."""
-        wanted = upto if setting == "auto" else min(upto, max(1, int(setting)))
-        fit = bisect_right(range(1, wanted + 1), USABLE * memory, key=taken)
-        if fit and (fit == wanted or setting == "auto"):
-            return fit
-        tried = wanted if fit else 1
-        raise TooSmall(
-            f"{s.name} does not fit into {memory / GIGA:.3g} GB, of which {USABLE:.0%} are planned with: "
-            f"{doing(tried)} takes {taken(tried) / GIGA:.1f} GB with weights and optimizer"
+class _RunMemory:
+    """The bytes that a run takes, for so many prompts at a time; every prompt has ``prompt`` tokens."""
+
+    def __init__(self, config: TrainConfig, shape: Shape, prompt: int, memory: int) -> None:
+        self.config, self.shape, self.prompt, self.memory = config, shape, prompt, memory
+        self.response = config.max_new_tokens
+        self.element = 4 if config.dtype == "float32" else 2
+        """Bytes of a weight, and of a value in a layer."""
+        rank = config.lora_rank
+        # Inputs and outputs of the seven linear layers: query, key, value, output, gate, up and down.
+        widths = 7 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 3 * shape.intermediate
+        adapters = rank * shape.layers * widths
+        trained = adapters if rank else shape.parameters
+        copies = 2 if config.kl_coef and not rank else 1
+        self.weights = copies * self.element * shape.parameters + 4 * adapters
+        # Two moments, and a float32 copy of weights in half precision.
+        self.optimizer = (8 if rank or self.element == 4 else 12) * trained
+        self.gradients = 4 * trained
+
+    def plan(self, sampled: int, updated: int) -> Plan:
+        """Return the plan that samples for so many prompts and updates on so many."""
+        return Plan(
+            memory=self.memory,
+            sample_batch=sampled * self.config.rollouts_per_prompt,
+            microbatch_prompts=updated,
+            weights=self.weights,
+            optimizer=self.optimizer,
+            gradients=self.gradients,
+            cache=self._cache(sampled),
+            logits=self._logits(sampled),
+            activations=self._activations(updated),
         )
 
-    steps = min(config.prompts_per_step, max(1, MOST_RESPONSES // group))
-    asked = config.sample_batch if config.sample_batch == "auto" else config.sample_batch // group
-    sampled = most(asked, steps, lambda n: planned(n, 1).sampling, lambda n: f"sampling {rows(n)} responses at a time")
-    whole, each = config.minibatch_prompts or config.prompts_per_step, counted(group, "rollout")
+    def sampling(self, prompts: int) -> int:
+        """Return the bytes that sampling takes."""
+        return self.plan(prompts, 1).sampling
 
-    def updating(prompts: int) -> str:
-        return f"updating on {counted(prompts, 'prompt')} with {each} each"
+    def sampling_in_words(self, prompts: int) -> str:
+        """Return such as ``"sampling 64 responses at a time"``."""
+        return f"sampling {self._responses(prompts)} responses at a time"
 
-    return planned(sampled, most(config.microbatch_prompts, whole, lambda n: planned(sampled, n).update, updating))
+    def update(self, prompts: int) -> int:
+        """Return the bytes that an update takes."""
+        return self.plan(1, prompts).update
+
+    def update_in_words(self, prompts: int) -> str:
+        """Return such as ``"updating on 2 prompts with 8 rollouts each"``."""
+        rollouts = counted(self.config.rollouts_per_prompt, "rollout")
+        return f"updating on {counted(prompts, 'prompt')} with {rollouts} each"
+
+    def most_prompts(
+        self, limit: int, taken: Callable[[int], int], in_words: Callable[[int], str], *, fixed: bool
+    ) -> int:
+        """Return the largest number of prompts up to ``limit`` that fits.
+
+        Args:
+            limit: At least 1.
+            taken: Bytes by the number of prompts.
+            in_words: What takes them.
+            fixed: Whether only ``limit`` itself will do.
+
+        Raises:
+            TooSmall: There is no such number.
+        """
+        fitting = bisect_right(range(1, limit + 1), USABLE * self.memory, key=taken)
+        if fitting == limit or (fitting and not fixed):
+            return fitting
+        tried = limit if fitting else 1
+        raise TooSmall(
+            f"{self.shape.name} does not fit into {self.memory / GIGA:.3g} GB, of which {USABLE:.0%} are planned with: "
+            f"{in_words(tried)} takes {taken(tried) / GIGA:.1f} GB with weights and optimizer"
+        )
+
+    def _responses(self, prompts: int) -> int:
+        # An evaluation samples all responses to a prompt at the same time, too.
+        in_evaluation = self.config.eval_rollouts(min(self.config.answers))
+        return max(prompts * self.config.rollouts_per_prompt, in_evaluation)
+
+    def _cache(self, prompts: int) -> int:
+        if self.config.backend == "vllm":
+            return int(self.config.gpu_memory_utilization * self.memory)
+        # The storage has room for more tokens.
+        length = self.prompt + self.response
+        columns = length + max(SPARE_COLUMNS, length // 4) + COLUMNS_AHEAD
+        return self._responses(prompts) * columns * 2 * self.element * self.shape.layers * self.shape.keys
+
+    def _logits(self, prompts: int) -> int:
+        # As computed, in float32, as probabilities, and their sums.
+        logits = self._responses(prompts) * self.shape.vocabulary * (16 if self.element == 4 else 18)
+        # An MLP while the prompts are read may take more.
+        reading = self.element * prompts * self.prompt * (2 * self.shape.hidden + 3 * self.shape.intermediate)
+        return max(logits, reading)
+
+    def _activations(self, prompts: int) -> int:
+        shape, group = self.shape, self.config.rollouts_per_prompt
+        answered, read = prompts * group * self.response, prompts * self.prompt
+        tokens, seen = read + answered, group * read + answered
+        # Heads that share keys have copies of them, for each rollout also those of its prompt; and there is a mask.
+        attention = self.element * (2 * shape.queries * (read + seen) + self.response * seen)
+        layer = self._saved_per_token() * tokens + attention
+        states = (4 + 2 * self.element) * shape.hidden * tokens
+        tile = 12 * min(TILE_TOKENS_GPU, answered)
+        gradient_of_head = 0 if self.config.lora_rank else (4 + self.element) * shape.hidden
+        head = shape.vocabulary * (tile + gradient_of_head)
+        inside = 4 * (shape.hidden + shape.intermediate) * tokens
+        if self.config.gradient_checkpointing:
+            return shape.layers * self.element * shape.hidden * tokens + states + max(head, layer + inside)
+        return shape.layers * layer + states + max(head, inside)
+
+    def _saved_per_token(self) -> int:
+        """Return the bytes of a token that a layer keeps for the backward pass.
+
+        They are the inputs of norms, in float32, and of linear layers, queries and results of attention, and the MLP.
+        Adapters keep their inputs in float32, too.
+        """
+        shape, element, rank = self.shape, self.element, self.config.lora_rank
+        norms = (4 if rank else 4 + element) * (2 * shape.hidden + shape.queries + shape.keys)
+        linear = (4 if rank else element) * (2 * shape.hidden + shape.queries + shape.intermediate) + 4 * rank * 7
+        rest = element * (2 * shape.queries + 3 * shape.intermediate)
+        return norms + linear + rest + (12 * shape.hidden if rank else 0)
