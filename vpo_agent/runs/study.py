@@ -12,10 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +101,8 @@ def read_study(path: Path) -> Study:
         study = Study.model_validate(read_values(path))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"the study {str(path)!r}: {place}: {first['msg'].lower()}") from None
+        field = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"the study {str(path)!r}: {field}: {first['msg'].lower()}") from None
     labels = [arm.label for arm in study.arms]
     for kind, known in (("arms", labels), ("tasks", [task.label for task in study.tasks])):
         for label in known:
@@ -125,45 +124,72 @@ def runs_of(
 ) -> list[StudyRun]:
     """Return the runs of a study, ordered by seed, so that an interrupted study has all arms for its first seeds.
 
-    ``seeds`` of every arm, ``labels`` of the arms and ``tasks`` to run are those of the file where ``None``.
-    ``imports`` are modules that register environments or methods, over those of the settings; all are imported. An
-    unknown label or a bad setting is a ValueError.
+    Args:
+        study: The study.
+        runs_dir: Parent of the study's folder.
+        seeds: Seeds of every arm; those of the file by default.
+        labels: Arms to run; all by default.
+        tasks: Tasks to run; all by default.
+        imports: Modules that register environments or methods, beside those of the settings. All are imported.
+
+    Raises:
+        ValueError: An unknown label or a bad setting.
     """
-    in_file = {"arm": [arm.label for arm in study.arms], "task": [task.label for task in study.tasks]}
-    for kind, wanted in (("arm", labels), ("task", tasks)):
-        for label in wanted or ():
-            if label not in in_file[kind]:
-                known = ", ".join(in_file[kind]) or "none"
-                raise ValueError(f"the study {study.name!r} has no {kind} {label!r}: it has {known}")
-    found = []
-    of_study: list[StudyTask | None] = [*study.tasks] or [None]
-    for task, arm in product(of_study, study.arms):
-        if (labels and arm.label not in labels) or (tasks and task and task.label not in tasks):
-            continue
-        of_seeds = dict.fromkeys(seeds or arm.seeds or study.seeds)
-        of_task = flat_settings(task.settings) if task else {}
-        folder = runs_dir / study.name / (task.label if task else "")
-        for seed, (part, own) in product(of_seeds, enumerate(arm.parts, 1) if arm.parts else [(None, {})]):
-            settings = {**flat_settings(study.settings), **of_task, **flat_settings(arm.settings), **flat_settings(own)}
-            for name in DECIDED_BY_THE_STUDY:
-                if name in settings:
-                    raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
-            settings = _with_seed(settings, seed)
-            label = arm.label if part is None else f"{arm.label}-part{part}"
-            decided = {"seed": seed, "name": f"{label}-seed{seed}", "runs_dir": folder}
-            decided["imports"] = [*settings.get("imports", []), *imports]
-            import_modules(decided["imports"])
-            config = make_config({**settings, **decided}, f"arm {arm.label!r}")
-            found.append(StudyRun(arm.label, seed, config, part, task.label if task else None))
-    return sorted(found, key=lambda run: run.seed)
+    _check_labels(study, "arm", labels, [arm.label for arm in study.arms])
+    _check_labels(study, "task", tasks, [task.label for task in study.tasks])
+    chosen_tasks = [task for task in study.tasks if not tasks or task.label in tasks]
+    chosen_arms = [arm for arm in study.arms if not labels or arm.label in labels]
+    runs = []
+    for task in chosen_tasks if study.tasks else [None]:
+        for arm in chosen_arms:
+            for seed in dict.fromkeys(seeds or arm.seeds or study.seeds):
+                parts: list[int | None] = [*range(1, len(arm.parts) + 1)] if arm.parts else [None]
+                runs += [_make_run(study, runs_dir, task, arm, part, seed, imports) for part in parts]
+    return sorted(runs, key=lambda run: run.seed)
+
+
+def _check_labels(study: Study, kind: str, wanted: Sequence[str] | None, known: Sequence[str]) -> None:
+    for label in wanted or ():
+        if label not in known:
+            choices = ", ".join(known) or "none"
+            raise ValueError(f"the study {study.name!r} has no {kind} {label!r}: it has {choices}")
+
+
+def _make_run(
+    study: Study,
+    runs_dir: Path,
+    task: StudyTask | None,
+    arm: Arm,
+    part: int | None,
+    seed: int,
+    imports: Sequence[str],
+) -> StudyRun:
+    """Return one run: the settings of the study, the task, the arm and its part, later ones winning."""
+    settings = flat_settings(study.settings)
+    if task is not None:
+        settings |= flat_settings(task.settings)
+    settings |= flat_settings(arm.settings)
+    if part is not None:
+        settings |= flat_settings(arm.parts[part - 1])
+    for name in DECIDED_BY_THE_STUDY:
+        if name in settings:
+            raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
+    settings = _with_seed(settings, seed)
+    settings["imports"] = [*settings.get("imports", []), *imports]
+    import_modules(settings["imports"])
+    label = arm.label if part is None else f"{arm.label}-part{part}"
+    settings["seed"], settings["name"] = seed, f"{label}-seed{seed}"
+    settings["runs_dir"] = runs_dir / study.name / (task.label if task else "")
+    config = make_config(settings, f"arm {arm.label!r}")
+    return StudyRun(arm.label, seed, config, part, task.label if task else None)
 
 
 def _with_seed(value: Any, seed: int) -> Any:
     """Return a setting with ``{seed}`` replaced: by the number where nothing else is in the text."""
     if isinstance(value, dict):
-        return {name: _with_seed(one, seed) for name, one in value.items()}
+        return {name: _with_seed(entry, seed) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_with_seed(one, seed) for one in value]
+        return [_with_seed(entry, seed) for entry in value]
     if isinstance(value, str):
         return seed if value == SEED else value.replace(SEED, str(seed))
     return value
@@ -172,19 +198,26 @@ def _with_seed(value: Any, seed: int) -> Any:
 def to_compare(runs: Sequence[StudyRun]) -> tuple[list[list[Path]], list[str]]:
     """Return what a report compares, and the label of each.
 
-    That is, for each seed, the answers of the base before training, once for each number of answers that an arm writes
-    in a response; then the finished runs, for each arm and seed one run, or all of its parts.
+    First come the answers of the base before training: for each seed, once for each number of answers that an arm
+    writes in a response. Then come the finished runs: for each arm and seed one run, or all of its parts.
     """
-    arms: dict[tuple[str, int], list[StudyRun]] = {}
+    runs_of_arm: dict[tuple[str, int], list[StudyRun]] = {}
     bases: dict[tuple[str, int], list[Path]] = {}
     for run in runs:
-        arms.setdefault((run.label, run.seed), []).append(run)
+        runs_of_arm.setdefault((run.label, run.seed), []).append(run)
         before = run.folder / "pool_before.npz"
-        if run.finished and not run.part and before.is_file():  # Parts may have fixed weights of their own.
-            bases.setdefault((f"base, {counted(run.config.answers_per_rollout, 'answer')}", run.seed), [before])
-    whole = {key: [run.folder for run in parts] for key, parts in arms.items() if all(run.finished for run in parts)}
-    found = {**dict(sorted(bases.items())), **whole} if whole else {}
-    return list(found.values()), [label for label, _ in found]
+        # A part may have fixed weights of its own.
+        if run.finished and run.part is None and before.is_file():
+            label = f"base, {counted(run.config.answers_per_rollout, 'answer')}"
+            bases.setdefault((label, run.seed), [before])
+    trained = {}
+    for key, members in runs_of_arm.items():
+        if all(run.finished for run in members):
+            trained[key] = [run.folder for run in members]
+    if not trained:
+        return [], []
+    compared = {**dict(sorted(bases.items())), **trained}
+    return list(compared.values()), [label for label, _ in compared]
 
 
 def check_finished(runs: Sequence[StudyRun]) -> None:
@@ -205,52 +238,50 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
 def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list[StudyRun]:
     """Start or resume all unfinished runs, each in its own process.
 
-    Up to ``processes`` run at the same time: by default one per GPU, or per core where no run may use a GPU. They share
-    the GPUs, and the cores unless ``OMP_NUM_THREADS`` is set. Returns the runs that failed; the output of each is in
-    ``<run>.log`` beside its folder. However the study ends, its runs are stopped as by Ctrl-C, and save a checkpoint.
+    They share the GPUs, and the cores unless ``OMP_NUM_THREADS`` is set. The output of each run is in ``<run>.log``
+    beside its folder. However the study ends, its runs are stopped as by Ctrl-C, and save a checkpoint.
+
+    Args:
+        runs: The runs.
+        processes: Runs at the same time; by default one per GPU, or per core where no run may use a GPU.
+
+    Returns:
+        The runs that failed.
     """
     waiting = [run for run in runs if not run.finished]
     gpus, cores = _gpus(waiting), os.cpu_count() or 1
     processes = processes or len(gpus) or cores
     environment = {"OMP_NUM_THREADS": str(max(1, cores // processes)), **os.environ}
-    places = [{"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} if gpus else {} for place in range(processes)]
+    free_slots: list[dict[str, str]] = [{} for _ in range(processes)]
+    if gpus:
+        free_slots = [{"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} for number in range(processes)]
     active: list[_Active] = []
     failed: list[StudyRun] = []
     done = len(runs) - len(waiting)
     started = time.perf_counter()
     try:
         while waiting or active:
-            while waiting and places:
-                run, place = waiting.pop(0), places.pop(0)
-                # A run that names its GPU, such as cuda:1, counts them all.
-                chosen = place if run.config.device in ("auto", "cuda") else {}
-                process = _start(run, {**environment, **chosen})
-                bar = progress_bar(f"{run.title}, seed {run.seed}", run.config.steps, 0)
-                bar.set_postfix_str("evaluating the base")
-                active.append(_Active(run, place, process, bar))
-            for one in active:
-                one.advance()
-            for one in [one for one in active if one.process.poll() is not None]:
-                active.remove(one)
-                places.append(one.place)
-                one.bar.close()
+            while waiting and free_slots:
+                active.append(_start(waiting.pop(0), free_slots.pop(0), environment))
+            for member in active:
+                member.advance()
+            ended = [member for member in active if member.process.poll() is not None]
+            for member in ended:
+                active.remove(member)
+                free_slots.append(member.slot)
                 done += 1
                 minutes = (time.perf_counter() - started) / 60
-                run = one.run
-                if one.process.returncode == 0 and run.finished:
-                    one.bar.write(f"[{done}/{len(runs)}, {minutes:.0f} min] {run.title}, seed {run.seed}")
-                else:
-                    failed.append(run)
-                    one.bar.write(f"[{done}/{len(runs)}] FAILED: {run.title}, seed {run.seed}: see {_log(run)}")
-                    one.bar.write(_log(run).read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2])
+                if not member.succeeded:
+                    failed.append(member.run)
+                member.show_end(done, len(runs), minutes)
             time.sleep(0.2)
     finally:
         # Each run saves a checkpoint, from which the next call continues.
-        for one in active:
-            one.process.terminate()
-        for one in active:
-            one.process.wait()
-            one.bar.close()
+        for member in active:
+            member.process.terminate()
+        for member in active:
+            member.process.wait()
+            member.bar.close()
     return failed
 
 
@@ -259,11 +290,28 @@ class _Active:
     """A run that was started, and the bar that shows its steps."""
 
     run: StudyRun
-    place: dict[str, str]
+    slot: dict[str, str]
+    """Environment variables that place it on a GPU."""
     process: subprocess.Popen[bytes]
     bar: Any
     read: int = 0
     """Bytes of its rows that are shown already."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its process has ended as it should."""
+        return self.process.returncode == 0 and self.run.finished
+
+    def show_end(self, done: int, runs: int, minutes: float) -> None:
+        """Close the bar, and write a line about the run, and the last line of its log if it failed."""
+        self.bar.close()
+        title = f"{self.run.title}, seed {self.run.seed}"
+        if self.succeeded:
+            self.bar.write(f"[{done}/{runs}, {minutes:.0f} min] {title}")
+            return
+        log = _log(self.run)
+        self.bar.write(f"[{done}/{runs}] FAILED: {title}: see {log}")
+        self.bar.write(log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2])
 
     def advance(self) -> None:
         """Show the steps that it has taken, and its set score, or that it is being evaluated."""
@@ -292,23 +340,29 @@ def _gpus(runs: Sequence[StudyRun]) -> list[str]:
     return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
-def _start(run: StudyRun, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(run: StudyRun, slot: dict[str, str], environment: Mapping[str, str]) -> _Active:
+    """Start or resume a run in a process of its own."""
     run.folder.parent.mkdir(parents=True, exist_ok=True)
     settings = run.folder.parent / f"{run.folder.name}.json"
     write_text_atomically(settings, json.dumps(run.config.grouped(), indent=2) + "\n")
     resume = ["--resume"] if (run.folder / CONFIG_FILE).is_file() else []
     command = [sys.executable, "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
+    # A run that names its GPU, such as cuda:1, counts them all.
+    takes_any_gpu = run.config.device in ("auto", "cuda")
     with _log(run).open("ab") as log:
         # In a group of its own, so that Ctrl-C in a terminal reaches it once, through the study, or with its end.
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
-            env=environment,
+            env={**environment, **(slot if takes_any_gpu else {})},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             process_group=0,
             preexec_fn=partial(prctl, SET_PDEATHSIG, signal.SIGTERM),
         )
+    bar = progress_bar(f"{run.title}, seed {run.seed}", run.config.steps, 0)
+    bar.set_postfix_str("evaluating the base")
+    return _Active(run, slot, process, bar)
 
 
 def _log(run: StudyRun) -> Path:
