@@ -55,8 +55,7 @@ def save_checkpoint(
         numbers, generators = generator_states()
         save_file(generators, aside / "generators.safetensors")
         _write_json(aside / "generators.json", numbers)
-        about = {"step": step, **state, "versions": library_versions()}
-        _write_json(aside / "state.json", about, indent=2)
+        _write_json(aside / "state.json", {"step": step, **state, "versions": library_versions()}, indent=2)
         write_manifest(aside)
         for path in (*aside.rglob("*"), aside):
             _flush(path)
@@ -74,8 +73,8 @@ def save_checkpoint(
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints in ``folder``, oldest first, without incomplete ones; damage is not checked."""
-    found = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal() and path.is_dir()]
-    return sorted(found, key=step_of)
+    complete = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdecimal() and path.is_dir()]
+    return sorted(complete, key=step_of)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -84,22 +83,26 @@ def step_of(checkpoint: Path) -> int:
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
-    """Return the newest intact checkpoint, ``None`` without any, and the damaged ones that are newer.
+    """Return the newest intact checkpoint, ``None`` without any, and the damaged checkpoints that are newer.
 
-    Damaged ones are named on standard error. It is a ValueError if all are damaged.
+    Damaged checkpoints are named on standard error.
+
+    Raises:
+        ValueError: All checkpoints are damaged.
     """
-    found = checkpoints(folder)[::-1]
+    damaged: list[Path] = []
     reasons: list[str] = []
-    for place, checkpoint in enumerate(found):
+    for checkpoint in reversed(checkpoints(folder)):
         try:
             check_checkpoint(checkpoint)
         except DamagedCheckpoint as error:
+            damaged.append(checkpoint)
             reasons.append(str(error))
             continue
         for reason in reasons:
             print(f"{reason}: continuing from {checkpoint.name}, the one before it", file=sys.stderr)
-        return checkpoint, found[:place]
-    if found:
+        return checkpoint, damaged
+    if damaged:
         raise ValueError(
             f"{', '.join(reasons)}, and there is no intact one to continue from: restore one from a copy, or give "
             "--overwrite instead of --resume, which deletes the run and starts again"
@@ -118,11 +121,11 @@ def check_checkpoint(checkpoint: Path) -> None:
         if not (checkpoint / MANIFEST).is_file():
             raise ValueError(f"{MANIFEST} is missing")
         stated = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"]
-        found = _hashes(checkpoint)
+        present = _hashes(checkpoint)
         for name, sha256 in sorted(stated.items()):
-            if name not in found:
+            if name not in present:
                 raise ValueError(f"{name} is missing")
-            if found[name] != sha256:
+            if present[name] != sha256:
                 raise ValueError(f"{name} does not match its SHA-256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) if type(error) is ValueError else f"{MANIFEST} cannot be read"
@@ -141,14 +144,18 @@ def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
     """Restore the optimizer and the global random generators, and return the saved ``state``, with ``step``.
 
     The weights are read by ``LMPolicy.from_pretrained``. A line on standard error says whether the libraries have
-    changed since. It is a ValueError if the checkpoint cannot be read, or belongs to another model.
+    changed since.
+
+    Raises:
+        ValueError: The checkpoint cannot be read, or belongs to another model.
     """
     changed: list[str] = []
     try:
         state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        saved, now = state["versions"], library_versions()
-        apart = [name for name in _DECISIVE if name in saved and saved[name] != now.get(name)]
-        changed = [f"{name} {saved[name]}, now {now.get(name, 'missing')}" for name in apart]
+        saved, installed = state["versions"], library_versions()
+        for name in _DECISIVE:
+            if name in saved and saved[name] != installed.get(name):
+                changed.append(f"{name} {saved[name]}, now {installed.get(name, 'missing')}")
         optimizer.load_state(load_file(checkpoint / "optimizer.safetensors"))
         numbers = json.loads((checkpoint / "generators.json").read_text(encoding="utf-8"))
         restore_generators(numbers, load_file(checkpoint / "generators.safetensors"))
@@ -215,8 +222,8 @@ _DECISIVE = ("torch", "transformers")
 
 def library_versions() -> dict[str, str]:
     """Return the installed versions, by library."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _RECORDED:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions

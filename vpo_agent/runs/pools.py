@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "device": "auto",
     "sample_batch": "auto",
 }
-"""The options of ``vpo eval`` for a model without a run."""
+"""The options of ``vpo eval`` for a model that is not a run's."""
 
 
 def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
@@ -45,9 +45,9 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
         )
     config = read_run_config(folder)
     model: str | Path = config.model
-    step, wanted = 0, given.get("checkpoint")
-    if wanted != "initial":
-        step, model = find_checkpoint(folder, wanted, "give --checkpoint initial, or train it")
+    step, checkpoint = 0, given.get("checkpoint")
+    if checkpoint != "initial":
+        step, model = find_checkpoint(folder, checkpoint, "give --checkpoint initial, or train it")
     defaults = {
         **config.model_dump(include={"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch"}),
         "split": config.eval_split,
@@ -63,9 +63,9 @@ def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from any causal language model: a bundled one, a folder, a GGUF file, or a name on the Hub."""
     find_model(model)  # refuses a path that leads nowhere
     if "env" not in given:
-        found = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"
+        reason = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"
         hint = "" if model in BUNDLED_MODELS else near_target(model)
-        raise ValueError(f"{model!r} {found}: {hint}to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
+        raise ValueError(f"{model!r} {reason}: {hint}to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
     return _sample(given, {}, {"model": model}, model)

@@ -68,8 +68,10 @@ class RunFolder:
     def start(self, step: int) -> None:
         """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
 
-        Those rows are written again; a line on standard error says so if they are all rows of the run. It is a
-        ValueError if the folder cannot be written, or if another process is writing it or has done so since.
+        Those rows are written again; a line on standard error says so if they are all rows of the run.
+
+        Raises:
+            ValueError: The folder cannot be written, or another process is writing it or has done so since.
         """
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -90,8 +92,8 @@ class RunFolder:
             write_text_atomically(self.path / CONFIG_FILE, json.dumps(config.grouped(), indent=2) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
-                what = "has no checkpoint yet: it starts again from step 0 and replaces its rows"
-                print(f"the run in {str(self.path)!r} {what}", file=sys.stderr)
+                restart = "has no checkpoint yet: it starts again from step 0 and replaces its rows"
+                print(f"the run in {str(self.path)!r} {restart}", file=sys.stderr)
             for path in (self.metrics, self.timings, self.transcripts):
                 write_text_atomically(path, rows_until(path, step))
 
@@ -130,12 +132,12 @@ class RunFolder:
         finally:
             threading.excepthook = outer
 
-    def check_settings(self, saved: Mapping[str, Any], what: str) -> None:
-        """Raise ValueError unless this run may continue ``what``, a run or checkpoint with the settings ``saved``."""
+    def check_settings(self, saved: Mapping[str, Any], owner: str) -> None:
+        """Raise ValueError unless this run may continue ``owner``, a run or checkpoint with the settings ``saved``."""
         for name, before, now in changed_settings(saved, self.config):
             if name not in MAY_CHANGE_ON_RESUME:
                 way_out = "resume it with its own settings, or start another --name"
-                raise ValueError(f"{what} has {name}={before!r}, not {now!r}: {way_out}")
+                raise ValueError(f"{owner} has {name}={before!r}, not {now!r}: {way_out}")
 
     def _check_unused(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -173,22 +175,22 @@ class MetricsWriter:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add one row, which has ``kind`` and ``step``; numbers that are not finite become null, as JSON lacks them."""
-        place = {"kind": row["kind"], "step": row["step"]}
-        finite = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row.items()
-            if name not in place
-        }
-        # These differ between equal runs.
-        timings = {k: v for k, v in finite.items() if k.startswith("seconds_") or k.endswith("_per_second")}
-        metrics = {name: value for name, value in finite.items() if name not in timings}
+        head = {"kind": row["kind"], "step": row["step"]}
+        metrics: dict[str, Any] = {}
+        timings: dict[str, Any] = {}
+        for name, value in row.items():
+            if name in head:
+                continue
+            # Timings differ between equal runs.
+            is_timing = name.startswith("seconds_") or name.endswith("_per_second")
+            is_finite = not isinstance(value, float) or math.isfinite(value)
+            (timings if is_timing else metrics)[name] = value if is_finite else None
+            if is_finite and value is not None:
+                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
         for file, values in ((self._metrics, metrics), (self._timings, timings)):
             if values:
-                file.write(json.dumps({**place, **values}, allow_nan=False) + "\n")
+                file.write(json.dumps({**head, **values}, allow_nan=False) + "\n")
                 file.flush()
-        for name, value in finite.items():
-            if value is not None:
-                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
 
     def sync(self) -> None:
         """Flush the rows to disk, so that no checkpoint is ahead of them."""

@@ -62,10 +62,12 @@ def settings_of(target: str) -> dict[str, Any]:
 
 def near_target(target: str) -> str:
     """Return ``"did you mean NAME? "`` for a bundled model, or a run in ``runs`` or beside the path; or nothing."""
-    places = [DEFAULT_RUNS_DIR, Path(target).expanduser().parent]
-    runs = {one.name: str(one) for place in places if place.is_dir() for one in place.iterdir() if is_run(one)}
-    near = nearest(Path(target).name, [*BUNDLED_MODELS, *runs])
-    return "" if near is None else f"did you mean {runs.get(near, near)}? "
+    run_paths: dict[str, str] = {}
+    for parent in (DEFAULT_RUNS_DIR, Path(target).expanduser().parent):
+        if parent.is_dir():
+            run_paths |= {folder.name: str(folder) for folder in parent.iterdir() if is_run(folder)}
+    near = nearest(Path(target).name, [*BUNDLED_MODELS, *run_paths])
+    return "" if near is None else f"did you mean {run_paths.get(near, near)}? "
 
 
 def target_name(target: str) -> str:
@@ -84,19 +86,19 @@ def models_of(run: Path) -> dict[int, Path]:
 
     Of a run inside TRL, whose checkpoints have a format of their own, only the final model in ``model/`` counts.
     """
-    found = {step_of(path): path for path in checkpoints(run / "checkpoints")}
+    models = {step_of(path): path for path in checkpoints(run / "checkpoints")}
     state = run / "model" / "state.json"
-    if not found and state.is_file():
-        found[int(json.loads(state.read_text(encoding="utf-8"))["step"])] = state.parent
-    return found
+    if not models and state.is_file():
+        models[int(json.loads(state.read_text(encoding="utf-8"))["step"])] = state.parent
+    return models
 
 
 def find_checkpoint(run: Path, step: int | None, way_out: str = "train it further first") -> tuple[int, Path]:
     """Return the step and the model of a run's checkpoint, the newest for ``None``; ValueError if there is none."""
-    found = models_of(run)
-    if not found:
+    models = models_of(run)
+    if not models:
         raise ValueError(f"the run in {str(run)!r} has no checkpoint yet: {way_out}")
-    step = max(found) if step is None else step
-    if step not in found:
-        raise ValueError(f"the run in {str(run)!r} has no checkpoint {step}: it has {', '.join(map(str, found))}")
-    return step, found[step]
+    step = max(models) if step is None else step
+    if step not in models:
+        raise ValueError(f"the run in {str(run)!r} has no checkpoint {step}: it has {', '.join(map(str, models))}")
+    return step, models[step]

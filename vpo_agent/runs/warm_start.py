@@ -43,7 +43,7 @@ class WarmStartTraining(Training):
     """
 
     def __init__(self, recipe: Recipe, out: Path, *, device: str, gradient_checkpointing: bool = False) -> None:
-        found, _ = newest_whole(out / CHECKPOINTS)
+        checkpoint, _ = newest_whole(out / CHECKPOINTS)
         import_modules(recipe.imports)
         self.recipe, self.out = recipe, out
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
@@ -55,15 +55,15 @@ class WarmStartTraining(Training):
         except NotImplementedError as error:
             way_out = "choose another environment, or add the method demonstrations"
             raise ValueError(f"{error}, which a warm start learns from: {way_out}") from None
-        policy = self._load(env, found, device, gradient_checkpointing)
+        policy = self._load(env, checkpoint, device, gradient_checkpointing)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
         """How it fits into the memory of a GPU; ``None`` on a CPU."""
         settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
         self.learner = WarmStart(policy, env, **recipe.model_dump(include=settings))
         if self.plan:
             self.learner.microbatches.most_prompts = self.plan.microbatch_prompts
-        if found is not None:
-            state = load_checkpoint(found, self.learner.optimizer)
+        if checkpoint is not None:
+            state = load_checkpoint(checkpoint, self.learner.optimizer)
             before = Recipe.model_validate(state["recipe"])
             if changed := [name for name, value in recipe if getattr(before, name) != value]:
                 option = f"--{changed[0].replace('_', '-')}"
@@ -97,7 +97,7 @@ class WarmStartTraining(Training):
         return loss
 
     def record(self, loss: float) -> bool:
-        """Evaluate every few steps, write and print the row; return whether that was done, for a checkpoint is due."""
+        """Evaluate every few steps, and write and print the row; return True then, since a checkpoint is due."""
         self._losses.append(loss)
         self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.update()
@@ -120,27 +120,27 @@ class WarmStartTraining(Training):
         learner = self.learner
         save_checkpoint(self.out / CHECKPOINTS, self.step, learner.policy, learner.optimizer, state, keep=1)
 
-    def _load(self, env: AnyEnv, found: Path | None, device: str, gradient_checkpointing: bool) -> LMPolicy:
+    def _load(self, env: AnyEnv, checkpoint: Path | None, device: str, gradient_checkpointing: bool) -> LMPolicy:
         recipe = self.recipe
-        if found is None and recipe.model == FRESH:
+        if checkpoint is None and recipe.model == FRESH:
             return small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
         policy = LMPolicy.from_pretrained(
             recipe.model,
             device=device,
             dtype=recipe.dtype,
             lora_rank=recipe.lora_rank,
-            checkpoint=found,
+            checkpoint=checkpoint,
             seed=recipe.seed,
             gradient_checkpointing=gradient_checkpointing,
         )
         if recipe.lora_rank and has_words(policy):
             raise ValueError(f"adapters cannot teach {recipe.model!r} the words of a task: leave --lora-rank out")
-        if found is None and has_words(policy):
+        if checkpoint is None and has_words(policy):
             return with_words_of(policy, env, instances=1024, seed=recipe.seed)
         return policy
 
     def _evaluate(self, m: int) -> dict[str, float]:
-        """Return what validation answers in sets of ``m`` are worth: averages over tasks."""
+        """Return measures of validation answers, ``m`` in each response: means over tasks."""
         recipe = self.recipe
         pool = sample_pool(
             _validation_env(recipe, m),
@@ -153,12 +153,16 @@ class WarmStartTraining(Training):
             sample_batch=self.plan.sample_batch if self.plan else MOST_RESPONSES,
             label=f"evaluation at step {self.step}, m={m}",
         )
-        found = {one.name: float(one.values.mean()) for one in measures(pool)}
-        shown = {"readable": 1 - found["answers unreadable"], "worth zero": found["answers worth zero"]}
-        shown |= {name: found[name] for name in ("expected utility", "pool utility")}
-        if "pool regret" in found:
-            shown["front"] = found["pool utility"] + found["pool regret"]
-        return shown
+        means = {measure.name: float(measure.values.mean()) for measure in measures(pool)}
+        row = {
+            "readable": 1 - means["answers unreadable"],
+            "worth zero": means["answers worth zero"],
+            "expected utility": means["expected utility"],
+            "pool utility": means["pool utility"],
+        }
+        if "pool regret" in means:
+            row["front"] = means["pool utility"] + means["pool regret"]
+        return row
 
 
 def _validation_env(recipe: Recipe, m: int) -> AnyEnv:
