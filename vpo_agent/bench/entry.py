@@ -35,12 +35,12 @@ BAND = ("mean", "low", "high")
 SHARES = ("coverage", "read", "truncated")
 NUMBERS = ("utility of three", "best three of the front", "utility@1", "utility@30", "diversity")
 COUNTS = ("tokens", "distinct")
-UNKNOWN = ("truncated", "tokens")
+MAY_BE_UNKNOWN = ("truncated", "tokens")
 """Numbers of a task that may be ``None``."""
 
 
 def shares(task: BenchTask, reached: Any, possible: Any) -> Any:
-    """Return scores from utilities: 0 for the blind answers and 1 for the best, below 0 for worse than blind."""
+    """Return scores from utilities: 0 for the blind answers and 1 for the best; below 0 if worse than blind."""
     return (reached / possible - task.blind) / (1 - task.blind)
 
 
@@ -52,20 +52,20 @@ def score_task(task: BenchTask, pool: Pool, seed: int) -> tuple[dict[str, Any], 
         set_utility(front[best_three(front, active)], report_weights(active))
         for front, active in zip(pool.fronts, pool.active, strict=True)
     ]
-    both = np.stack([ranked.rollouts.mean(axis=1), np.array(best)], axis=1)
-    reached, possible = both.mean(axis=0)
-    resamples = shares(task, *resampled_means(both, pool.tasks, seed).T)
-    found = {one.name: float(one.values.mean()) for one in measures(pool, ranked=ranked)}
+    utilities = np.stack([ranked.rollouts.mean(axis=1), np.array(best)], axis=1)
+    reached, possible = utilities.mean(axis=0)
+    resamples = shares(task, *resampled_means(utilities, pool.tasks, seed).T)
+    means = {measure.name: float(measure.values.mean()) for measure in measures(pool, ranked=ranked)}
     row = {
         **band_of(float(shares(task, reached, possible)), resamples).as_json(),
         "utility of three": float(reached),
         "best three of the front": float(possible),
         **{f"utility@{k}": float(best_at_k(ranked.answers, k).mean()) for k in (1, ranked.answers.shape[1])},
-        "coverage": found["coverage"],
-        "diversity": found["diversity"],
-        "read": 1 - found["answers unreadable"],
+        "coverage": means["coverage"],
+        "diversity": means["diversity"],
+        "read": 1 - means["answers unreadable"],
         "truncated": _truncated(pool),
-        "tokens": found.get("tokens"),
+        "tokens": means.get("tokens"),
         "distinct": len(set(pool.tasks or ())),
     }
     return row, resamples
@@ -90,26 +90,34 @@ def _truncated(pool: Pool) -> float | None:
 
 def make_entry(plan: Plan, pools: Sequence[Pool], name: str) -> dict[str, Any]:
     """Return the entry of a track that was sampled."""
-    scored = [score_task(task, pool, place) for place, (task, pool) in enumerate(zip(plan.tasks, pools, strict=True))]
-    rows = {task.name: row for task, (row, _) in zip(plan.tasks, scored, strict=True)}
+    rows: dict[str, dict[str, Any]] = {}
+    resamples: list[Floats] = []
+    for seed, (task, pool) in enumerate(zip(plan.tasks, pools, strict=True)):
+        rows[task.name], resamples_of_task = score_task(task, pool, seed)
+        resamples.append(resamples_of_task)
     usage = [pool.source.get("usage", {}) for pool in pools]
-    read, generated = ([one.get(kind) for one in usage] for kind in ("prompt_tokens", "completion_tokens"))
+    read: list[int | None] = [tokens.get("prompt_tokens") for tokens in usage]
+    generated: list[int | None] = [tokens.get("completion_tokens") for tokens in usage]
     if not plan.endpoint:
         generated = [None if pool.tokens is None else int(pool.tokens.sum()) for pool in pools]
     return {
         "bench": VERSION,
         "track": plan.track,
         "name": name,
-        "score": score_track([*rows.values()], [resamples for _, resamples in scored]).as_json(),
+        "score": score_track(list(rows.values()), resamples).as_json(),
         "tasks": rows,
         "tokens": {"read": known_sum(read), "generated": known_sum(generated)},
         "seed": plan.seed,
         "prompts": digest(plan.prompts),
         "models": {task: {"target": target, "weights": weights_hash(target)} for task, target in plan.models.items()},
         "endpoint": {key: pools[0].source[key] for key in ("endpoint", "model")} if plan.endpoint else None,
-        "sampling": {"answers": ANSWERS, "responses": RESPONSES, "temperature": TEMPERATURE}
-        | {"max_new_tokens": {task.name: task.max_new_tokens for task in plan.tasks}}
-        | {"dtype": pools[0].source.get("dtype")},
+        "sampling": {
+            "answers": ANSWERS,
+            "responses": RESPONSES,
+            "temperature": TEMPERATURE,
+            "max_new_tokens": {task.name: task.max_new_tokens for task in plan.tasks},
+            "dtype": pools[0].source.get("dtype"),
+        },
         "libraries": library_versions(),
     }
 
@@ -122,12 +130,12 @@ def read_entry(path: Path) -> dict[str, Any]:
     """
     try:
         entry: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version, known = entry["bench"], entry.keys() >= NEEDED
+        version, is_entry = entry["bench"], entry.keys() >= NEEDED
     except OSError as error:
         raise ValueError(f"cannot read the entry {str(path)!r}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        version, known = VERSION, False
-    if not known or (version == VERSION and entry["track"] not in [*TRACKS]):
+        version, is_entry = VERSION, False
+    if not is_entry or (version == VERSION and entry["track"] not in list(TRACKS)):
         raise ValueError(f"{str(path)!r} is no entry of vpo bench: give the entry.json that it wrote")
     if version != VERSION:
         raise ValueError(f"{str(path)!r} is an entry of {version}, and this is {VERSION}: install the version it names")
@@ -138,22 +146,36 @@ def read_entry(path: Path) -> dict[str, Any]:
 
 def _damage(entry: Mapping[str, Any]) -> str:
     """Say what is wrong with an entry of this version; empty if nothing is."""
-    names, rows, models = [task.name for task in TRACKS[entry["track"]]], entry["tasks"], entry["models"]
-    if not isinstance(rows, dict) or {*rows} != {*names}:
+    names = [task.name for task in TRACKS[entry["track"]]]
+    rows, models = entry["tasks"], entry["models"]
+    if not isinstance(rows, dict) or set(rows) != set(names):
         return f"its tasks are not {', '.join(names)}"
-    for place, row in {"score": entry["score"], **rows}.items():
-        for name in BAND if place == "score" else (*BAND, *NUMBERS, *SHARES, *COUNTS):
-            value = row.get(name, "") if isinstance(row, dict) else ""
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
-            if not is_number and not (value is None and name in UNKNOWN):
-                return f"{place} has no finite number {name!r}"
+    for column in BAND:
+        if not _has_number(entry["score"], column):
+            return f"score has no finite number {column!r}"
+    for task, row in rows.items():
+        for column in (*BAND, *NUMBERS, *SHARES, *COUNTS):
+            if not _has_number(row, column):
+                return f"{task} has no finite number {column!r}"
     if not isinstance(entry["seed"], int) or entry["seed"] < 0 or not isinstance(entry["name"], str):
         return "its seed or its name is none"
-    parts = models.values() if isinstance(models, dict) and {*models} in ({*names}, set()) else [None]
-    stated = (
-        isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("target", "weights")) for one in parts
-    )
-    return "" if all(stated) else "its models are not stated for each task"
+    # There are none behind an endpoint.
+    if not isinstance(models, dict) or (models and set(models) != set(names)):
+        return "its models are not stated for each task"
+    for model in models.values():
+        if not isinstance(model, dict) or not all(isinstance(model.get(key), str) for key in ("target", "weights")):
+            return "its models are not stated for each task"
+    return ""
+
+
+def _has_number(row: Any, column: str) -> bool:
+    """Return whether a row has a number in a column, or says that it is unknown where it may be."""
+    if not isinstance(row, dict) or column not in row:
+        return False
+    value = row[column]
+    if value is None:
+        return column in MAY_BE_UNKNOWN
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
 
 
 def differences(entry: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, float]:
@@ -163,17 +185,20 @@ def differences(entry: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str,
     """
     pairs = {"score": (entry["score"], again["score"])}
     pairs |= {name: (entry["tasks"][name], row) for name, row in again["tasks"].items()}
-    found = {place: _difference("mean", *both) for place, both in pairs.items()}
-    for place, both in pairs.items():
-        found |= {f"{place} {name}": _difference(name, *both) for name in both[1] if name != "mean"}
-    return found
+    by_name = {name: _difference("mean", stated, sampled) for name, (stated, sampled) in pairs.items()}
+    for name, (stated, sampled) in pairs.items():
+        for column in sampled:
+            if column != "mean":
+                by_name[f"{name} {column}"] = _difference(column, stated, sampled)
+    return by_name
 
 
-def _difference(name: str, stated: Mapping[str, Any], found: Mapping[str, Any]) -> float:
-    one, other = stated[name], found[name]
-    if one is None or other is None:
-        return 0.0 if one is other else math.inf
-    return float((other - one) / (max(abs(one), abs(other), 1) if name in COUNTS else 1))
+def _difference(column: str, stated: Mapping[str, Any], sampled: Mapping[str, Any]) -> float:
+    before, after = stated[column], sampled[column]
+    if before is None or after is None:
+        return 0.0 if before is after else math.inf
+    scale = max(abs(before), abs(after), 1) if column in COUNTS else 1
+    return float((after - before) / scale)
 
 
 def headline(entry: Mapping[str, Any]) -> str:
@@ -185,12 +210,12 @@ def headline(entry: Mapping[str, Any]) -> str:
 
 def entry_table(entry: Mapping[str, Any]) -> str:
     """Return the numbers of each task in Markdown."""
-    head = ["task", "score", "95 % interval", "three", "best three", "@1", "@30", "diversity"]
-    body = [
-        [name, number(row["mean"]), interval(row["low"], row["high"])]
-        + [number(row[one]) for one in NUMBERS]
-        + ["" if row[one] is None else f"{100 * row[one]:.0f} %" for one in SHARES]
-        + ["" if row["tokens"] is None else f"{row['tokens']:.0f}"]
-        for name, row in entry["tasks"].items()
-    ]
-    return markdown_table([*head, *SHARES, "tokens"], body, "l" + "r" * (len(body[0]) - 1))
+    head = ["task", "score", "95 % interval", "three", "best three", "@1", "@30", "diversity", *SHARES, "tokens"]
+    body = []
+    for name, row in entry["tasks"].items():
+        cells = [name, number(row["mean"]), interval(row["low"], row["high"])]
+        cells += [number(row[column]) for column in NUMBERS]
+        cells += ["" if row[column] is None else f"{100 * row[column]:.0f} %" for column in SHARES]
+        cells.append("" if row["tokens"] is None else f"{row['tokens']:.0f}")
+        body.append(cells)
+    return markdown_table(head, body, "l" + "r" * (len(head) - 1))

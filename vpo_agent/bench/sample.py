@@ -18,7 +18,6 @@ from huggingface_hub import hf_hub_download
 from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS, VERSION, BenchTask, best_three, digest
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
-from vpo_agent.policy.loading import find_bundled
 from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.runs.pools import sample_endpoint, sample_model
@@ -27,8 +26,12 @@ from vpo_envs.common.wording import did_you_mean
 from vpo_envs.core import AnyEnv
 from vpo_envs.text import format_answers
 
-OPTIMUM, BLIND = WRITTEN = ("optimum", "blind")
-"""Names of models whose answers are written: the best three of the exact front, and those that do not read the task."""
+OPTIMUM = "optimum"
+"""Stands for a model that answers with the best three answers of the exact front."""
+BLIND = "blind"
+"""Stands for a model that answers without what its answers should rest on."""
+WRITTEN = (OPTIMUM, BLIND)
+"""Names of models whose answers are written, not sampled."""
 BLIND_FILE = Path(__file__).with_name("blind.json.gz")
 WEIGHTS = (
     "model*.safetensors",
@@ -46,19 +49,19 @@ def weights_hash(target: str) -> str:
     """Return a hash of the files that decide what a target answers, wherever they lie; of a Hub name, its commit."""
     if target in WRITTEN:
         return target
-    model = find_bundled(find_model(target))
-    place = Path(model)
-    if not place.exists():
+    model = find_model(target)
+    path = Path(model)
+    if not path.exists():
         for name in ("config.json", "adapter_config.json"):
             with suppress(Exception):  # of the Hub's client, where there is no such file or no network
                 return Path(hf_hub_download(model, name)).parent.name
         raise ValueError(f"cannot find the model {target!r} on the Hugging Face Hub: give a folder or a bundled model")
-    files = [place] if place.is_file() else sorted({path for one in WEIGHTS for path in place.glob(one)})
-    told = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            told.update(hashlib.file_digest(file, "sha256").digest())
-    return told.hexdigest()
+    files = [path] if path.is_file() else sorted({file for pattern in WEIGHTS for file in path.glob(pattern)})
+    digest_of_files = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            digest_of_files.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest_of_files.hexdigest()
 
 
 class Written(TextSampler):
@@ -77,23 +80,24 @@ class Written(TextSampler):
 
 
 def blind_responses() -> dict[str, dict[str, list[str]]]:
-    """Return the responses of answers that leave out what they should rest on, by track and task, of seed 0."""
-    found: dict[str, dict[str, list[str]]] = json.loads(gzip.decompress(BLIND_FILE.read_bytes()))
-    return found
+    """Return the responses of answers that leave out what they should rest on, by track and task, for seed 0."""
+    responses: dict[str, dict[str, list[str]]] = json.loads(gzip.decompress(BLIND_FILE.read_bytes()))
+    return responses
 
 
 def optimal_responses(env: AnyEnv, instances: int) -> list[str]:
     """Return responses with the best three answers of the exact fronts."""
     texts = []
-    for task in map(env.task, range(instances)):
+    for index in range(instances):
+        task = env.task(index)
         points = env.front(task)
-        chosen = best_three(np.array([point.vector for point in points]), env.active(task))
-        texts.append(format_answers([points[place].answer for place in chosen], ANSWERS))
+        best = best_three(np.array([point.vector for point in points]), env.active(task))
+        texts.append(format_answers([points[number].answer for number in best], ANSWERS))
     return texts
 
 
 class Plan(NamedTuple):
-    """What is asked of whom."""
+    """Which model answers which tasks, with their prompts."""
 
     track: str
     seed: int
@@ -131,24 +135,38 @@ def make_plan(
         ValueError: A task without a model, an unknown task, or a target that does not exist.
     """
     tasks = TRACKS[track]
-    chosen = {task.name: task.model for task in tasks if endpoint is None}
-    for one in sorted(models, key=lambda one: "=" in one):
-        name, equals, target = one.partition("=")
-        if equals and name not in chosen:
-            raise ValueError(f"{one!r} names no task: {did_you_mean(name, chosen)}choose among {', '.join(chosen)}")
-        chosen |= {name: target} if equals else dict.fromkeys(chosen, one)
-    found = {name: target for name, target in chosen.items() if target is not None}
-    if missing := [name for name in chosen if name not in found]:
-        raise ValueError(f"the task {missing[0]} of the track {track} has no model of its own: give a model")
-    for target in {*found.values()}.difference(WRITTEN):
+    targets = _targets(track, models) if endpoint is None else {}
+    for target in set(targets.values()).difference(WRITTEN):
         if find_model(target) == target and "/" not in target and not Path(target).exists():
             raise ValueError(
                 f"{target!r} is no folder and no bundled model: {did_you_mean(target, WRITTEN) or near_target(target)}"
                 "give a run, a model's folder, or OWNER/NAME on the Hugging Face Hub"
             )
-    if BLIND in found.values() and seed != 0:
+    if BLIND in targets.values() and seed != 0:
         raise ValueError(f"the blind answers are to the prompts of seed 0, got --seed {seed}")
-    return Plan(track, seed, found, endpoint, {task.name: task.prompts(seed) for task in tasks}, device)
+    return Plan(track, seed, targets, endpoint, {task.name: task.prompts(seed) for task in tasks}, device)
+
+
+def _targets(track: str, models: Sequence[str]) -> dict[str, str]:
+    """Return the target that answers each task of a track; one that is given for the task wins over one for all."""
+    names = [task.name for task in TRACKS[track]]
+    for_all: str | None = None
+    for_task: dict[str, str] = {}
+    for model in models:
+        name, equals, target = model.partition("=")
+        if not equals:
+            for_all = model
+        elif name in names:
+            for_task[name] = target
+        else:
+            raise ValueError(f"{model!r} names no task: {did_you_mean(name, names)}choose among {', '.join(names)}")
+    targets = {}
+    for task in TRACKS[track]:
+        target_of_task = for_task.get(task.name, task.model if for_all is None else for_all)
+        if target_of_task is None:
+            raise ValueError(f"the task {task.name} of the track {track} has no model of its own: give a model")
+        targets[task.name] = target_of_task
+    return targets
 
 
 def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool]:
@@ -178,8 +196,13 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
     sampling = {"max_new_tokens": task.max_new_tokens, "temperature": TEMPERATURE}
     given = {
         **sampling,
-        **{"env": task.env, "env_kwargs": {**task.env_kwargs, "data_seed": plan.seed}, "split": "test"},
-        **{"prompts": task.instances, "num_answers": ANSWERS, "k": ANSWERS * RESPONSES, "seed": plan.seed},
+        "env": task.env,
+        "env_kwargs": {**task.env_kwargs, "data_seed": plan.seed},
+        "split": "test",
+        "prompts": task.instances,
+        "num_answers": ANSWERS,
+        "k": ANSWERS * RESPONSES,
+        "seed": plan.seed,
         "device": plan.device,
     }
     if plan.endpoint is not None:
@@ -189,11 +212,11 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
         try:
             return sample_model(find_model(target), given)
         except ValueError as error:
-            told, lower, _ = str(error).partition(": lower max_new_tokens")
-            if not lower:
+            reason, advice, _ = str(error).partition(": lower max_new_tokens")
+            if not advice:
                 raise
             raise ValueError(
-                f"the context of {target!r} is too short for the {plan.track} track, whose limits are fixed: {told}"
+                f"the context of {target!r} is too short for the {plan.track} track, whose limits are fixed: {reason}"
             ) from None
     env = task.environment(plan.seed)
     texts = blind_responses()[plan.track][task.name] if target == BLIND else optimal_responses(env, task.instances)

@@ -48,12 +48,31 @@ class BenchTask(NamedTuple):
         return [env.prompt(env.task(index), ANSWERS) for index in range(self.instances)]
 
 
-def _compact(name: str, env: str, limit: int, blind: float, best: float, model: str, **more: Any) -> BenchTask:
-    return BenchTask(name, f"vpo/{env}-v0", {"preset": "compact", **more}, 100, limit, blind, best, f"tiny-{model}")
+def _compact(
+    name: str, env: str, max_new_tokens: int, blind: float, best: float, model: str, **env_kwargs: Any
+) -> BenchTask:
+    return BenchTask(
+        name=name,
+        env=f"vpo/{env}-v0",
+        env_kwargs={"preset": "compact", **env_kwargs},
+        instances=100,
+        max_new_tokens=max_new_tokens,
+        blind=blind,
+        best=best,
+        model=f"tiny-{model}",
+    )
 
 
-def _natural(name: str, env: str, preset: str, blind: float, best: float, **more: Any) -> BenchTask:
-    return BenchTask(name, f"vpo/{env}-v0", {"preset": preset, **more}, 50, 2048, blind, best)
+def _natural(name: str, env: str, preset: str, blind: float, best: float, **env_kwargs: Any) -> BenchTask:
+    return BenchTask(
+        name=name,
+        env=f"vpo/{env}-v0",
+        env_kwargs={"preset": preset, **env_kwargs},
+        instances=50,
+        max_new_tokens=2048,
+        blind=blind,
+        best=best,
+    )
 
 
 PARTS = {"parts": True, "steps": [3, 4], "decisive": False}
@@ -85,11 +104,11 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
 
 def digest(prompts: Mapping[str, list[str]]) -> str:
     """Return a hash of the prompts of each task."""
-    told = blake2b(digest_size=16)
+    hashed = blake2b(digest_size=16)
     for name, texts in prompts.items():
         for text in (name, *texts):
-            told.update(f"{len(text)}:{text}".encode())
-    return told.hexdigest()
+            hashed.update(f"{len(text)}:{text}".encode())
+    return hashed.hexdigest()
 
 
 def best_three(front: Floats, active: NDArray[np.bool_]) -> list[int]:
