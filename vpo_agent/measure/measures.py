@@ -1,11 +1,11 @@
-"""The one list of measures: what a pool of answers is worth to a search, prompt by prompt.
+"""The one list of measures: what a search gains from a pool of answers, prompt by prompt.
 
 The table that training ends with, ``vpo eval``, ``vpo compare`` and the validation rows of a run all read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +32,9 @@ SOLVED_WITHIN = 0.02
 NEAR = 0.1
 """By how much an answer may fall short in every objective and still be near a point of the front."""
 
+ANSWER = "answer"
+"""The unit of measures of single answers."""
+
 Better = Literal["higher", "lower", ""]
 
 
@@ -43,10 +46,10 @@ class Measure(NamedTuple):
     """What one value is of, such as ``"rollout of 3 answers"`` or ``"pool of 30 answers"``."""
     better: Better
     meaning: str
-    headline: bool
-    """Whether the table that training ends with shows it."""
     values: Floats
     """One number per prompt, (N,)."""
+    headline: bool = True
+    """Whether the table that training ends with shows it."""
 
 
 class Ranked(NamedTuple):
@@ -89,65 +92,135 @@ def measures(
         ValueError: ``k`` exceeds the number of answers, or the threshold is not finite.
     """
     ranked = rank(pool) if ranked is None else ranked
-    rewards, active = pool.active_rewards(), pool.active
-    n, rollouts, m, d = rewards.shape
-    answers, status = rewards.reshape(n, rollouts * m, d), pool.status.reshape(n, rollouts * m)
-    units = {"answer": "answer", "rollout": f"rollout of {counted(m, 'answer')}"}
-    units["pool"] = f"pool of {counted(rollouts * m, 'answer')}"
-    found = _search(pool, ranked, check_k(pool, k), passes(pool, threshold), together or m, budgets)
+    k = check_k(pool, k)
+    passed = passes(pool, threshold)
+    shown = sorted({*(number for number in SHOWN_K if number < k), k})
+    measured = [
+        *_by_answers(pool, ranked, shown, together or pool.rewards.shape[2]),
+        *_by_tokens(pool, ranked, budgets),
+        *_pass_rates(passed, shown),
+        *_utilities(pool, ranked),
+        *_reward_vectors(pool),
+        *_statuses(pool),
+    ]
+    taken = {measure.name for measure in measured}
+    answers = pool.answers()
+    for column, objective in enumerate(pool.objectives):
+        means = answers[:, :, column].mean(axis=1)
+        measured.append(Measure(free_name(objective, taken), ANSWER, "higher", MEAN_REWARD, means))
+    return measured
 
-    def add(name: str, unit: str, better: Better, values: Floats | None, meaning: str, headline: bool = True) -> None:
-        if values is not None:
-            found.append(Measure(name, units[unit], better, meaning, headline, values))
 
+def _rollout_unit(pool: Pool) -> str:
+    return f"rollout of {counted(pool.rewards.shape[2], 'answer')}"
+
+
+def _pool_unit(pool: Pool) -> str:
+    _, rollouts, m, _ = pool.rewards.shape
+    return f"pool of {counted(rollouts * m, 'answer')}"
+
+
+def _by_answers(pool: Pool, ranked: Ranked, shown: Sequence[int], together: int) -> Iterator[Measure]:
+    """Yield best@k and utility@k at the numbers ``shown``, and by whole rollouts at multiples of ``together``."""
+    scalar, m, most = pool.scalar(), pool.rewards.shape[2], shown[-1]
+    multiples = {together, most // together * together, *(k for k in shown if k % together == 0)}
+    whole = sorted(k for k in multiples if 0 < k <= most) if together > 1 else []
+    for kind, meaning, answers, rollouts in (
+        ("best", "expected best scalar reward", scalar.reshape(len(scalar), -1), scalar.max(axis=2)),
+        ("utility", "expected best w·r, for weights w unknown and uniform", ranked.answers, ranked.rollouts),
+    ):
+        for k in shown:
+            yield Measure(f"{kind}@{k}", counted(k, "answer"), "higher", meaning, best_at_k(answers, k))
+        for k in whole:
+            name, unit = f"{kind}@{k} by rollouts", f"{counted(k // m, 'rollout')} of {m}"
+            same = "the same if rollouts are drawn whole"
+            yield Measure(name, unit, "higher", same, best_at_k(rollouts, k // m), headline=False)
+
+
+def _by_tokens(pool: Pool, ranked: Ranked, budgets: Sequence[int]) -> Iterator[Measure]:
+    meaning = "utility@k of as many whole rollouts as generate these tokens"
+    for budget in budgets:
+        name, values = f"utility at {budget} tokens", at_tokens(pool, ranked, budget)
+        yield Measure(name, f"{budget} tokens", "higher", meaning, values, headline=False)
+
+
+def _pass_rates(passed: Floats | None, shown: Sequence[int]) -> Iterator[Measure]:
+    if passed is None:
+        return
+    for k in shown:
+        values = best_at_k(passed, k)
+        yield Measure(
+            f"pass@{k}", counted(k, "answer"), "higher", "chance that an answer passes", values, headline=False
+        )
+
+
+def _utilities(pool: Pool, ranked: Ranked) -> Iterator[Measure]:
+    rollout, whole_pool = _rollout_unit(pool), _pool_unit(pool)
     utility, pool_utility = ranked.rollouts.mean(axis=1), ranked.answers[:, -1]
-    add("expected utility", "rollout", "higher", utility, "best w·r, averaged over weights w uniform on the simplex")
-    add("pool utility", "pool", "higher", pool_utility, "expected utility of all answers together", False)
+    meaning = "best w·r, averaged over weights w uniform on the simplex"
+    yield Measure("expected utility", rollout, "higher", meaning, utility)
+    meaning = "expected utility of all answers together"
+    yield Measure("pool utility", whole_pool, "higher", meaning, pool_utility, headline=False)
     if ranked.fronts is not None:
-        meaning = "utility of the exact front minus "
-        add("regret", "rollout", "lower", ranked.fronts - utility, f"{meaning}expected utility")
-        add("pool regret", "pool", "lower", ranked.fronts - pool_utility, f"{meaning}pool utility")
+        meaning = "utility of the exact front minus expected utility"
+        yield Measure("regret", rollout, "lower", meaning, ranked.fronts - utility)
+        meaning = "utility of the exact front minus pool utility"
+        yield Measure("pool regret", whole_pool, "lower", meaning, ranked.fronts - pool_utility)
 
-    vectors = [one[:, counts] for one, counts in zip(answers, active, strict=True)]
-    reached = [one[non_dominated(one)] for one in vectors]
-    sizes = np.array([float(len(one)) for one in reached])
-    bounded = not pool.outside()
-    volumes = _volumes(reached) if bounded else None
-    add("hypervolume", "pool", "higher", volumes, "share of the box from −0.1 to 1 that the answers dominate")
+
+def _reward_vectors(pool: Pool) -> Iterator[Measure]:
+    """Yield measures of the reward vectors of all answers to a prompt: volumes, share of the front, distances."""
+    unit, answers = _pool_unit(pool), pool.answers()
+    reached = []
+    for vectors, active in zip(answers, pool.active, strict=True):
+        points = vectors[:, active]
+        reached.append(points[non_dominated(points)])
+    is_bounded = not pool.outside()
+    if is_bounded and (volumes := _volumes(reached)) is not None:
+        meaning = "share of the box from −0.1 to 1 that the answers dominate"
+        yield Measure("hypervolume", unit, "higher", meaning, volumes)
     if pool.fronts is not None:
-        fronts = [front[:, counts] for front, counts in zip(pool.fronts, active, strict=True)]
+        fronts = [front[:, active] for front, active in zip(pool.fronts, pool.active, strict=True)]
+        if is_bounded and (volumes := _volumes(fronts)) is not None:
+            meaning = "that of the exact front, the highest possible"
+            yield Measure("front hypervolume", unit, "", meaning, volumes, headline=False)
         pairs = list(zip(fronts, reached, strict=True))
-        covered, near = ([coverage(*both, tolerance) for both in pairs] for tolerance in (ROUNDING, NEAR + ROUNDING))
-        highest = _volumes(fronts) if bounded else None
-        add("front hypervolume", "pool", "", highest, "that of the exact front, the highest possible", False)
-        add("coverage", "pool", "higher", np.array(covered), "share of the exact front's points that answers attain")
+        attained = np.array([coverage(front, points, ROUNDING) for front, points in pairs])
+        meaning = "share of the exact front's points that answers attain"
+        yield Measure("coverage", unit, "higher", meaning, attained)
+        nearly = np.array([coverage(front, points, NEAR + ROUNDING) for front, points in pairs])
         meaning = f"the same, if an answer may fall short by {NEAR} in every objective"
-        add(f"coverage within {NEAR}", "pool", "higher", np.array(near), meaning, False)
+        yield Measure(f"coverage within {NEAR}", unit, "higher", meaning, nearly, headline=False)
+    sizes = np.array([float(len(points)) for points in reached])
     meaning = "distinct reward vectors that no other answer dominates"
-    add("non-dominated vectors", "pool", "higher", sizes, meaning, False)
-    add("diversity", "pool", "higher", diversity(answers), "mean L1 distance between reward vectors")
-    if m > 1:
-        spread = diversity(rewards).mean(axis=1)
-        add("set diversity", "rollout", "higher", spread, "mean L1 distance between the reward vectors of one rollout")
+    yield Measure("non-dominated vectors", unit, "higher", meaning, sizes, headline=False)
+    yield Measure("diversity", unit, "higher", "mean L1 distance between reward vectors", diversity(answers))
+    if pool.rewards.shape[2] > 1:
+        spread = diversity(pool.active_rewards()).mean(axis=1)
+        meaning = "mean L1 distance between the reward vectors of one rollout"
+        yield Measure("set diversity", _rollout_unit(pool), "higher", meaning, spread)
 
-    unreadable = np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean(axis=1)
+
+def _statuses(pool: Pool) -> Iterator[Measure]:
+    """Yield the tokens of a response, and the shares of answers that earn nothing, each for one reason."""
+    answers = pool.answers()
+    status = pool.status.reshape(answers.shape[:2])
     if pool.tokens is not None:
-        add("tokens", "rollout", "", pool.tokens.mean(axis=1), "generated tokens of a response", False)
+        tokens, meaning = pool.tokens.mean(axis=1), "generated tokens of a response"
+        yield Measure("tokens", _rollout_unit(pool), "", meaning, tokens, headline=False)
+    unreadable = np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean(axis=1)
+    yield Measure("answers unreadable", ANSWER, "lower", "share that is missing or unparsable", unreadable)
     repeated = (status == Status.DUPLICATE).mean(axis=1)
+    yield Measure("answers repeated", ANSWER, "lower", "share that repeats an answer of the same rollout", repeated)
     worthless = ((status == Status.OK) & (answers == 0).all(axis=2)).mean(axis=1)
-    add("answers unreadable", "answer", "lower", unreadable, "share that is missing or unparsable")
-    add("answers repeated", "answer", "lower", repeated, "share that repeats an answer of the same rollout")
-    add("answers worth zero", "answer", "lower", worthless, "share that is readable and new, yet earns nothing", False)
+    meaning = "share that is readable and new, yet earns nothing"
+    yield Measure("answers worth zero", ANSWER, "lower", meaning, worthless, headline=False)
     for name, code, meaning in (
         ("answers timed out", Status.TIMED_OUT, "share that exceeded the scorer's time limit"),
         ("answers without a score", Status.INVALID, "share whose scorer failed; counted as zero"),
     ):
         if (status == code).any():
-            add(name, "answer", "lower", (status == code).mean(axis=1), meaning)
-    taken = {one.name for one in found}
-    for column, objective in enumerate(pool.objectives):
-        add(free_name(objective, taken), "answer", "higher", answers[:, :, column].mean(axis=1), MEAN_REWARD)
-    return found
+            yield Measure(name, ANSWER, "lower", meaning, (status == code).mean(axis=1))
 
 
 def report_weights(active: NDArray[np.bool_]) -> Floats:
@@ -177,7 +250,8 @@ def rank(pool: Pool) -> Ranked:
         sets[prompt] = mean_ranked(scores.reshape(-1, rollouts, m).max(axis=2)) if m > 1 else answers[prompt]
     fronts = None
     if pool.fronts is not None:
-        fronts = np.array([set_utility(*pair) for pair in zip(pool.fronts, weights, strict=True)])
+        pairs = zip(pool.fronts, weights, strict=True)
+        fronts = np.array([set_utility(front, directions) for front, directions in pairs])
     return Ranked(answers, sets, fronts)
 
 
@@ -201,39 +275,8 @@ def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:
 
 def _volumes(sets: Sequence[Floats]) -> Floats | None:
     """Return hypervolumes; ``None`` if one takes too long, since a mean over the other prompts would mislead."""
-    found = [hypervolume(vectors) for vectors in sets]
-    return None if None in found else np.array(found, dtype=np.float64)
-
-
-def _search(
-    pool: Pool, ranked: Ranked, k: int, passed: Floats | None, together: int, budgets: Sequence[int]
-) -> list[Measure]:
-    """Return best@k, utility@k and pass@k at several k up to the given one."""
-    scalar, m = pool.scalar(), pool.rewards.shape[2]
-    shown = sorted({*(one for one in SHOWN_K if one < k), k})
-    counts = {together, k // together * together, *shown}
-    whole = sorted(one for one in counts if one % together == 0 and 0 < one <= k) if together > 1 else []
-    found: list[Measure] = []
-
-    def add(name: str, unit: str, meaning: str, values: Floats, headline: bool = False) -> None:
-        found.append(Measure(name, unit, "higher", meaning, headline, values))
-
-    for kind, meaning, answers, sets in (
-        ("best", "expected best scalar reward", scalar.reshape(len(scalar), -1), scalar.max(axis=2)),
-        ("utility", "expected best w·r, for weights w unknown and uniform", ranked.answers, ranked.rollouts),
-    ):
-        for one in shown:
-            add(f"{kind}@{one}", counted(one, "answer"), meaning, best_at_k(answers, one), headline=True)
-        for one in whole:
-            unit = f"{counted(one // m, 'rollout')} of {m}"
-            add(f"{kind}@{one} by rollouts", unit, "the same if rollouts are drawn whole", best_at_k(sets, one // m))
-    for budget in budgets:
-        meaning = "utility@k of as many whole rollouts as generate these tokens"
-        add(f"utility at {budget} tokens", f"{budget} tokens", meaning, at_tokens(pool, ranked, budget))
-    if passed is not None:
-        for one in shown:
-            add(f"pass@{one}", counted(one, "answer"), "chance that an answer passes", best_at_k(passed, one))
-    return found
+    volumes = [hypervolume(vectors) for vectors in sets]
+    return None if None in volumes else np.array(volumes, dtype=np.float64)
 
 
 def passes(pool: Pool, threshold: float | None) -> Floats | None:

@@ -45,9 +45,9 @@ class Pool:
     responses: Texts | None = None
     """The text of the R responses to each of the N prompts; ``None`` if they were not saved."""
     tokens: NDArray[np.int32] | None = None
-    """Number of generated tokens of each response, (N, R); ``None`` if unknown, as in pools of earlier versions."""
+    """Number of generated tokens of each response, (N, R); ``None`` if unknown."""
     tasks: tuple[str, ...] | None = None
-    """A hash of each prompt's task in canonical form, (N,); ``None`` in pools of earlier versions."""
+    """A hash of each prompt's task in canonical form, (N,); ``None`` if unknown: then all tasks count as distinct."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
@@ -59,13 +59,14 @@ class Pool:
             raise ValueError(f"rewards must have shape (N, R, m, d), none of them 0; got {self.rewards.shape}")
         n, rollouts, m, d = self.rewards.shape
         for name, shape in zip(_STORED[1:], ((n, rollouts, m), (n, d), (n, d), (n,)), strict=True):
-            found = getattr(self, name).shape
-            if found != shape:
-                raise ValueError(f"rewards of shape {self.rewards.shape} need {name} of shape {shape}; got {found}")
+            actual = getattr(self, name).shape
+            if actual != shape:
+                raise ValueError(f"rewards of shape {self.rewards.shape} need {name} of shape {shape}; got {actual}")
         if len(self.objectives) != d:
             raise ValueError(f"rewards have {d} objectives, but {len(self.objectives)} are named")
         finite = np.isfinite(self.rewards).all(axis=(0, 1, 2))
-        if bad := [name for name, known in zip(self.objectives, np.atleast_1d(finite), strict=True) if not known]:
+        bad = [name for name, is_finite in zip(self.objectives, np.atleast_1d(finite), strict=True) if not is_finite]
+        if bad:
             raise ValueError(
                 f"some rewards of {', '.join(bad)} are NaN or infinite: an objective must return a number from 0 to 1"
             )
@@ -93,6 +94,11 @@ class Pool:
     def active_rewards(self) -> Floats:
         """Return the rewards in 64 bits with inactive objectives at zero, (N, R, m, d)."""
         return self.rewards.astype(np.float64) * self.active[:, None, None, :]
+
+    def answers(self) -> Floats:
+        """Return the rewards of all answers to each prompt, with inactive objectives at zero, (N, R·m, d)."""
+        rewards = self.active_rewards()
+        return rewards.reshape(len(rewards), -1, rewards.shape[-1])
 
     def outside(self) -> list[str]:
         """Return the objectives whose rewards leave [0, 1], each with its range."""
@@ -174,13 +180,14 @@ def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> 
         if not same_prompts(first, other):
             raise ValueError("pools to merge must hold answers to the same prompts: sample the same instances")
     rollouts = min(pool.rewards.shape[1] for pool in pools)
-    rewards, status = (
-        np.concatenate([getattr(pool, name)[:, :rollouts] for pool in pools], axis=2) for name in ("rewards", "status")
-    )
+    rewards = np.concatenate([pool.rewards[:, :rollouts] for pool in pools], axis=2)
+    status = np.concatenate([pool.status[:, :rollouts] for pool in pools], axis=2)
     weights = np.mean([pool.scalar_weights for pool in pools], axis=0) if scalar_weights is None else scalar_weights
     tokens = [pool.tokens[:, :rollouts] for pool in pools if pool.tokens is not None]
-    # What the policies have in common; a rollout's size is now that of all together.
-    said = {name: value for name, value in first.source.items() if all(one.source.get(name) == value for one in pools)}
+    # A rollout has the answers of all policies now.
+    common = {
+        name: value for name, value in first.source.items() if all(pool.source.get(name) == value for pool in pools)
+    }
     return replace(
         first,
         rewards=rewards,
@@ -188,12 +195,12 @@ def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> 
         scalar_weights=weights,
         responses=None,
         tokens=np.sum(tokens, axis=0, dtype=np.int32) if len(tokens) == len(pools) else None,
-        source={**said, "num_answers": rewards.shape[2]},
+        source={**common, "num_answers": rewards.shape[2]},
     )
 
 
 def same_prompts(first: Pool, other: Pool) -> bool:
-    """Whether two pools hold answers to the same instances, as far as they state them."""
+    """Return whether two pools hold answers to the same instances, as far as they state them."""
     if first.objectives != other.objectives or not np.array_equal(first.indices, other.indices):
         return False
     if not np.array_equal(first.active, other.active):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vpo_agent.policy.samples import TextSampler
 
 
-SCORED_AT_A_TIME = 20
+SCORED_PARTS = 20
 """Parts in which answers are scored, between which progress is shown."""
 T = TypeVar("T")
 EVAL_STREAM = 1
@@ -42,12 +42,22 @@ def sample_pool(
     scorer_threads: int = 0,
     label: str | None = None,
 ) -> Pool:
-    """Sample and score ``rollouts`` responses to each of the instances ``indices`` of the environment's split.
+    """Sample and score responses to instances, and compute the exact front of each if the environment can.
 
-    A response holds ``num_answers`` answers, by default the environment's. The exact front of each instance is
-    computed, if the environment can. The fixed ``scalar_weights``
-    (d,) are the task's own by default. ``source`` adds to :attr:`Pool.source`. ``scorer_threads`` score
-    the answers; with 0, this thread does. ``label`` names a progress bar.
+    Args:
+        env: The environment.
+        sampler: What answers.
+        indices: Instances of the environment's split, N.
+        rollouts: Responses to each instance, R.
+        max_new_tokens: Longest response, in tokens.
+        temperature: Of the sampling.
+        seed: Numbers that key the samples.
+        num_answers: Answers in a response, m; the environment's by default.
+        sample_batch: Responses sampled at the same time, at most.
+        scalar_weights: Fixed weights of the scalar reward, (d,); the task's own by default.
+        source: Entries to add to :attr:`Pool.source`.
+        scorer_threads: Threads that score the answers; with 0, this thread does.
+        label: Name of the progress bars; there are none without.
     """
     # Torch is slow to import, and a saved pool is read without it.
     from vpo_agent.policy.samples import SampleRequest
@@ -57,13 +67,15 @@ def sample_pool(
     tasks = [env.task(index) for index in indices]
     prompts = [env.prompt(task, m) for task in tasks]
     request = SampleRequest(prompts, rollouts, m, max_new_tokens, temperature, seed, range(len(prompts)), label)
-    found = sampler.sample_texts(request, sample_batch)
-    texts = found.texts
-    scored, step = [], -(-len(tasks) // SCORED_AT_A_TIME)
-    for first in _watched(range(0, len(tasks), step), label, "scoring"):
-        some = texts[first * rollouts : (first + step) * rollouts]
-        part = tasks[first : first + step]
-        scored.append(score(env, part, some, rollouts=rollouts, num_answers=m, scorer_threads=scorer_threads))
+    responses = sampler.sample_texts(request, sample_batch)
+    texts = responses.texts
+    scored, size = [], -(-len(tasks) // SCORED_PARTS)
+    for first in _with_progress(range(0, len(tasks), size), label, "scoring"):
+        tasks_of_part = tasks[first : first + size]
+        texts_of_part = texts[first * rollouts : (first + size) * rollouts]
+        scored.append(
+            score(env, tasks_of_part, texts_of_part, rollouts=rollouts, num_answers=m, scorer_threads=scorer_threads)
+        )
     rewards, status = (np.concatenate(parts) for parts in zip(*scored, strict=True))
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:
@@ -73,13 +85,10 @@ def sample_pool(
         fixed = fixed / fixed.sum(axis=1, keepdims=True)
     exact: tuple[Floats, ...] | None = None
     with suppress(UnknownFront):
-        watched = _watched(tasks, label, "exact fronts")
-        exact = tuple(np.array([point.vector for point in env.front(task)], dtype=np.float64) for task in watched)
-    # Its id and arguments are unknown if the environment was not made by gym.make.
-    known: dict[str, Any] = {"split": env.split, "num_answers": m}
-    if env.spec is not None:
-        kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*known, "render_mode")}
-        known = {"env": env.spec.id, "env_kwargs": kwargs, **known}
+        exact = tuple(
+            np.array([point.vector for point in env.front(task)], dtype=np.float64)
+            for task in _with_progress(tasks, label, "exact fronts")
+        )
     return Pool(
         rewards=rewards,
         status=status,
@@ -89,20 +98,32 @@ def sample_pool(
         objectives=env.objective_names,
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
-        tokens=None if found.tokens is None else found.tokens.reshape(len(tasks), rollouts),
+        tokens=None if responses.tokens is None else responses.tokens.reshape(len(tasks), rollouts),
         tasks=tuple(_digest(task.canonical) for task in tasks),
         source={
-            **known,
+            **_environment_source(env, m),
             "tasks": _digest("".join(task.content_hash() for task in tasks)),
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
             **(source or {}),
-            **found.origin,
+            **responses.origin,
         },
     )
 
 
-def _watched(items: Sequence[T], label: str | None, phase: str) -> Iterable[T]:
+def _environment_source(env: AnyEnv, num_answers: int) -> dict[str, Any]:
+    """Return the entries of :attr:`Pool.source` that describe the environment.
+
+    Its id and arguments are unknown if it was not made by ``gym.make``.
+    """
+    settings = {"split": env.split, "num_answers": num_answers}
+    if env.spec is None:
+        return settings
+    kwargs = {name: value for name, value in env.spec.kwargs.items() if name not in (*settings, "render_mode")}
+    return {"env": env.spec.id, "env_kwargs": kwargs, **settings}
+
+
+def _with_progress(items: Sequence[T], label: str | None, phase: str) -> Iterable[T]:
     return progress(items, f"{label}: {phase}", "part") if label else items
 
 

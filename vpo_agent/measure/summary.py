@@ -74,20 +74,16 @@ def summarise(
     scalar, ranked = pool.scalar(), rank(pool)
     n, _, m = scalar.shape
     passed, optimum = passes(pool, threshold), pool.optimum()
-    ks, counts = (np.unique(np.geomspace(1, most, CURVE_POINTS).round().astype(int)) for most in (k, max(1, k // m)))
-
-    def curve(values: Floats, drawn: NDArray[np.int_], unit: float = 1) -> Curve:
-        return Curve(drawn * unit, np.stack([best_at_k(values, one) for one in drawn], axis=1))
-
-    curves = {"utility@k": curve(ranked.answers, ks), "best@k": curve(scalar.reshape(n, -1), ks)}
+    curves = {"utility@k": _curve(ranked.answers, k), "best@k": _curve(scalar.reshape(n, -1), k)}
     if passed is not None:
-        curves["pass@k"] = curve(passed, ks)
+        curves["pass@k"] = _curve(passed, k)
+    rollouts = max(1, k // m)
     if m > 1:
-        curves["utility@k by rollouts"] = curve(ranked.rollouts, counts, m)
-        curves["best@k by rollouts"] = curve(scalar.max(axis=2), counts, m)
+        curves["utility@k by rollouts"] = _curve(ranked.rollouts, rollouts, m)
+        curves["best@k by rollouts"] = _curve(scalar.max(axis=2), rollouts, m)
     if pool.tokens is not None:
-        curves[BY_TOKENS] = curve(ranked.rollouts, counts, float(pool.tokens.mean()))
-    found = measures(pool, k, threshold, together=together, budgets=budgets, ranked=ranked)
+        curves[BY_TOKENS] = _curve(ranked.rollouts, rollouts, float(pool.tokens.mean()))
+    measured = measures(pool, k, threshold, together=together, budgets=budgets, ranked=ranked)
     words = ""
     if threshold is not None:
         words = f"a scalar reward of {threshold:g} or more"
@@ -96,7 +92,7 @@ def summarise(
     return Summary(
         pool=pool,
         k=k,
-        measures={one.name: one for one in found},
+        measures={measure.name: measure for measure in measured},
         curves=curves,
         optimum=optimum,
         front_utility=ranked.fronts,
@@ -105,22 +101,27 @@ def summarise(
     )
 
 
+def _curve(scores: Floats, most: int, unit: float = 1) -> Curve:
+    """Return the best of 1 to ``most`` of the scores (N, n), against their number in units of ``unit``."""
+    counts = np.unique(np.geomspace(1, most, CURVE_POINTS).round().astype(int))
+    return Curve(counts * unit, np.stack([best_at_k(scores, count) for count in counts], axis=1))
+
+
 def worth_of_answers(pool: Pool) -> BestSets:
     """Return the utilities of the best answer and of the best three of a pool, on average over prompts.
 
     ``set_worth`` and ``vector_worth`` of the result are ratios of these means: what a set and the vector are worth
     among the answers that this model gives. For a decision about training, the pool is that of the base model.
     """
-    rewards = pool.active_rewards()
-    return _mean(pool, list(rewards.reshape(len(rewards), -1, rewards.shape[-1])))
+    return _mean_of_best_sets(pool, list(pool.answers()))
 
 
 def worth_of_fronts(pool: Pool) -> BestSets | None:
     """Return the same for the exact fronts, the most that training can win; ``None`` if they are unknown."""
-    return None if pool.fronts is None else _mean(pool, pool.fronts)
+    return None if pool.fronts is None else _mean_of_best_sets(pool, pool.fronts)
 
 
-def _mean(pool: Pool, sets: Sequence[Floats]) -> BestSets:
+def _mean_of_best_sets(pool: Pool, sets: Sequence[Floats]) -> BestSets:
     prompts = zip(sets, pool.scalar_weights, pool.active, strict=True)
-    found = [best_sets(points[:, active], weights[active]) for points, weights, active in prompts]
-    return BestSets(*np.mean(found, axis=0).tolist())
+    of_prompts = [best_sets(points[:, active], weights[active]) for points, weights, active in prompts]
+    return BestSets(*np.mean(of_prompts, axis=0).tolist())

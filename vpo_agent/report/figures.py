@@ -86,7 +86,7 @@ def _curve(axes: Axes, method: Method, name: str, look: Look) -> Artist:
 
 def default_pairs(pool: Pool) -> list[Pair]:
     """Return the pairs of objectives with the most points to trade off, on the fronts or else among the answers."""
-    sets = _answers(pool) if pool.fronts is None else pool.fronts
+    sets = pool.answers() if pool.fronts is None else pool.fronts
 
     def points(pair: Pair) -> float:
         return float(np.mean([non_dominated(np.asarray(vectors)[:, list(pair)]).sum() for vectors in sets]))
@@ -112,7 +112,7 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         heading = method.label if len(methods) > 1 and place < columns else ""
         style.dress(axes, heading, x=f"{pool.objectives[across]} ↑", y=f"{pool.objectives[up]} ↑")
         both = pool.active[:, across] & pool.active[:, up]
-        points = _answers(pool)[both][:, :, [across, up]].reshape(-1, 2)
+        points = pool.answers()[both][:, :, [across, up]].reshape(-1, 2)
         _bubbles(axes, points, facecolor=look.colour, alpha=0.75, lw=0)
         if pool.fronts is not None and both.any():
             fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
@@ -128,12 +128,6 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     if methods[0].summaries[0].pool.fronts is not None:
         legend["a tenth of the exact fronts' points"] = Line2D([], [], mfc="none", mec=style.INK, mew=1.3, **blank)
     return style.save(figure, path, legend, columns=2 if columns > 1 else 1, title=title(methods))
-
-
-def _answers(pool: Pool) -> Floats:
-    """All answers of each prompt, (N, R·m, d)."""
-    rewards = pool.active_rewards()
-    return rewards.reshape(len(rewards), -1, rewards.shape[-1])
 
 
 def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:

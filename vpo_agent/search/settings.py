@@ -83,9 +83,10 @@ def ranked_values(pool: Pool, goal: Goal) -> tuple[Floats, Floats | None]:
         Values (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected value of any k
         answers to each prompt; and values (N,), ``None`` if no front is known.
     """
-    answers = pool.active_rewards().reshape(len(pool.indices), -1, len(pool.objectives))
-    weights = [weightings(goal, *pair) for pair in zip(pool.scalar_weights, pool.active, strict=True)]
-    ranked = np.stack([mean_ranked(each @ vectors.T) for each, vectors in zip(weights, answers, strict=True)])
+    weights = [weightings(goal, fixed, active) for fixed, active in zip(pool.scalar_weights, pool.active, strict=True)]
+    pairs = zip(weights, pool.answers(), strict=True)
+    ranked = np.stack([mean_ranked(directions @ vectors.T) for directions, vectors in pairs])
     if pool.fronts is None:
         return ranked, None
-    return ranked, np.array([set_utility(*pair) for pair in zip(pool.fronts, weights, strict=True)])
+    pairs = zip(pool.fronts, weights, strict=True)
+    return ranked, np.array([set_utility(front, directions) for front, directions in pairs])
