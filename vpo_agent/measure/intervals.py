@@ -55,10 +55,10 @@ def resampled_means(rows: Floats, tasks: Sequence[Hashable] | None = None, seed:
     """Return the means over prompts of resamples of tasks, (RESAMPLES,) or (RESAMPLES, c), from (N,) or (N, c)."""
     sums, sizes = rows, np.ones(len(rows), dtype=np.int64)
     if tasks is not None:
-        places: dict[Hashable, int] = {}
-        group = [places.setdefault(task, len(places)) for task in tasks]
-        sums, sizes = np.zeros((len(places), *rows.shape[1:])), np.bincount(group)
-        np.add.at(sums, group, rows)
+        numbers: dict[Hashable, int] = {}
+        number_of_row = [numbers.setdefault(task, len(numbers)) for task in tasks]
+        sums, sizes = np.zeros((len(numbers), *rows.shape[1:])), np.bincount(number_of_row)
+        np.add.at(sums, number_of_row, rows)
     count = len(sums)
     drawn = _draws(count, seed)
     means: Floats = ((drawn @ sums).T / (drawn @ sizes)).T
@@ -87,17 +87,20 @@ def interval(values: ArrayLike, tasks: Sequence[Hashable] | None = None, *, base
         tasks: What the task of each prompt is, as for :func:`over_prompts`.
         baseline: Values of another method on the same prompts, (T, N) or (T, N, c): the result is the difference.
     """
-    sides = [np.asarray(side, dtype=np.float64) for side in ([values] if baseline is None else [values, baseline])]
-    prompts = sides[0].mean(axis=0) - (0 if baseline is None else sides[1].mean(axis=0))
-    band = over_prompts(prompts, tasks)
-    # A side with a single seed has no known spread.
-    runs = [_rows(side.mean(axis=1), "seed") for side in sides if len(side) > 1]
+    methods = [np.asarray(values, dtype=np.float64)]
+    by_prompt = methods[0].mean(axis=0)
+    if baseline is not None:
+        methods.append(np.asarray(baseline, dtype=np.float64))
+        by_prompt = by_prompt - methods[1].mean(axis=0)
+    band = over_prompts(by_prompt, tasks)
+    # The spread of a method with a single seed is unknown.
+    runs = [_rows(seeds.mean(axis=1), "seed") for seeds in methods if len(seeds) > 1]
     if not runs:
         return band
     half = _spread_of_seeds(runs)
-    return Band(
-        band.mean, band.mean - np.hypot(band.mean - band.low, half), band.mean + np.hypot(band.high - band.mean, half)
-    )
+    low = band.mean - np.hypot(band.mean - band.low, half)
+    high = band.mean + np.hypot(band.high - band.mean, half)
+    return Band(band.mean, low, high)
 
 
 def _spread_of_seeds(runs: Sequence[Floats]) -> Floats:

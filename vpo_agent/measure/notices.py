@@ -34,81 +34,126 @@ CONFLICT = 1.1
 
 
 def notices(pool: Pool) -> list[str]:
-    """Return what a reader must know of a pool, a sentence each: no score, nothing earned or read, or out of range."""
+    """Return what a reader must know of a pool, a sentence each.
+
+    That is: answers without a score, no answer that earns anything, answers that cannot be read, rewards out of range.
+    """
+    sentences = []
     failed = pool.status == Status.INVALID
-    said = f"the scorer failed for {failed.sum():,} of the {failed.size:,} answers: vpo show says why"
-    model = "" if failed.all() else _nothing_earned(pool) or _unread(pool)
-    return [one for one in (said if failed.any() else "", model, _outside(pool)) if one]
+    if failed.any():
+        sentences.append(f"the scorer failed for {failed.sum():,} of the {failed.size:,} answers: vpo show says why")
+    if not failed.all():
+        sentences.append(_nothing_earned(pool) or _unread(pool))
+    sentences.append(_outside(pool))
+    return [sentence for sentence in sentences if sentence]
 
 
 def prospects(summary: Summary) -> list[str]:
     """Return what training from the model of a pool may gain, and why it may gain nothing, one sentence each."""
-    pool, found = summary.pool, []
+    pool = summary.pool
     if not pool.active_rewards().any():
         return []
-    # Vectors in any order.
-    sets = [[sorted(map(tuple, rollout)) for rollout in prompt.tolist()] for prompt in pool.active_rewards()]
-    alike = float(np.mean([all(one == rollouts[0] for one in rollouts) for rollouts in sets]))
-    if pool.rewards.shape[1] > 1 and alike >= ALIKE:
-        found.append(
-            f"for {alike:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
-            "raise --temperature, or choose prompts of another difficulty"
-        )
-    got = float(summary.at_k("utility", summary.k).mean())
-    covered, fronts = _covered(summary, got), worth_of_fronts(pool)
+    sentences = [alike] if (alike := _alike(pool)) else []
+    reached, fronts = _reached(summary), worth_of_fronts(pool)
     conflict = fronts is not None and fronts.vector_worth >= CONFLICT
-    if not covered and summary.k >= FEW and (rare := _rare(summary, got, conflict)):
-        return [*found, rare]
-    worth, where = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
+    if not reached and summary.k >= FEW and (rare := _rare(summary, conflict)):
+        return [*sentences, rare]
     if fronts is None and summary.k < FEW:
-        return found
+        return sentences
+    worth, owner = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
     if worth.set_worth < 1 + LITTLE:
-        found.append(
-            f"one answer serves all weightings: the best three {where} are worth {worth.set_worth:.2f} times the best "
+        sentences.append(
+            f"one answer serves all weightings: the best three {owner} are worth {worth.set_worth:.2f} times the best "
             "one, so a vector gains nothing over --method grpo, or max_at_k where the best of many answers counts"
         )
     elif worth.vector_worth < 1 + LITTLE:
-        found.append(
-            f"a vector gains nothing: three {where} with the best scalar reward are worth as much as any three, "
+        sentences.append(
+            f"a vector gains nothing: three {owner} with the best scalar reward are worth as much as any three, "
             "so --method max_at_k or set_rl may do as well"
         )
-    return [*found, covered] if covered else found
+    return [*sentences, reached] if reached else sentences
 
 
-def _covered(summary: Summary, got: float) -> str:
-    """Return that one response, or all answers of a pool, worth ``got`` together, reach the fronts: nothing to gain."""
+def _alike(pool: Pool) -> str:
+    """Say that for most prompts all responses earn the same; empty if they do not."""
+    if pool.rewards.shape[1] == 1:
+        return ""
+    same = 0
+    for rollouts in pool.active_rewards().tolist():
+        # The order of the answers in a response does not matter.
+        distinct = {tuple(sorted(map(tuple, rollout))) for rollout in rollouts}
+        same += len(distinct) == 1
+    share = same / len(pool.rewards)
+    if share < ALIKE:
+        return ""
+    return (
+        f"for {share:.0%} of the prompts all responses earn the same, so that few groups have a signal: "
+        "raise --temperature, or choose prompts of another difficulty"
+    )
+
+
+def _reached(summary: Summary) -> str:
+    """Say that one response, or all answers together, reach the exact fronts, so that there is nothing to gain."""
     k, fronts = summary.k, summary.ranked.fronts
     if fronts is None:
         return ""
-    best, one = float(fronts.mean()), float(summary.ranked.rollouts.mean())
-    if one > (1 - LITTLE) * best:
-        said = f"one response is worth {one:.3f} of the {best:.3f} of the exact fronts"
-        return f"{said}, so training has next to nothing to gain: choose harder tasks"
-    if k < FEW or got <= (1 - LITTLE) * best:
+    highest, response = float(fronts.mean()), float(summary.ranked.rollouts.mean())
+    if response > (1 - LITTLE) * highest:
+        return (
+            f"one response is worth {response:.3f} of the {highest:.3f} of the exact fronts, so training has next to "
+            "nothing to gain: choose harder tasks"
+        )
+    together = _utility(summary)
+    if k < FEW or together <= (1 - LITTLE) * highest:
         return ""
     return (
-        f"{k} answers of the model together are worth {got:.3f} of {best:.3f}, so a search over as many has "
+        f"{k} answers of the model together are worth {together:.3f} of {highest:.3f}, so a search over as many has "
         "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
     )
 
 
-def _rare(summary: Summary, got: float, conflict: bool) -> str:
-    """Return that right answers are rare, or those for some goals, and whether a search finds enough to learn from."""
-    k, found, fronts = summary.k, summary.measures, summary.ranked.fronts
-    once, often = (float(found[name].values.mean()) if name in found else 1.0 for name in ("pass@1", f"pass@{k}"))
+def _rare(summary: Summary, conflict: bool) -> str:
+    """Say that right answers, or those for some objectives, are rare, and whether a search finds enough to learn from.
+
+    Empty if they are not rare.
+    """
+    k = summary.k
+    once, often = _pass_rate(summary, 1), _pass_rate(summary, k)
     if once <= RARE:
         passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
         if often < REACHED:
             hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
             return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{hint}"
-        said = f"right answers are rare and within reach: {passing}"
-    elif conflict and fronts is not None and got <= (1 - MUCH) * (best := float(fronts.mean())):
-        said = f"goals conflict, and answers for some are rare: {k} answers together are worth {got:.3f} of {best:.3f}"
+        finding = f"right answers are rare and within reach: {passing}"
+    elif conflict and _falls_short(summary):
+        assert summary.ranked.fronts is not None  # without fronts no conflict is known
+        highest = float(summary.ranked.fronts.mean())
+        finding = (
+            f"objectives conflict, and answers for some are rare: {k} answers together are worth "
+            f"{_utility(summary):.3f} of {highest:.3f}"
+        )
     else:
         return ""
     budget = min(k, MOST_ANSWERS_OF_A_SEARCH)
-    said += f", so training on sets can make a search better than the model, with --search-budget {budget}"
-    return said if conflict else f"{said} or --method max_at_k"
+    advice = f"so training on sets can make a search better than the model, with --search-budget {budget}"
+    return f"{finding}, {advice}" if conflict else f"{finding}, {advice} or --method max_at_k"
+
+
+def _utility(summary: Summary) -> float:
+    """Return the utility of all answers together, on average over prompts."""
+    return float(summary.at_k("utility", summary.k).mean())
+
+
+def _falls_short(summary: Summary) -> bool:
+    """Return whether all answers together are worth much less than the exact fronts."""
+    fronts = summary.ranked.fronts
+    return fronts is not None and _utility(summary) <= (1 - MUCH) * float(fronts.mean())
+
+
+def _pass_rate(summary: Summary, k: int) -> float:
+    """Return pass@k; 1 if nothing says what passes."""
+    measure = summary.measures.get(f"pass@{k}")
+    return 1.0 if measure is None else float(measure.values.mean())
 
 
 def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:
@@ -116,47 +161,61 @@ def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:
 
     ``good`` are reward vectors of good answers, (n, d).
     """
-    kept = (pool.status == Status.OK)[..., None] & pool.active[:, None, None, :]
-    if (not pool.active_rewards().any() and good is None) or (pool.status == Status.INVALID).all():
+    # Which rewards count: those of readable, new answers, in the objectives that are active for the prompt.
+    counts = (pool.status == Status.OK)[..., None] & pool.active[:, None, None, :]
+    earned_nothing = not pool.active_rewards().any()
+    if (earned_nothing and good is None) or (pool.status == Status.INVALID).all():
         return []
-    columns = [pool.rewards[..., place][kept[..., place]] for place in range(len(pool.objectives))]
-    absent, never, bad, constant = [], [], [], []
-    for place, (name, found) in enumerate(zip(pool.objectives, columns, strict=True)):
-        reached = 0.0 if good is None or not len(good) else float(good[:, place].max())
-        if kept.any() and not len(found):
+    absent, out_of_reach, never, constant = [], [], [], []
+    for column, name in enumerate(pool.objectives):
+        values = pool.rewards[..., column][counts[..., column]]
+        best_of_good = 0.0 if good is None or not len(good) else float(good[:, column].max())
+        good_earn_nothing = good is not None and abs(best_of_good) <= ROUNDING
+        if counts.any() and not len(values):
             absent.append(name)
-        elif good is not None and pool.active[:, place].any() and abs(reached) <= ROUNDING and not found.any():
-            bad.append(name)
-        elif len(found) and not found.any():
+        elif good_earn_nothing and pool.active[:, column].any() and not values.any():
+            out_of_reach.append(name)
+        elif len(values) and not values.any():
             never.append(name)
-        elif len(found) > 1 and np.ptp(found) <= ROUNDING:
-            constant.append(f"{name} ({found[0]:g})")
-    said = [
-        (absent, "counts for no answer", "count for no answer"),
-        (bad, "is never earned, not even by good answers: see vpo check", "are never earned, not even by good answers"),
-        (never, "is never earned by the model, so it teaches nothing yet", "are never earned by the model"),
-        (constant, "has one value for all answers, so it teaches nothing", "have one value each for all answers"),
-    ]
-    lines = [f"{_listed(names)} {one if len(names) == 1 else many}" for names, one, many in said if names]
-    if bad == list(pool.objectives) or not pool.active_rewards().any():
-        lines = [line for line in lines if "not even" in line]
-    copies = [f"{pool.objectives[b]} of {pool.objectives[a]}" for a, b in _copies(pool, kept)]
+        elif len(values) > 1 and np.ptp(values) <= ROUNDING:
+            constant.append(f"{name} ({values[0]:g})")
+    lines = _about_names(
+        out_of_reach,
+        "is never earned, not even by good answers: see vpo check",
+        "are never earned, not even by good answers",
+    )
+    if not earned_nothing and out_of_reach != list(pool.objectives):
+        lines = [
+            *_about_names(absent, "counts for no answer", "count for no answer"),
+            *lines,
+            *_about_names(
+                never, "is never earned by the model, so it teaches nothing yet", "are never earned by the model"
+            ),
+            *_about_names(
+                constant, "has one value for all answers, so it teaches nothing", "have one value each for all answers"
+            ),
+        ]
+    copies = [f"{pool.objectives[copy]} of {pool.objectives[original]}" for original, copy in _copies(pool, counts)]
     if copies:
         lines.append(f"some rewards are copies of others, which so count twice: {_listed(copies)}")
     return lines
 
 
-def _copies(pool: Pool, kept: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield the objectives that are the same up to scale over the answers that count for both."""
-    for first, other in combinations(range(len(pool.objectives)), 2):
-        both = kept[..., first] & kept[..., other]
-        pair = [pool.rewards[..., place][both] for place in (first, other)]
-        if (
-            both.sum() >= FEW
-            and min(map(np.ptp, pair)) > ROUNDING
-            and np.corrcoef(pair[0], pair[1])[0, 1] > 1 - ROUNDING
-        ):
-            yield first, other
+def _about_names(names: Sequence[str], singular: str, plural: str) -> list[str]:
+    """Return a sentence about names, with the verb that fits; no sentence without names."""
+    return [f"{_listed(names)} {singular if len(names) == 1 else plural}"] if names else []
+
+
+def _copies(pool: Pool, counts: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of objectives that are the same up to scale over the answers that count for both."""
+    for first, second in combinations(range(len(pool.objectives)), 2):
+        shared = counts[..., first] & counts[..., second]
+        if shared.sum() < FEW:
+            continue
+        values, others = pool.rewards[..., first][shared], pool.rewards[..., second][shared]
+        varies = np.ptp(values) > ROUNDING and np.ptp(others) > ROUNDING
+        if varies and np.corrcoef(values, others)[0, 1] > 1 - ROUNDING:
+            yield first, second
 
 
 def no_signal(steps: Sequence[Mapping[str, Any]], groups: int, pool: Pool) -> list[str]:
@@ -172,7 +231,7 @@ def no_signal(steps: Sequence[Mapping[str, Any]], groups: int, pool: Pool) -> li
 def _nothing_earned(pool: Pool) -> str:
     if pool.active_rewards().any():
         return ""
-    unread, cut = _shares(pool)
+    unread, cut = _unread_and_cut(pool)
     text = f"none of the {pool.status.size:,} answers earns anything"
     text += f" ({unread:.0%} cannot be read)" if unread else ""
     text += f", so no group has a signal to learn from: {_way_out(pool)}"
@@ -185,18 +244,20 @@ def _nothing_earned(pool: Pool) -> str:
 def _way_out(pool: Pool) -> str:
     """Return how to start from a model that earns something."""
     env, model = pool.source.get("env"), pool.source.get("model")
-    known = isinstance(env, str) and env in gym.registry
-    taught = known and getattr(env_type(str(env)), "demonstrations", None) not in (None, VectorTextEnv.demonstrations)
-    if not taught or "endpoint" in pool.source:
+    is_known = isinstance(env, str) and env in gym.registry
+    demonstrations = getattr(env_type(str(env)), "demonstrations", None) if is_known else None
+    if demonstrations in (None, VectorTextEnv.demonstrations) or "endpoint" in pool.source:
         return "start from a model that answers some prompts right, or from easier prompts"
-    options = env_options(str(env), pool.source.get("env_kwargs") or {})
-    words = ["vpo", "warm-start", *options, *(["--model", str(model)] if model else []), "--out", "runs/base"]
+    words = ["vpo", "warm-start", *env_options(str(env), pool.source.get("env_kwargs") or {})]
+    if model:
+        words += ["--model", str(model)]
+    words += ["--out", "runs/base"]
     return f"teach the model the task first, with {shlex.join(words)}"
 
 
 def _unread(pool: Pool) -> str:
     """Return that most answers are missing or unparsable, or most responses cut."""
-    unread, cut = _shares(pool)
+    unread, cut = _unread_and_cut(pool)
     if max(unread, cut) < MOSTLY:
         return ""
     text = f"{unread:.0%} of the answers cannot be read"
@@ -206,7 +267,7 @@ def _unread(pool: Pool) -> str:
     return _with_a_response(text, pool)
 
 
-def _shares(pool: Pool) -> tuple[float, float]:
+def _unread_and_cut(pool: Pool) -> tuple[float, float]:
     """Return the shares of the answers that are missing or unparsable, and of the responses that were cut.
 
     A response is cut if it has as many tokens as are allowed and lacks its last answer.
@@ -228,7 +289,8 @@ def _with_a_response(text: str, pool: Pool) -> str:
 
 def _outside(pool: Pool) -> str:
     """Return which objectives' rewards leave [0, 1]."""
-    if not (outside := pool.outside()):
+    outside = pool.outside()
+    if not outside:
         return ""
     return (
         f"rewards leave [0, 1]: {', '.join(outside)}. Utilities and best@k are on that scale, and there is no "
@@ -243,11 +305,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def good_rewards(env: AnyEnv, tasks: int = 8) -> NDArray[np.float64] | None:
     """Return the reward vectors of demonstrations of the first tasks, (n, d); ``None`` if there are none."""
-    found = []
-    for task in map(env.task, range(tasks)):
+    vectors: list[Any] = []
+    for index in range(tasks):
+        task = env.task(index)
         try:
             answers = env.demonstrations(task, np.random.default_rng(0), 4)
         except NotImplementedError:
             return None
-        found += env.score_answers(task, answers)[0]
-    return np.array(found)
+        vectors += env.score_answers(task, answers)[0]
+    return np.array(vectors)

@@ -146,10 +146,12 @@ def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
     assert beyond[0].endswith("; look with --k 128 first"), "another size of the same pool may say otherwise"
     points = np.array([[1.0, 0], [0, 1], [0.6, 0.6]])
     rare = replace(prompts(24), fronts=(points,) * 40)
-    assert prospects(summarise(rare, threshold=0.9))[0].endswith("model, with --search-budget 25"), "goals conflict"
+    assert prospects(summarise(rare, threshold=0.9))[0].endswith("model, with --search-budget 25"), (
+        "objectives conflict"
+    )
     compromise = np.full((40, 25, 1, 2), 0.6)
     *_, missed = prospects(summarise(replace(rare, rewards=compromise)))
-    assert missed.startswith("goals conflict, and answers for some are rare: 25 answers together are worth 0.6")
+    assert missed.startswith("objectives conflict, and answers for some are rare: 25 answers together are worth 0.6")
     many = prompts(24)
     wide = replace(
         many, rewards=np.pad(many.rewards, ((0, 0), (0, 104), (0, 0), (0, 0))), status=np.zeros((40, 129, 1), np.int8)
