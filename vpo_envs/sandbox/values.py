@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from decimal import Decimal
 from typing import Any, NoReturn
 
 TOLERANCE = 1e-6
 """Two floats are equal if their relative or absolute difference is below this."""
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+"""A number on standard output."""
 
 
 class Claim:
@@ -132,12 +136,32 @@ def _close(value: float | int | None, expected: float | int) -> bool:
 
 
 def same_output(written: bytes, expected: str) -> bool:
-    """Return whether a program's output is what a test expects, line by line.
+    """Return whether a program's output is what a test expects, line by line, as LiveCodeBench's judge compares them.
 
-    Trailing blanks of a line and empty lines at the end are ignored.
+    Blanks at both ends of a line and empty lines at both ends of the output are ignored. Lines that hold nothing but
+    numbers are compared number by number. A number that the test writes with a decimal point or an exponent may differ
+    by :data:`TOLERANCE`, as in contests; the judge itself does not allow that. A whole number must have exactly the
+    expected value.
     """
-    return _lines(written.decode("utf-8", "replace")) == _lines(expected)
+    lines, wanted = _lines(written.decode("utf-8", "replace")), _lines(expected)
+    return len(lines) == len(wanted) and all(map(_same_line, lines, wanted))
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().split("\n")]
+    return [line.strip() for line in text.strip().split("\n")]
+
+
+def _same_line(written: str, expected: str) -> bool:
+    if written == expected:
+        return True
+    words, wanted = written.split(), expected.split()
+    return len(words) == len(wanted) and all(
+        NUMBER.fullmatch(word) and NUMBER.fullmatch(number) and _same_number(word, number)
+        for word, number in zip(words, wanted, strict=True)
+    )
+
+
+def _same_number(written: str, expected: str) -> bool:
+    if expected.lstrip("+-").isdigit():
+        return Decimal(written) == Decimal(expected)
+    return _close(float(written), float(expected))

@@ -6,12 +6,16 @@ it is ready and four for each test (how it ended; its output, result and errors)
 
 from __future__ import annotations
 
+import _io
 import atexit
+import builtins
 import ctypes
+import gc
 import json
 import os
 import select
 import signal
+import site
 import struct
 import sys
 import threading
@@ -25,17 +29,29 @@ from vpo_envs.sandbox.confine import SET_PDEATHSIG, SET_SECCOMP, Filter, confine
 CHUNK = 65536
 STDERR_CAP = 2000
 SECCOMP_FILTER = 2  # SECCOMP_MODE_FILTER
+RECURSION_LIMIT = 50_000
+"""The recursion limit of programs and functions, which LiveCodeBench's judge sets. MBPP's judge leaves the default."""
 NAMES: dict[str, Any] = {}
-"""Names that are predefined for functions, as programming sites do."""
+"""Names that are predefined. LiveCodeBench's judge predefines the same ones, and those of ``statistics``, which takes as
+long to import as all others."""
 PRELUDE = """
-import bisect, collections, copy, datetime, functools, heapq, itertools, math, operator, random, re, string
-from bisect import bisect_left, bisect_right, insort
-from collections import Counter, OrderedDict, defaultdict, deque
-from functools import cache, cmp_to_key, lru_cache, reduce
-from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest, nsmallest
-from itertools import accumulate, chain, combinations, groupby, permutations, product, zip_longest
-from math import ceil, comb, floor, gcd, inf, isqrt, sqrt
 from typing import *
+from string import *
+from re import *
+from datetime import *
+from collections import *
+from heapq import *
+from bisect import *
+from copy import *
+from math import *
+from random import *
+from itertools import *
+from functools import *
+from operator import *
+from io import *
+from sys import *
+from json import *
+import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math, operator, random, re, string, sys
 """
 
 
@@ -86,40 +102,70 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 def run_candidate(job: dict[str, Any], text: str) -> None:
     """Run the candidate on one input as the interpreter would; the value of a call is written to descriptor 3."""
-    program = job["kind"] == "stdin"
-    name = "__main__" if program else "answer"
+    kind, entry = job["kind"], job["entry"]
+    name = "__main__" if kind == "stdin" else "answer"
     module = types.ModuleType(name)
     sys.modules[name] = module
     sys.argv = ["answer.py"]
     space = module.__dict__
-    if not program:
-        space.update((key, value) for key, value in NAMES.items() if not key.startswith("__"))
+    expression = compile(text, "test", "eval", dont_inherit=True) if kind == "expression" else None
+    asked = (entry,) if expression is None else expression.co_names
+    # What a test asks for is the candidate's to define: gcd would do without an answer.
+    space.update((name, value) for name, value in NAMES.items() if name not in asked)
     exec(compile(job["source"], "answer.py", "exec", dont_inherit=True), space)
-    if program:
+    if kind == "stdin":
         return
     if job["setup"]:
         exec(compile(job["setup"], "setup.py", "exec", dont_inherit=True), space)
-    if job["kind"] == "expression":
-        value = eval(compile(text, "test", "eval", dont_inherit=True), space)
+    if expression is not None:
+        value = eval(expression, space)
     else:
-        function = space.get(job["entry"])
-        if "Solution" in space and hasattr(space["Solution"], job["entry"]):
-            function = getattr(space["Solution"](), job["entry"])
+        function = space.get(entry)
+        if "Solution" in space and hasattr(space["Solution"], entry):
+            function = getattr(space["Solution"](), entry)
         if function is None:
-            raise NameError(f"there is no function {job['entry']}")
+            raise NameError(f"there is no function {entry}")
         value = function(*json.loads(text))
-    sys.stdout.flush()
     with open(3, "wb") as file:
         file.write(json.dumps(plain(value), separators=(",", ":")).encode())
     os._exit(0)
 
 
+def predefine() -> None:
+    """Fill :data:`NAMES`, and give builtins what ``site`` adds to them: ``exit``, ``quit`` and others."""
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+    names: dict[str, Any] = {}
+    exec(PRELUDE, names)
+    # Builtins are left out, so that a program can replace them for itself.
+    NAMES.update((name, value) for name, value in names.items() if name[:2] != "__" and not hasattr(builtins, name))
+
+
+def flushed(stream: Any) -> bool:
+    """Flush a standard stream, and return false where that fails; one that is closed or absent has nothing to flush."""
+    try:
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
+    except Exception:
+        return False
+    return True
+
+
 def leave(code: int) -> NoReturn:
-    """Exit as the interpreter does: join threads, run exit functions, flush output."""
+    """Exit as the interpreter does: join threads, run exit functions, drop what the code holds, flush every file.
+
+    Finalising the interpreter itself would take longer than everything else that a short test does.
+    """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself calls at its end
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    os._exit(code)
+    clean = all([flushed(stream) for stream in (sys.stdout, sys.stderr)])
+    sys.modules.pop("__main__", None)
+    gc.collect()
+    files = [one for one in gc.get_objects() if issubclass(type(one), _io._IOBase)]
+    for file in files:
+        flushed(file)
+    os._exit(code if clean else 120)  # the code that the interpreter itself exits with
 
 
 def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter) -> NoReturn:
@@ -129,16 +175,19 @@ def child(job: dict[str, Any], text: str, ends: list[int], barrier: Filter) -> N
         os.dup2(end, number)
     os.closerange(len(ends), 256)
     streams: dict[str, Any] = {
-        "stdin": open(0, encoding="utf-8"),  # noqa: SIM115 - they live as long as the process
-        "stdout": open(1, "w", encoding="utf-8"),  # noqa: SIM115
-        "stderr": open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1),  # noqa: SIM115
+        "stdin": open(0, encoding="utf-8", closefd=False),  # noqa: SIM115 - they live as long as the process
+        "stdout": open(1, "w", encoding="utf-8", closefd=False),  # noqa: SIM115
+        "stderr": open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False),  # noqa: SIM115
     }
     for name, stream in streams.items():
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    NAMES.update(streams)
     limit_test(job["limits"])
     prctl(SET_SECCOMP, SECCOMP_FILTER, ctypes.byref(barrier))
     NAMES["random"].seed(0)  # code that does not seed draws the same numbers in every run
+    if job["kind"] != "expression":
+        sys.setrecursionlimit(RECURSION_LIMIT)
     code = 0
     try:
         run_candidate(job, text)
@@ -266,7 +315,8 @@ def main() -> NoReturn:
     try:
         version = confine(plan)
         # Imported here once, so that no test has to.
-        exec(PRELUDE, NAMES)
+        predefine()
+        gc.freeze()  # what tests share is not theirs to collect
         rules = bytes.fromhex(plan["filter"])
         barrier = Filter(len(rules) // 8, rules)
     except Exception as error:

@@ -87,9 +87,11 @@ def spread(sizes: Sequence[int], count: int = MAX_TESTS) -> list[int]:
 
 MAX_SOURCE_CHARS = 65_536
 
-FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^`\n]*+)$", re.MULTILINE)
-"""A line that opens a fenced block, or closes one where no text follows the fence. It never backtracks, so a long row
-of tildes takes linear time."""
+FENCE = re.compile(r"((?:[ \t]*+(?:[-*+]|[0-9]{1,9}[.)])(?=[ \t]))*+[ \t]*+)(`{3,}+(?=[^`]*+$)|~{3,}+)(.*+)")
+"""A line that opens a fenced block, perhaps right after the mark of a list's item: what stands before the fence, the
+fence, and the text after it. It never backtracks, so that a hostile line takes linear time."""
+MARK = re.compile(r"[^ \t]")
+LINE_END = re.compile(r"\r\n?")
 
 
 def code_prompt(task: CodeTask, num_answers: int) -> str:
@@ -133,9 +135,12 @@ def _wanted(task: CodeTask, num_answers: int) -> str:
 
 
 def read_source(text: str) -> str:
-    """Return the program inside an answer: the last fenced block if there is one, else the whole text."""
-    block = _last_fenced_block(text) if "```" in text or "~~~" in text else None
-    source = (text if block is None else block).strip("\r\n").rstrip()
+    """Return the program inside an answer: the last fenced block that is not empty, else the text without its fences."""
+    text = LINE_END.sub("\n", text)
+    if "```" in text or "~~~" in text:
+        blocks = [block for block in fenced_blocks(text) if block.strip()]
+        text = blocks[-1] if blocks else "\n".join(line for line in text.split("\n") if not FENCE.fullmatch(line))
+    source = text.strip("\n").rstrip()
     if not source.strip():
         raise Unparsable("the answer holds no code")
     if len(source) > MAX_SOURCE_CHARS:
@@ -143,26 +148,31 @@ def read_source(text: str) -> str:
     return source
 
 
-def _last_fenced_block(text: str) -> str | None:
-    """Return the content of the last fenced block, in linear time; ``None`` if no block is closed.
+def fenced_blocks(text: str) -> list[str]:
+    """Return the contents of the fenced blocks of a text in Markdown, without the indentation of the first fence.
 
-    A block ends at the next line that holds the same fence and nothing else. A fence that is never closed is text.
+    A block ends at a line with nothing but a fence of the same character that is at least as long and indented at most
+    three columns more, or else at the end of the text.
     """
-    fences = list(FENCE.finditer(text))
-    # From the end, so that the next fence that closes each one is looked up and not searched for.
-    closing: dict[str, int] = {}
-    ends: list[int | None] = [None] * len(fences)
-    for i in reversed(range(len(fences))):
-        fence, info = fences[i].groups()
-        ends[i] = closing.get(fence)
-        if not info.strip(" \t"):
-            closing[fence] = i
-    block, last = None, -1
-    for i, (fence, end) in enumerate(zip(fences, ends, strict=True)):
-        if i > last and end is not None:
-            block = text[fence.end() + 1 : fences[end].start()]
-            last = end
-    return block
+    blocks: list[str] = []
+    lines: list[str] = []
+    fence = indentation = ""
+    for line in text.split("\n"):
+        if not fence:
+            opening = FENCE.fullmatch(line)
+            if opening is not None:
+                indentation, fence = MARK.sub(" ", opening[1]), opening[2]
+            continue
+        bare = line.strip(" \t")
+        columns = len(line) - len(line.lstrip(" \t"))
+        if bare.startswith(fence) and not bare.strip(fence[0]) and columns <= len(indentation) + 3:
+            blocks.append("\n".join(lines))
+            lines, fence = [], ""
+        elif line.startswith(indentation):
+            lines.append(line[len(indentation) :])
+        else:
+            lines.append(line[min(columns, len(indentation)) :])
+    return [*blocks, "\n".join(lines)] if fence else blocks
 
 
 Verdict = Literal["passed", "wrong", "error", "timed_out", "output_limit"]
