@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -18,6 +19,18 @@ TOLERANCE = 1e-6
 """Two floats are equal if their relative or absolute difference is below this."""
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 """A number on standard output."""
+
+
+@dataclass(frozen=True)
+class Close:
+    """An expected number with the tolerances of :func:`math.isclose`."""
+
+    number: float
+    rel_tol: float = 1e-9
+    abs_tol: float = 0.0
+
+    def __post_init__(self) -> None:
+        math.isclose(self.number, self.number, rel_tol=self.rel_tol, abs_tol=self.abs_tol)  # raises if one is no number
 
 
 class Claim:
@@ -33,7 +46,7 @@ class Claim:
         """Return whether the value is what a test expects.
 
         Args:
-            expected: Plain data.
+            expected: Plain data, or a number with its tolerances.
             as_json: Compare as JSON: a tuple is a list, keys of dictionaries are strings, a boolean is not a number.
                 Otherwise compare as Python's ``==``. Floats are equal within :data:`TOLERANCE` either way.
         """
@@ -45,6 +58,9 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _equal(tree: Any, expected: object, as_json: bool) -> bool:
+    if isinstance(expected, Close):
+        value = _number(tree)
+        return value is not None and _is_close(value, expected.number, expected.rel_tol, expected.abs_tol)
     if isinstance(expected, (list, tuple)):
         letters = ("l", "t") if as_json else ("l",) if isinstance(expected, list) else ("t",)
         items = _items(tree, letters, len(expected))
@@ -106,15 +122,20 @@ def _equal_scalar(tree: Any, expected: object, as_json: bool) -> bool:
         )
     if as_json and (isinstance(expected, bool) or type(tree) is bool):
         return tree is expected
-    value: float | int | None = tree if type(tree) in (int, bool) else None
-    if value is None:
-        part = _items(tree, ("f",), 1)
-        value = None if part is None else _unhex(part[0])
+    value = _number(tree)
     if value is None or not isinstance(expected, (int, float)):
         return False
     if isinstance(value, float) or isinstance(expected, float):
         return _close(value, expected)
     return value == expected
+
+
+def _number(tree: Any) -> float | int | None:
+    """Return the number that a tree encodes; ``None`` for anything else. A boolean is a number, as in Python."""
+    if type(tree) in (int, bool):
+        return int(tree)
+    part = _items(tree, ("f",), 1)
+    return None if part is None else _unhex(part[0])
 
 
 def _unhex(part: Any) -> float | None:
@@ -127,10 +148,14 @@ def _unhex(part: Any) -> float | None:
 def _close(value: float | int | None, expected: float | int) -> bool:
     if value is None:
         return False
+    if isinstance(value, float) and isinstance(expected, float) and math.isnan(value) and math.isnan(expected):
+        return True
+    return _is_close(value, expected, TOLERANCE, TOLERANCE)
+
+
+def _is_close(value: float | int, expected: float | int, rel_tol: float, abs_tol: float) -> bool:
     try:
-        if math.isnan(value) or math.isnan(expected):
-            return math.isnan(value) and math.isnan(expected)
-        return math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        return math.isclose(value, expected, rel_tol=rel_tol, abs_tol=abs_tol)
     except OverflowError:
         return False
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Task, Unparsable
-from vpo_envs.sandbox import Claim, Kind, Limits, Program, RunResult, Tier, run_program, same_output
+from vpo_envs.sandbox import Claim, Close, Kind, Limits, Program, RunResult, Tier, run_program, same_output
 from vpo_envs.text import answer_tags
 
 MAX_TESTS = 16
@@ -28,7 +28,8 @@ class CodeTest(Task):
     input: str
     """``"stdin"``: the text of standard input; ``"call"``: the arguments as a JSON array; ``"expression"``: Python."""
     output: str
-    """``"stdin"``: standard output; ``"call"``: the value as JSON; ``"expression"``: the value as a Python literal."""
+    """What passes. ``"stdin"``: standard output; ``"call"``: the value as JSON, or several right values in a line each;
+    ``"expression"``: the value as a Python literal, or ``isclose(number, rel_tol=…, abs_tol=…)``."""
 
 
 class CodeTask(Task):
@@ -61,17 +62,32 @@ class CodeTask(Task):
                 if self.kind == "call" and not isinstance(json.loads(test.input), list):
                     raise ValueError("the input is not a JSON array of arguments")
                 self.expected(test)
-            except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
                 raise ValueError(f"test {number}: {error or type(error).__name__}") from None
         return self
 
-    def expected(self, test: CodeTest) -> object:
-        """Return what ``test`` expects as plain data."""
-        if self.kind == "call":
-            return json.loads(test.output)
-        if self.kind == "expression":
-            return ast.literal_eval(test.output)
-        return test.output
+    def expected(self, test: CodeTest) -> tuple[object, ...]:
+        """Return the right values of ``test``, any of which passes it, as plain data or numbers with tolerances."""
+        return right_values(self.kind, test.output)
+
+
+def right_values(kind: Kind, output: str) -> tuple[object, ...]:
+    """Return the values that the output of a test stands for."""
+    if kind == "stdin":
+        return (output,)
+    if kind == "expression":
+        match ast.parse(output, mode="eval").body:
+            case ast.Call(func=ast.Name(id="isclose"), args=[number], keywords=tolerances):
+                options = {option.arg: ast.literal_eval(option.value) for option in tolerances if option.arg}
+                return (Close(ast.literal_eval(number), **options),)
+        return (ast.literal_eval(output),)
+    try:
+        return (json.loads(output),)
+    except ValueError:
+        lines = output.splitlines()
+        if len(lines) < 2:
+            raise
+        return tuple(json.loads(line) for line in lines)
 
 
 def spread(sizes: Sequence[int], count: int = MAX_TESTS) -> list[int]:
@@ -118,8 +134,9 @@ def example(kind: Kind, entry: str, number: int, test: CodeTest) -> str:
         return f"Example {number}, input:\n{given.rstrip()}\nOutput:\n{wanted.rstrip()}"
     if kind == "call":
         arguments = ", ".join(repr(value) for value in json.loads(given))
-        return f"Example {number}: {entry}({arguments}) gives {json.loads(wanted)!r}"
-    return f"Example {number}: {given} gives {wanted}"
+        return f"Example {number}: {entry}({arguments}) gives {right_values(kind, wanted)[0]!r}"
+    right = right_values(kind, wanted)[0]
+    return f"Example {number}: {given} gives {f'about {right.number}' if isinstance(right, Close) else wanted}"
 
 
 def _wanted(task: CodeTask, num_answers: int) -> str:
@@ -135,7 +152,7 @@ def _wanted(task: CodeTask, num_answers: int) -> str:
 
 
 def read_source(text: str) -> str:
-    """Return the program inside an answer: the last fenced block that is not empty, else the text without its fences."""
+    """Return the program inside an answer: the last fenced block that is not empty, else all without fences."""
     text = LINE_END.sub("\n", text)
     if "```" in text or "~~~" in text:
         blocks = [block for block in fenced_blocks(text) if block.strip()]
@@ -229,10 +246,11 @@ def judge(task: CodeTask, test: CodeTest, run: RunResult) -> Verdict:
     if not run.result:
         return "error"
     try:
-        equal = Claim(run.result).equals(task.expected(test), as_json=task.kind == "call")
+        claim = Claim(run.result)
     except ValueError:
         return "error"
-    return "passed" if equal else "wrong"
+    right = any(claim.equals(value, as_json=task.kind == "call") for value in task.expected(test))
+    return "passed" if right else "wrong"
 
 
 def best_outcomes(task: CodeTask) -> list[tuple[CodeOutcome, str]]:
