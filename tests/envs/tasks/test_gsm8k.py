@@ -15,8 +15,9 @@ import vpo_envs  # noqa: F401 - registers the environments
 from envs_data.readers import BadRow
 from vpo_envs.core import Status, UnknownFront, Unparsable
 from vpo_envs.tasks.gsm8k.env import GSM8KEnv
+from vpo_envs.tasks.gsm8k.equations import read_equation, read_number
 from vpo_envs.tasks.gsm8k.generate import read_gsm8k_row
-from vpo_envs.tasks.gsm8k.task import GSM8KTask, read_equation, read_number, write_answer
+from vpo_envs.tasks.gsm8k.task import GSM8KTask, write_answer
 from vpo_envs.text import format_answers
 
 ROWS = REALDATA / "gsm8k" / "train_200.jsonl"

@@ -13,9 +13,9 @@ from vpo_envs.contract.arguments import check_whole
 from vpo_envs.core import Objective, UnknownFront, Unparsable
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import TaskEnv, in_random_order
+from vpo_envs.tasks.gsm8k.equations import read_digits, tokens
 from vpo_envs.tasks.gsm8k.generate import PRESETS, GSM8KConfig, draw_task, read_gsm8k_row
 from vpo_envs.tasks.gsm8k.task import (
-    TOKEN,
     GSM8KAnswer,
     GSM8KOutcome,
     GSM8KTask,
@@ -24,7 +24,6 @@ from vpo_envs.tasks.gsm8k.task import (
     judge,
     objectives_of,
     read_answer,
-    read_number,
     write_answer,
 )
 
@@ -159,8 +158,8 @@ def _shortest(task: GSM8KTask, shown: tuple[int, ...]) -> list[str]:
     final = ""
     for text, equation in zip(task.calculations, task.equations, strict=True):
         left = " ".join(
-            hidden.get(read_number(token), token) if token[0] in "0123456789." else token
-            for token in TOKEN.findall(text.partition("=")[0])
+            hidden.get(read_digits(token), token) if token[0] in "0123456789." else token
+            for token in tokens(text.partition("=")[0])
         )
         line = f"{left} = {text.partition('=')[2]}"
         if equation.result == task.answer:

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from envs_data.readers import BadRow
 from vpo_envs.core import Frozen, Split, Unparsable
 from vpo_envs.tasks.generation import Namer, ascending, split_of_content
-from vpo_envs.tasks.gsm8k.task import FINAL, SHOWN_CHARS, GSM8KTask, read_equation, read_number
+from vpo_envs.tasks.gsm8k.equations import SHOWN_CHARS, read_equation, read_number
+from vpo_envs.tasks.gsm8k.task import FINAL, GSM8KTask
 
 MARK = re.compile(r"<<([^<>]*)>>")
 

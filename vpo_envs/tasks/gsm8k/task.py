@@ -1,11 +1,12 @@
-"""A word problem: equations in exact fractions, the prompt, reading an answer, its outcome and the objectives."""
+"""A word problem: its calculations, the prompt, reading an answer, its outcome and the objectives."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,86 +14,8 @@ from pydantic import Field, field_validator
 
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.countdown.task import read_expression
+from vpo_envs.tasks.gsm8k.equations import Equation, read_equation, readings
 from vpo_envs.text import answer_tags, several_answers
-
-SHOWN_CHARS = 40
-LONGEST_NUMBER = 20
-"""Most characters of a number."""
-DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)?(?:\.[0-9]+|(?<=[0-9])\.(?![0-9]))?%?"
-TOKEN = re.compile(rf"(?=\.?[0-9]){DIGITS}|\S", re.ASCII)
-RESULT = re.compile(rf"(-?)\s*((?=\.?[0-9]){DIGITS})\s*(?:/\s*((?=\.?[0-9]){DIGITS}))?", re.ASCII)
-SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "$": " ", "€": " ", "£": " "})
-"""Typographic signs become those of a keyboard, and currency signs blanks."""
-
-
-class Equation(NamedTuple):
-    """An expression and the result that is stated for it."""
-
-    operands: tuple[Fraction, ...]
-    """The numbers of the expression, in ascending order."""
-    result: Fraction
-    """The stated result."""
-    right: bool
-    """Whether the expression joins two numbers or more, and its exact value is the stated result."""
-
-
-def read_equation(text: str) -> Equation:
-    """Read an equation: numbers, ``+ - * /`` and parentheses on the left side, and one number on the right side.
-
-    Numbers may have a decimal point, commas between thousands, a currency sign or ``%``. The text is never executed,
-    and reading it takes no recursion.
-    """
-    left, *results = text.split("=")
-    if len(results) != 1:
-        raise Unparsable(f"an equation has one equals sign: {text[:SHOWN_CHARS]!r}")
-    plain: list[str] = []
-    operands: list[Fraction] = []
-    negative = False
-    for token in TOKEN.findall(left.translate(SIGNS)):
-        if token[0] in "0123456789.":
-            number = _read_digits(token)
-            operands.append(-number if negative else number)
-            plain.append(_plain(operands[-1]))
-            negative = False
-        elif negative:
-            raise Unparsable(f"a number is missing after -: {text[:SHOWN_CHARS]!r}")
-        elif token == "-" and (not plain or plain[-1] in "(+-*/"):
-            negative = True
-        else:
-            plain.append(token)
-    value = read_expression(" ".join([*plain, *["-"] * negative]))
-    result = read_number(results[0])
-    right = len(operands) > 1 and value.numerator == result * value.denominator
-    return Equation(tuple(sorted(operands)), result, right)
-
-
-def read_number(text: str) -> Fraction:
-    """Read one number: ``1,150.00``, ``-3``, ``$4``, ``20%``, ``10/3``, or with a full stop at the end."""
-    match = RESULT.fullmatch(text.translate(SIGNS).strip())
-    if match is None:
-        raise Unparsable(f"{text.strip()[:SHOWN_CHARS]!r} is not a number")
-    sign, over, under = match.groups()
-    divisor = _read_digits(under or "1")
-    if not divisor:
-        raise Unparsable(f"{text.strip()[:SHOWN_CHARS]!r} divides by zero")
-    return _read_digits(over) / divisor * (-1 if sign else 1)
-
-
-@lru_cache(maxsize=1 << 12)
-def _read_digits(text: str) -> Fraction:
-    """Return the number that matched ``DIGITS``."""
-    digits = text.replace(",", "").removesuffix("%").removesuffix(".")
-    if not digits or len(text) > LONGEST_NUMBER:
-        raise Unparsable(f"a number has digits, and at most {LONGEST_NUMBER} characters: {text[:SHOWN_CHARS]!r}")
-    return Fraction(digits) / (100 if text.endswith("%") else 1)
-
-
-def _plain(number: Fraction) -> str:
-    """Return a number as an expression of whole numbers without a sign."""
-    size = f"{abs(number.numerator)}" if number.denominator == 1 else f"({abs(number.numerator)}/{number.denominator})"
-    return f"(0-{size})" if number < 0 else size
-
 
 SPARE = 2
 """Equations that an answer may have beyond those of the task's own solution."""
@@ -123,7 +46,7 @@ class GSM8KTask(Task):
     @field_validator("final")
     @classmethod
     def _is_a_number(cls, final: str) -> str:
-        read_number(final)
+        readings(final)
         return final
 
     @cached_property
@@ -133,8 +56,10 @@ class GSM8KTask(Task):
 
     @cached_property
     def answer(self) -> Fraction:
-        """The final answer."""
-        return read_number(self.final)
+        """The final answer; of 60% that of 60 and 0.6 which the calculations give, or else 60."""
+        numbers = readings(self.final)
+        results = {equation.result for equation in self.equations}
+        return next((number for number in numbers if number in results), numbers[0])
 
     @cached_property
     def steps(self) -> tuple[Fraction, ...]:
@@ -152,11 +77,14 @@ MAX_LINES = 32
 FINAL = "####"
 
 
-class GSM8KAnswer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GSM8KAnswer:
     """A parsed answer."""
 
     equations: tuple[Equation, ...]
     final: Fraction
+    others: tuple[Fraction, ...] = field(default=(), compare=False)
+    """Other numbers that the final answer may mean."""
 
 
 def read_answer(text: str) -> GSM8KAnswer:
@@ -168,7 +96,8 @@ def read_answer(text: str) -> GSM8KAnswer:
         raise Unparsable(f"an answer has 1 to {MAX_LINES} lines, got {len(lines)}")
     if not lines[-1].startswith(FINAL):
         raise Unparsable(f"the last line is {FINAL} and the final answer")
-    return GSM8KAnswer(tuple([read_equation(line) for line in lines[:-1]]), read_number(lines[-1].removeprefix(FINAL)))
+    final, *others = readings(lines[-1].removeprefix(FINAL))
+    return GSM8KAnswer(tuple([read_equation(line) for line in lines[:-1]]), final, tuple(others))
 
 
 def write_answer(calculations: Sequence[str], final: str) -> str:
@@ -225,15 +154,17 @@ def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
 
     Values count only if at least half of the equations reach one of the solution, so that guessing earns little.
     """
-    needed, reached = {answer.final}, set()
+    needed, reached = {answer.final, *answer.others}, set()
+    final = not needed.isdisjoint(readings(task.final))
     for equation in reversed(answer.equations):
-        if equation.right and equation.result in needed:
-            reached.add(equation.result)
+        results = needed.intersection((equation.result, *equation.others))
+        if equation.right and results:
+            reached |= results
             needed.update(equation.operands)
     found = reached.intersection((*task.steps, task.answer))
     earns = 2 * len(found) >= len(answer.equations)
     steps = tuple([earns and value in found for value in task.steps])
-    return GSM8KOutcome(steps, answer.final == task.answer, len(answer.equations), task.limit)
+    return GSM8KOutcome(steps, final, len(answer.equations), task.limit)
 
 
 def _share(objective: int, objectives: int, outcome: GSM8KOutcome) -> float:
