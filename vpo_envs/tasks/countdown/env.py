@@ -35,7 +35,8 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
 
     Text: ``num_answers`` expressions, each in its tag, such as ``( 3 + 5 ) * 7``: whole numbers, ``+ - * /`` and
     parentheses, at most 1,000 characters. ``× ÷ −`` are read as well. A text that is not such an expression, or that
-    divides by zero, is unparsable. A sum or a product with its operands exchanged is the same answer.
+    divides by zero, is unparsable. The same operands, added and subtracted or multiplied and divided in another order, are
+    the same answer.
 
     ## Rewards
 
@@ -76,6 +77,10 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
 
     parse = staticmethod(read_expression)
     evaluate = staticmethod(judge)
+
+    def canonical(self, answer: Expression, outcome: CountdownOutcome) -> Expression:
+        """Return the expression, without whether intermediate results are whole where that makes no difference."""
+        return answer._replace(whole=outcome.whole)
 
     def feasible(self, outcome: CountdownOutcome) -> bool:
         """Return whether the expression keeps the rules and comes close to some target."""

@@ -64,7 +64,7 @@ class Expression(NamedTuple):
     """An expression that was read, with its exact value."""
 
     key: str
-    """The expression with all parentheses; the operands of a sum or product in a fixed order."""
+    """The expression with its operands in a fixed order, and without parentheses that make no difference."""
     numbers: tuple[int, ...]
     """The numbers used, in ascending order."""
     numerator: int
@@ -75,16 +75,28 @@ class Expression(NamedTuple):
     """Whether every intermediate result is a whole number."""
 
 
-Part = tuple[str, int, int]
-"""Key, numerator and denominator of a part of an expression."""
+Part = tuple[str, tuple[str, ...], tuple[str, ...], int, int]
+"""A part of an expression: ``"+"`` for a sum with differences, ``"*"`` for a product with quotients, empty for a number;
+the keys of what is added or multiplied; of what is subtracted or divided by; and the value's numerator and denominator.
+"""
+
+
+def key_of(part: Part) -> str:
+    """Return a part as an expression, whatever the order of its operands."""
+    kind, ahead, behind, _, _ = part
+    if not kind:
+        return ahead[0]
+    inverse = "-" if kind == "+" else "/"
+    return f"({kind.join(sorted(ahead))}{''.join([inverse + key for key in sorted(behind)])})"
 
 
 def read_expression(text: str) -> Expression:
     """Read an expression of whole numbers, ``+ - * /`` and parentheses, and calculate its value exactly.
 
     ``× · ÷`` and the typographic minus signs are read as well. Multiplication and division bind more strongly than
-    addition and subtraction; operators of equal strength are read from the left. A sum or product with its operands
-    exchanged is the same expression. The text is never executed, and reading it takes no recursion.
+    addition and subtraction; operators of equal strength are read from the left. What is added or subtracted in another
+    order is the same expression, and so is what is multiplied or divided. The text is never executed, and reading it
+    takes no recursion.
     """
     if len(text) > MAX_CHARS:
         raise Unparsable(f"an expression has at most {MAX_CHARS:,} characters, got {len(text):,}")
@@ -118,7 +130,7 @@ def read_expression(text: str) -> Expression:
         else:
             number = int(token)
             numbers.append(number)
-            parts.append((str(number), number, 1))
+            parts.append(("", (str(number),), (), number, 1))
             wants_operand = False
     if wants_operand:
         raise Unparsable("a number is missing at the end" if waiting else "no expression")
@@ -127,19 +139,20 @@ def read_expression(text: str) -> Expression:
         if operator == "(":
             raise Unparsable("a ) is missing at the end")
         whole = _calculate(parts, operator) and whole
-    key, numerator, denominator = parts[0]
+    *_, numerator, denominator = parts[0]
     common = gcd(numerator, denominator) if denominator > 0 else -gcd(numerator, denominator)
-    return Expression(key, tuple(sorted(numbers)), numerator // common, denominator // common, whole)
+    return Expression(key_of(parts[0]), tuple(sorted(numbers)), numerator // common, denominator // common, whole)
 
 
 def _calculate(parts: list[Part], operator: str) -> bool:
     """Replace the last two parts by the result of an operator; return false for a division with a remainder."""
-    right, r, s = parts.pop()
-    left, p, q = parts.pop()
+    right, left = parts.pop(), parts.pop()
+    left_kind, ahead, behind, p, q = left
+    right_kind, more, less, r, s = right
     exact = True
     if operator == "/":
         if r == 0:
-            raise Unparsable(f"{right[:SHOWN_CHARS]} is 0, and nothing can be divided by it")
+            raise Unparsable(f"{key_of(right)[:SHOWN_CHARS]} is 0, and nothing can be divided by it")
         numerator, denominator = p * s, q * r
         exact = numerator % denominator == 0
         if exact:
@@ -150,9 +163,14 @@ def _calculate(parts: list[Part], operator: str) -> bool:
         numerator, denominator = p * s + r * q, q * s
     else:
         numerator, denominator = p * s - r * q, q * s
-    # Either order of the operands is the same sum or product.
-    key = f"({left}{operator}{right})" if operator in "-/" or left < right else f"({right}{operator}{left})"
-    parts.append((key, numerator, denominator))
+    kind = "+" if operator in "+-" else "*"
+    if left_kind != kind:
+        ahead, behind = (key_of(left),), ()
+    if right_kind != kind:
+        more, less = (key_of(right),), ()
+    if operator in "-/":
+        more, less = less, more
+    parts.append((kind, ahead + more, behind + less, numerator, denominator))
     return exact
 
 
