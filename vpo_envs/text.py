@@ -102,37 +102,65 @@ def token_f1(answer: Sequence[str], gold: Mapping[str, int]) -> float:
 
 LETTERS_WITHOUT_ACCENT = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ħ": "h", "ŧ": "t"}
-    | {"\N{LATIN SMALL LETTER DOTLESS I}": "i"}
+    | {"\N{LATIN SMALL LETTER DOTLESS I}": "i", "\N{CYRILLIC SMALL LETTER IO}": "\N{CYRILLIC SMALL LETTER IE}"}
 )
-"""Letters that Unicode does not decompose into a plain one and a mark."""
+"""Letters that Unicode does not decompose into a plain one and an accent."""
+STRESS = "\N{COMBINING GRAVE ACCENT}\N{COMBINING ACUTE ACCENT}"
+VOWEL_POINTS = frozenset(map(chr, (*range(0x0591, 0x05C8), *range(0x064B, 0x0653), 0x0670)))
+"""Marks of Hebrew and Arabic that are usually left out."""
 
 
 def fold_accents(text: str) -> str:
-    """Return a text in lower case without accents: compatibility forms decomposed, marks dropped, ø as o, ß as ss."""
+    """Return a text in lower case without accents: compatibility forms decomposed, ø as o, ß as ss.
+
+    Accents are the marks of Latin and Greek letters, the stress of Cyrillic ones, and the vowel points of Hebrew and
+    Arabic. In other scripts a mark makes another letter: Japanese ha and pa, the vowels of Hindi and Thai.
+    """
     if text.isascii():
         return text.lower()
-    plain = [letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter) != "Mn"]
-    return "".join(plain).casefold().translate(LETTERS_WITHOUT_ACCENT)
+    letters: list[str] = []
+    bearer = "a"
+    for letter in unicodedata.normalize("NFKD", text):
+        if unicodedata.category(letter) != "Mn":
+            bearer = letter
+        elif _is_accent(letter, bearer):
+            continue
+        letters.append(letter)
+    return unicodedata.normalize("NFC", "".join(letters)).casefold().translate(LETTERS_WITHOUT_ACCENT)
+
+
+@lru_cache(maxsize=4096)
+def _is_accent(mark: str, bearer: str) -> bool:
+    script = unicodedata.name(bearer, "LATIN").partition(" ")[0]
+    return script in ("LATIN", "GREEK") or mark in VOWEL_POINTS or (script == "CYRILLIC" and mark in STRESS)
 
 
 class _Punctuation(dict[int, str]):
-    """A table for ``str.translate`` that turns underscores into blanks and drops punctuation of any script."""
+    """A table for ``str.translate`` that drops punctuation and invisible signs, or makes blanks of what parts words."""
 
     def __missing__(self, code: int) -> str:
-        letter = chr(code)
-        dropped = letter in string.punctuation or unicodedata.category(letter).startswith("P")
-        self[code] = "" if dropped else letter
+        category = unicodedata.category(chr(code))
+        parts = category in ("Pc", "Pd", "Ps", "Pe")
+        self[code] = " " if parts else "" if category in ("Po", "Pi", "Pf", "Cf") else chr(code)
         return self[code]
 
 
-_PUNCTUATION = _Punctuation({ord("_"): " "})
+_PUNCTUATION = _Punctuation(
+    dict.fromkeys(map(ord, "/\\:;|\N{KATAKANA MIDDLE DOT}"), " ")
+    | dict.fromkeys(map(ord, "`´^"), "")
+    | {ord("&"): " and "}
+    | {ord(sign): sign for sign in "#%*@"}  # C# is not C
+)
+INITIAL = re.compile(r"\b(\w)\.\s+(?=\w\.)")
+STARTS_WITH_A = re.compile(r"[\W_]*(?:the[\s_]+)*an?[\s_]")
 
 
 def normalise_name(text: str) -> str:
     """Return a name in the form in which names are compared.
 
-    Underscores become blanks, accents are folded, letters are lower-cased, articles and punctuation dropped, and runs
-    of blanks made single. If nothing would be left (a band called "The The"), the articles stay.
+    Underscores, hyphens, slashes, colons and brackets become blanks, ``&`` becomes "and", accents are folded, letters
+    lower-cased, and other punctuation dropped. Symbols stay, so C++, C# and C differ. "The" is dropped, and "a" or "an"
+    at the start. If nothing would be left (a band called "The The"), the articles stay.
     """
     return _normal_short_name(text) if len(text) <= SHORT_NAME else _normal_name(text)
 
@@ -142,8 +170,10 @@ SHORT_NAME = 64
 
 
 def _normal_name(text: str) -> str:
-    words = fold_accents(text).translate(_PUNCTUATION)
-    return " ".join(ARTICLES.sub(" ", words).split()) or " ".join(words.split())
+    folded = fold_accents(INITIAL.sub(r"\1.", text))
+    words = folded.translate(_PUNCTUATION).split()
+    kept = [word for word in words if word != "the"] or words
+    return " ".join(kept[1:] if len(kept) > 1 and STARTS_WITH_A.match(folded) else kept)
 
 
 _normal_short_name = lru_cache(maxsize=65_536)(_normal_name)

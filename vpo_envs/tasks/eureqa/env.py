@@ -47,7 +47,8 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     ## Rewards
 
-    Each in [0, 1]. Names are compared without regard to underscores, case, accents, punctuation and articles.
+    Each in [0, 1]. Names are compared without regard to case, accents, articles and punctuation; a hyphen or an
+    underscore is a blank. Signs that make another name count: C++ is not C.
 
     * ``preset="paper"``: ``entity_A`` to ``entity_E``, 1 for the right name. Generated clues have one solution.
     * ``preset="conflict"``: ``world_1`` to ``world_3``, the share of the five names that agree with each world that
@@ -110,10 +111,10 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     def outcome_front(self, task: EUREQATask) -> Sequence[tuple[EUREQAOutcome, str]]:
         """Return every possible outcome: each entity has its name in some world, or a wrong one."""
         choices = []
-        for names in zip(*task.worlds, strict=True):
+        for names, spellings in zip(zip(*task.worlds, strict=True), zip(*task.spellings, strict=True), strict=True):
             different = {normalise_name(name): name for name in reversed(names)}
             wrong = NOBODY
-            while normalise_name(wrong) in different:
+            while any(normalise_name(wrong) in right for right in spellings):
                 wrong += " one"
             choices.append([*reversed(different.values()), wrong])
         return [(judge(task, tuple(map(normalise_name, names))), write_names(names)) for names in product(*choices)]

@@ -71,6 +71,14 @@ class EUREQATask(Task):
         """The names of each world, normalised for comparison."""
         return tuple(tuple(normalise_name(name) for name in world) for world in self.worlds)
 
+    @cached_property
+    def spellings(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """The normalised names that count as each name: with a hyphen, its words apart or joined."""
+        return tuple(
+            tuple((normalise_name(name), normalise_name(name.replace("-", ""))) for name in world)
+            for world in self.worlds
+        )
+
 
 TAGS = tuple(f"entity_{letter}" for letter in LETTERS)
 
@@ -132,7 +140,7 @@ class EUREQAOutcome(NamedTuple):
 def judge(task: EUREQATask, answer: tuple[str, ...]) -> EUREQAOutcome:
     """Compare normalised names for A to E, empty where none was given, with those of each world."""
     agreement = [
-        tuple([given == name for given, name in zip(answer, world, strict=True)]) for world in task.normal_worlds
+        tuple([given in spellings for given, spellings in zip(answer, world, strict=True)]) for world in task.spellings
     ]
     agreement += [ABSENT_WORLD] * (MAX_WORLDS - len(agreement))
     return EUREQAOutcome(tuple(agreement), len(task.worlds))
