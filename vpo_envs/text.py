@@ -147,7 +147,7 @@ class _Punctuation(dict[int, str]):
 
 _PUNCTUATION = _Punctuation(
     dict.fromkeys(map(ord, "/\\:;|\N{KATAKANA MIDDLE DOT}"), " ")
-    | dict.fromkeys(map(ord, "`´^"), "")
+    | dict.fromkeys(map(ord, "`^"), "")
     | {ord("&"): " and "}
     | {ord(sign): sign for sign in "#%*@"}  # C# is not C
 )
