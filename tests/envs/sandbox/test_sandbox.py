@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from vpo_envs.sandbox import (
     HOLDS,
     PROMISES,
     Claim,
+    Close,
     Limits,
     Program,
     RunResult,
@@ -209,6 +211,84 @@ def test_programs_run_as_the_interpreter_would_run_them(source: str, code: int, 
     run = program(source, "one\ntwo\n", tier=tier)[0]
     assert (run.ending, run.stdout) == ("exited", out), run.stderr
     assert run.code == code or (code < 0 and run.code < 0)
+
+
+ENDINGS = {
+    "exit": "print(7)\nexit()",
+    "exit with a code": "print(7)\nexit(0)",
+    "quit": "print(7)\nquit()",
+    "sys.exit": "import sys\nprint(7)\nsys.exit()",
+    "raised": "print(7)\nraise SystemExit(0)",
+    "exit in a function": "def main():\n    print(7)\n    exit()\nmain()\nprint(8)",
+    "exit that names a failure": "print(7)\nexit('no')",
+    "input after quit": "print(7)\ntry:\n    quit()\nexcept SystemExit:\n    pass\nprint(8)",
+    "a file of its own": "out = open(1, 'w')\nout.write('7\\n')",
+    "a file of its own after print": "out = open(1, 'w')\nout.write('8\\n')\nprint(7)",
+    "a binary file": "import io\nout = io.BufferedWriter(io.FileIO(1, 'w'))\nout.write(b'7\\n')",
+    "os.fdopen": "import os\nprint(7, file=os.fdopen(1, 'w'))",
+    "os.write": "import os\nos.write(1, b'7\\n')",
+    "the buffer": "import sys\nsys.stdout.buffer.write(b'7\\n')",
+    "a kept stdout": "import io, sys\nout = sys.stdout\nsys.stdout = io.StringIO()\nprint(7)\nout.write('7\\n')",
+    "__stdout__": "import sys\nsys.stdout = None\nsys.__stdout__.write('7\\n')",
+    "another wrapper": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nprint(7)",
+    "a file in a cycle": "class A: pass\na = A()\na.a, a.out = a, open(1, 'w')\na.out.write('7\\n')\ndel a",
+    "a file of a library": "import builtins\nbuiltins.out = open(1, 'w')\nout.write('7\\n')",
+    "atexit": "import atexit, sys\natexit.register(lambda: sys.__stdout__.write('7\\n'))",
+    "a finaliser": "class A:\n    def __del__(self):\n        print(7)\na = A()",
+    "a finaliser with a global": "n = 7\nclass A:\n    def __del__(self):\n        print(n)\na = A()\ndef f(): pass",
+    "a thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print(7))).start()",
+    "a closed stdout": "import sys\nprint(7)\nsys.stdout.close()",
+    "a stdout that cannot be flushed": "import os\nprint(7)\nos.close(1)",
+    "a replaced builtin": "import builtins\nbuiltins.print = lambda text, f=print: f(text + 1)\nprint(6)",
+}
+"""Programs with output that they leave to the interpreter, by name."""
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_program_ends_as_the_interpreter_ends_it(name: str, tier: Tier) -> None:
+    command = [sys.executable, "-I", "-X", "utf8", "-c", ENDINGS[name]]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    run = program(ENDINGS[name], "", tier=tier)[0]
+    assert (run.ending, run.stdout, run.code) == ("exited", done.stdout, done.returncode), run.stderr
+
+
+@pytest.mark.parametrize(
+    "recursion",
+    [
+        "def f(n):\n    return n and f(n - 1)",
+        "@cache\ndef f(n):\n    return n and f(n - 1)",
+        "class Solution:\n    def f(self, n):\n        return n and self.f(n - 1)",
+        "def f(n):\n    return n and sum(f(m - 1) for m in [n])",
+        "def f(n):\n    return n and max(map(f, [n - 1]))",
+    ],
+)
+def test_functions_and_programs_recurse_as_deeply_as_the_judge_of_livecodebench_lets_them(
+    recursion: str, tier: Tier
+) -> None:
+    run = call(recursion, 12_000, tier=tier)
+    assert run.result == b"0", run.stderr
+    run = program(f"{recursion}\nprint((Solution().f if 'Solution' in globals() else f)(12000))", "", tier=tier)[0]
+    assert run.stdout == b"0\n", run.stderr
+    endless = "def f(n):\n    try:\n        return f(n + 1)\n    except RecursionError:\n        return n"
+    assert int(call(endless, 0, tier=tier).result) == pytest.approx(50_000, abs=100)
+
+
+def test_expressions_recurse_as_deeply_as_the_interpreter_lets_them(tier: Tier) -> None:
+    asked = Program("def f(n):\n    return n and f(n - 1)", "expression", ("f(900)", "f(1000)"))
+    assert [run.result for run in run_program(asked, tier, Limits())] == [b"0", b""]
+
+
+@pytest.mark.parametrize("name", ["Counter", "List", "gcd", "inf", "bisect_left", "heapq", "sys", "json", "reduce"])
+def test_the_names_of_the_judge_of_livecodebench_need_no_import(name: str, tier: Tier) -> None:
+    assert program(f"print({name} is not None)", "", tier=tier)[0].stdout == b"True\n"
+    assert call(f"def f():\n    return {name} is not None", tier=tier).result == b"true"
+
+
+def test_a_predefined_name_is_no_answer(tier: Tier) -> None:
+    empty = [Program("x = 1", "call", ("[4, 6]",), "gcd"), Program("x = 1", "expression", ("gcd(4, 6)",))]
+    named = [asked._replace(source="from math import gcd") for asked in empty]
+    results = [run_program(asked, tier, Limits())[0].result for asked in (*empty, *named)]
+    assert results == [b"", b"", b"2", b"2"]
 
 
 def test_large_inputs_and_outputs_pass_through(tier: Tier) -> None:
@@ -441,13 +521,91 @@ def test_a_claim_larger_than_expected_costs_nothing() -> None:
         (b"1 2\n", "1 2", True),
         (b"1 2  \n\n\n", "1 2\n", True),
         (b"1 2\r\n3\r\n", "1 2\n3", True),
-        (b" 1 2\n", "1 2\n", False),
+        (b"\n  YES\n", "YES\n", True),
         (b"1\n\n2\n", "1\n2\n", False),
-        (b"1  2\n", "1 2\n", False),
+        (b"1  2\n", "1 2\n", True),
+        (b"a  b\n", "a b\n", False),
+        (b"1\n2\n", "1 2\n", False),
         (b"", "", True),
         (b"\xff", "?", False),
-        (b"1.0\n", "1", False),
+        (b"1.0\n", "1", True),
+        (b"1.50 +2 3e2\n", "1.5 2 300", True),
+        (b"0.3333333333333333\n", "0.333333333333", True),
+        (b"0.33333\n", "0.333333333333", False),
+        (b"123456789.5\n", "123456790.0", True),
+        (b"4.9999999\n", "5", False),
+        (b"4.9999999\n", "5.0", True),
+        (b"50000000000000001\n", "50000000000000000", False),
+        (b"5e16\n", "50000000000000000", True),
+        (b"1 2\n", "1 2 3", False),
+        (b"YES 1.0\n", "YES 1", False),
+        (b"nan\n", "NaN", False),
+        (b"inf\n", "1e400", False),
+        (b"1_000\n", "1000", False),
+        ("\u0661\n".encode(), "1", False),
+        (b"0x10\n", "16", False),
+        (b"1e99999999\n", "1e99999998", False),
+        (b".\n", "0", False),
     ],
 )
 def test_output_compares_line_by_line(written: bytes, expected: str, same: bool) -> None:
     assert same_output(written, expected) is same
+
+
+@given(st.lists(st.integers(-(10**20), 10**20), min_size=1, max_size=4), st.integers(-2, 2), st.data())
+def test_whole_numbers_are_compared_exactly_however_they_are_written(
+    numbers: list[int], change: int, data: st.DataObject
+) -> None:
+    forms = [str, "{:+d}".format, "{:d}.0".format, "{:d}.".format, "{:d}e0".format, "{:d}0e-1".format]
+    changed = [numbers[0] + change, *numbers[1:]]
+    written = data.draw(st.sampled_from([" ", "  ", "\t"])).join(data.draw(st.sampled_from(forms))(n) for n in changed)
+    assert same_output(f" {written}\n".encode(), " ".join(map(str, numbers))) is (change == 0)
+
+
+@given(st.floats(-1e9, 1e9), st.floats(-3e-6, 3e-6))
+def test_decimals_are_compared_as_contests_do(number: float, error: float) -> None:
+    written = number + error * max(1.0, abs(number))
+    expected = f"{number!r} 1"
+    limit = 1e-6 * max(1.0, abs(number), abs(written))
+    if abs(abs(written - number) - limit) > 1e-9 * limit:
+        assert same_output(f"{written!r} 1".encode(), expected) is (abs(written - number) < limit)
+
+
+def test_long_output_is_compared_in_linear_time() -> None:
+    digits = "9" * (4 << 20)
+    start = time.process_time()
+    for written, expected in ((digits, "1.5"), ("1 " * (2 << 20), "2 " * 4000), ("\n" * (4 << 20) + "1", "1")):
+        same_output(written.encode(), expected)
+    assert time.process_time() - start < 2.0
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "tolerances", "equal"),
+    [
+        (12.56, 12.566, {"rel_tol": 1e-3}, True),
+        (12.5, 12.566, {"rel_tol": 1e-3}, False),
+        (12, 12.5, {"abs_tol": 0.5}, True),
+        (True, 1.0, {}, True),
+        ("12.566", 12.566, {}, False),
+        ([12.566], 12.566, {}, False),
+        (12.566 + 0j, 12.566, {}, False),
+        (10**400, 1.0, {"rel_tol": 1e-3}, False),
+        (float("nan"), 1.0, {"abs_tol": 9.0}, False),
+    ],
+)
+def test_a_number_has_the_tolerances_of_isclose(
+    value: object, number: float, tolerances: dict[str, float], equal: bool
+) -> None:
+    assert claim(value).equals(Close(number, **tolerances), as_json=False) is equal
+
+
+@given(st.floats(), st.floats(), st.floats(0, 2), st.floats(0, 2))
+def test_close_is_isclose(value: float, number: float, rel_tol: float, abs_tol: float) -> None:
+    expected = math.isclose(value, number, rel_tol=rel_tol, abs_tol=abs_tol)
+    assert claim(value).equals(Close(number, rel_tol, abs_tol), as_json=False) is expected
+
+
+@pytest.mark.parametrize("tolerances", [{"rel_tol": -1.0}, {"abs_tol": "1"}, {"rel_tol": None}])
+def test_tolerances_are_numbers(tolerances: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Close(1.0, **tolerances)

@@ -76,8 +76,8 @@ class Expression(NamedTuple):
 
 
 Part = tuple[str, tuple[str, ...], tuple[str, ...], int, int]
-"""A part of an expression: its kind (``"+"`` for a sum with differences, ``"*"`` for a product with quotients, empty for
-a number); the keys of what is added or multiplied; of what is subtracted or divided by; numerator and denominator."""
+"""A part of an expression: its kind (``"+"`` for a sum with differences, ``"*"`` for a product with quotients, empty
+for a number); the keys of what is added or multiplied; of what is subtracted or divided by; and the value."""
 
 
 def key_of(part: Part) -> str:
