@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import pickle
-import re
 import subprocess
 import sys
 import threading
@@ -21,14 +21,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from paths import REALDATA
 from processes import killing_children
+from pydantic import ValidationError
 
 from envs_data.readers import BadRow
 from vpo_envs import CodeEnv, CodeOutcome, CodeTask, CodeTest, Objective, Status, UnknownFront, Unparsable
 from vpo_envs.core import score_batch
-from vpo_envs.tasks.code.rows import read_assertion, read_code_row, signature
-from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, read_source, run_tests
+from vpo_envs.sandbox import RunResult
+from vpo_envs.sandbox.zygote import plain
+from vpo_envs.tasks.code.assertions import read_assertion, signature
+from vpo_envs.tasks.code.rows import read_code_row
+from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, judge, read_source, run_tests
 from vpo_envs.text import format_answers
 
 ADD = CodeTask(
@@ -201,6 +206,24 @@ def test_the_front_is_unknown_where_an_objective_or_evaluate_is_changed(env: Cod
         ("~~~\nx = 1\n~~~", "x = 1"),
         ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''"),
         ("x = '```'", "x = '```'"),
+        ("The program:\r\n```python\r\nif x:\r\n    y = 1\r\n```\r\n", "if x:\n    y = 1"),
+        ("```py\rx = 1\r```\r", "x = 1"),
+        ("1. The program:\n   ```python\n   if x:\n       y = 1\n   ```\n", "if x:\n    y = 1"),
+        ("1. ```python\n   if x:\n       y = 1\n   ```", "if x:\n    y = 1"),
+        ("- a\n  * b\n    ~~~\n    if x:\n\n        y = 1\n    ~~~", "if x:\n\n    y = 1"),
+        ("Run:\n\t```\n\tif x:\n\t\ty = 1\n\t```", "if x:\n\ty = 1"),
+        ("   ```\n  x = 1\n    y = 2\n   ```", "x = 1\n y = 2"),
+        ("```python\nx = 1\n", "x = 1"),
+        ("~~~ python `3`\nx = 1", "x = 1"),
+        ("```python\nx = 1\n`````", "x = 1"),
+        ("````\nx = 1\n```\ny = 2\n````", "x = 1\n```\ny = 2"),
+        (
+            '```\ndef f():\n    """\n    ```\n    f()\n    ```\n    """\n```',
+            'def f():\n    """\n    ```\n    f()\n    ```\n    """',
+        ),
+        ("```python\nx = 1\n```\n```\n", "x = 1"),
+        ("x = 1\n```", "x = 1"),
+        ("```python\n```\n```python\nx = 1\n```", "x = 1"),
     ],
 )
 def test_programs_are_read_fenced_or_not(text: str, source: str) -> None:
@@ -233,17 +256,36 @@ def test_hostile_fences_are_read_in_linear_time() -> None:
     assert time.process_time() - start < 2.0
 
 
-FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.sampled_from(["```", "````", "~~~", "```py", " ```\t", "~~~ x", "`a", "x = 1", ""]), max_size=12))
-def test_fenced_blocks_are_those_of_a_plain_search(lines: list[str]) -> None:
-    text = "\n".join(lines)
-    blocks = [match[1] for match in FENCED.findall(text)]
-    expected = (blocks[-1] if blocks else text).strip("\r\n").rstrip()
-    with suppress(Unparsable):
-        assert read_source(text) == expected
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "```",
+                "````",
+                "~~~",
+                "~~~~",
+                "```py",
+                " ```\t",
+                "   ~~~",
+                "~~~ x",
+                "    ```",
+                "`a",
+                "x = 1",
+                "  y = 2",
+                "",
+            ]
+        ),
+        max_size=12,
+    ),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_fenced_blocks_are_those_of_markdown(lines: list[str], end: str) -> None:
+    text = end.join(lines)
+    blocks = [token.content for token in MarkdownIt().parse(text) if token.type == "fence" and token.content.strip()]
+    if not blocks or "    ```" in lines:  # four blanks make no block in Markdown, but may in an answer
+        return
+    assert read_source(text) == blocks[-1].strip("\n").rstrip()
 
 
 def test_prompts_show_examples_and_never_the_other_tests() -> None:
@@ -483,6 +525,22 @@ def test_bad_rows_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:
         ("assert math.isclose(f(1), 0.5)", "f(1)", "0.5"),
         ("assert f(-1.5) == -2", "f(-1.5)", "-2"),
         ("assert sorted(f(x=1)) == ['a']", "sorted(f(x=1))", "['a']"),
+        ("assert math.isclose(f(2), 12.566, rel_tol=0.001)", "f(2)", "isclose(12.566, rel_tol=0.001)"),
+        ("assert isclose(12.5, f(2), abs_tol=10**-6)", "f(2)", "isclose(12.5, abs_tol=1e-06)"),
+        ("assert isclose(f(1), 2, rel_tol=0, abs_tol=1)", "f(1)", "isclose(2, rel_tol=0, abs_tol=1)"),
+        ("assert abs(f(2) - 12.5) <= 0.5", "f(2)", "isclose(12.5, rel_tol=0.0, abs_tol=0.5)"),
+        ("assert abs(3 - f(2)) <= 1", "f(2)", "isclose(3, rel_tol=0.0, abs_tol=1.0)"),
+        ("assert f(1) == 4 * math.pi", "f(1)", repr(4 * math.pi)),
+        ("assert f(1) == 10**9 + 7", "f(1)", "1000000007"),
+        ("assert f(1) == math.sqrt(2) / 2", "f(1)", repr(math.sqrt(2) / 2)),
+        ("assert f((1, 'a')) == sys.getsizeof((1, 'a'))", "f((1, 'a'))", str(sys.getsizeof((1, "a")))),
+        ("assert f(1) == float('inf')", "f(1)", "1e999"),
+        ("assert f(1) == [-math.inf, (1,), set()]", "f(1)", "[-1e999, (1,), set()]"),
+        ("assert f(1) == Counter({'b': 2, 'a': 1})", "f(1)", "{'b': 2, 'a': 1}"),
+        ("assert f(1) == collections.OrderedDict([('b', 2)])", "f(1)", "{'b': 2}"),
+        ("assert f(1) == {'r': math.pi, 's': {math.e}}", "f(1)", f"{{'r': {math.pi!r}, 's': {{{math.e!r}}}}}"),
+        ("assert f(1) == frozenset(['b', 'c', 'a'])", "f(1)", "{'a', 'b', 'c'}"),
+        ("assert f(1) == [set(['b', 'c', 'a'])]", "f(1)", "[{'a', 'b', 'c'}]"),
     ],
 )
 def test_assertions_become_calls_and_values(line: str, call: str, expected: str) -> None:
@@ -494,7 +552,20 @@ def test_assertions_become_calls_and_values(line: str, call: str, expected: str)
     [
         *("", "f(1) == 2", "assert f(1) == g(2)", "assert 1 == 1", "assert f(1) < 3", "assert f(1) == 2; x()"),
         *("assert f(", "assert x", "assert f(1) == 2 == 2", "assert f(1) == __import__('os')"),
-        "assert isclose(f(1), 2, abs_tol=1)",
+        "assert isclose(f(1), 2, abs_tol=f(2))",
+        *("assert isclose(f(1), f(2), abs_tol=1)", "assert isclose(f(1), 2, **{'abs_tol': 1})", "assert abs(f(1)) < 1"),
+        *(
+            "assert abs(f(1) - f(2)) < 1",
+            "assert f(1) == float('nan')",
+            "assert f(1) == 9**9**9",
+            "assert f(1) == 'a' * 9",
+        ),
+        *(
+            "assert f(1) == math.exp(10**9)",
+            "assert f(1) == set([[1]])",
+            "assert f(1) == 1 / 0",
+            "assert f(1) == eval('1')",
+        ),
     ],
 )
 def test_other_assertions_are_refused(line: str) -> None:
@@ -502,10 +573,128 @@ def test_other_assertions_are_refused(line: str) -> None:
         read_assertion(line)
 
 
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(1e-9, 1e6))
+def test_a_difference_below_a_limit_is_what_python_says(value: float, number: float, limit: float) -> None:
+    for sign in ("<", "<="):
+        line = f"assert abs(f(1) - {number!r}) {sign} {limit!r}"
+        task = CodeTask(
+            title="", statement="?", kind="expression", tests=(CodeTest(input="f(1)", output=read_assertion(line)[1]),)
+        )
+        result = json.dumps(plain(value)).encode()
+        verdict = judge(task, task.tests[0], RunResult("exited", 0, b"", result, b""))
+        assert (verdict == "passed") is eval(line.removeprefix("assert "), {"f": lambda _: value})
+
+
+def test_expected_sets_are_written_alike_in_every_process() -> None:
+    code = (
+        "from vpo_envs.tasks.code.rows import read_code_row\n"
+        "row = {'text': 't', 'code': 'c', 'test_list': [\"assert f(1) == set(['a', 'b', 'c', 'd'])\"]}\n"
+        "print(read_code_row(row).content_hash())"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    }
+    assert len(hashes) == 1
+
+
 def test_a_signature_is_the_called_functions() -> None:
     assert signature("def g(): pass\ndef f(a, *b, c=1): return a", "sorted(f(1))") == "def f(a, *b, c=1):"
     assert signature("f = 3", "f(1)") == ""
     assert signature("def f(", "f(1)") == ""
+
+
+@pytest.mark.parametrize(
+    ("output", "right", "wrong"),
+    [
+        ([5], ("5", "[5]", "(5,)", "5.0"), ("6", "[6]", "[[5]]")),
+        ([[1, 2]], ("[1, 2]", "[[1, 2]]", "(1, 2)"), ("[2, 1]", "1")),
+        ([1, 2], ("[1, 2]", "(1, 2)"), ("1", "[[1, 2]]")),
+        (5, ("5",), ("[5]",)),
+        (["a"], ("'a'", "['a']"), ("'b'",)),
+        ([], ("[]",), ("None", "[[]]")),
+        ([None], ("None", "[None]"), ("0",)),
+    ],
+)
+def test_apps_may_wrap_a_value_in_a_list(
+    output: object, right: tuple[str, ...], wrong: tuple[str, ...], env: CodeEnv
+) -> None:
+    tests = {"fn_name": "f", "inputs": [[1]], "outputs": [output]}
+    task = read_code_row({"problem": "Any.", "starter_code": "", "tests": json.dumps(tests), "metadata": "{}"})
+    answers = [f"def f(x): return {value}" for value in (*right, *wrong)]
+    assert scores(env, task, *answers)[0] == [[1.0]] * len(right) + [[0.0]] * len(wrong)
+    assert CodeTask.model_validate_json(task.model_dump_json()) == task
+
+
+def test_an_expected_value_may_be_written_over_several_lines() -> None:
+    tests = (CodeTest(input="[]", output="[\n1,\n2]"),)
+    task = CodeTask(title="", statement="?", kind="call", entry="f", tests=tests)
+    assert task.expected(task.tests[0]) == ([1, 2],)
+    with pytest.raises(ValidationError, match="test 1"):
+        CodeTask(title="", statement="?", kind="call", entry="f", tests=(CodeTest(input="[]", output="1\n]"),))
+
+
+@pytest.mark.parametrize("output", ["isclose(1.0, rel_tol='a')", "isclose(1.0, rel=1)", "isclose('a')", "g(1)", "1 1"])
+def test_expected_values_of_expressions_are_literals_or_close_numbers(output: str) -> None:
+    with pytest.raises(ValidationError, match="test 1"):
+        CodeTask(title="", statement="?", kind="expression", tests=(CodeTest(input="f(1)", output=output),))
+
+
+SANITIZED = [
+    {
+        "source_file": "Benchmark Questions Verification V2.ipynb",
+        "task_id": 1,
+        "prompt": "Write a function to find the volume of a sphere.",
+        "code": "import math\ndef volume(r):\n  return (4./3.) * math.pi * (r**3)",
+        "test_imports": ["import math"],
+        "test_list": [
+            "assert math.isclose(volume(10), 4188.790204786391, rel_tol=0.001)",
+            "assert math.isclose(volume(25), 65449.84694978735, rel_tol=0.001)",
+        ],
+    },
+    {
+        "source_file": "Benchmark Questions Verification V2.ipynb",
+        "task_id": 2,
+        "prompt": "Write a function to find the size in bytes of the given tuple.",
+        "code": "import sys\ndef size(t):\n  return sys.getsizeof(t)",
+        "test_imports": ["import sys"],
+        "test_list": [
+            'assert size(("A", 1, "B", 2)) == sys.getsizeof(("A", 1, "B", 2))',
+            "assert size(()) == sys.getsizeof(())",
+        ],
+    },
+    {
+        "source_file": "Mike's Copy of Benchmark Questions Verification V2.ipynb",
+        "task_id": 3,
+        "prompt": "Write a function to find the shared elements of two lists.",
+        "code": "def shared(a, b):\n  return tuple(set(a) & set(b))",
+        "test_imports": [],
+        "test_list": [
+            "assert set(shared((3, 4, 5, 6), (5, 7, 4, 10))) == set((4, 5))",
+            "assert shared((1,), (2,)) == ()",
+        ],
+    },
+]
+
+
+def test_rows_in_the_schema_of_sanitized_mbpp_score_their_solutions(tmp_path: Path) -> None:
+    path = tmp_path / "sanitized-mbpp.json"
+    path.write_text(json.dumps(SANITIZED), encoding="utf-8")
+    env = CodeEnv(source=f"whole:{path}", time_limit=30.0)
+    assert (len(env.rows), env.skipped_rows) == (3, 0)
+    assert "Example 1: volume(10) gives about 4188.790204786391" in env.prompt(env.rows[0], 1)
+    for task in env.rows:
+        assert scores(env, task, task.solution) == ([[1.0, 1.0]], ["OK"])
+    almost = "def volume(r): return 4.18 * r ** 3"
+    other = "def volume(r): return 4.1 * r ** 3"
+    assert scores(env, env.rows[0], almost, other)[0] == [[0.0, 0.0]] * 2
+    assert scores(env, env.rows[0], "def volume(r): return 4.189 * r ** 3")[0] == [[1.0, 1.0]]
 
 
 # --- real rows ---

@@ -50,7 +50,8 @@ def read_assertion(line: str) -> tuple[str, str]:
             return f"bool({ast.unparse(operand)})", "False"
         case ast.Call(func=function, args=[left, right], keywords=options) if ast.unparse(function) in ISCLOSE:
             sides, tolerances = _call_and_value(left, right), [_literal(option.value) for option in options]
-            if sides is None or None in tolerances:
+            names = {option.arg for option in options}
+            if sides is None or None in tolerances or not names <= {"rel_tol", "abs_tol"}:
                 raise ValueError("isclose needs a call and a number, and numbers as tolerances")
             if not options:
                 return sides
@@ -107,6 +108,8 @@ def _constant(node: ast.expr) -> Any:
             if isinstance(operation, ast.Pow) and max(map(abs, sides)) > MAX_POWER:
                 raise ValueError(f"a power in a constant is of numbers up to {MAX_POWER}")
             return OPERATORS[type(operation)](*sides)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_constant(operand)
         case ast.Attribute(value=ast.Name(id="math"), attr="pi" | "e" | "tau" | "inf" as name):
             return getattr(math, name)
         case ast.Call(func=function, args=arguments, keywords=[]) if ast.unparse(function) in BUILDERS:
@@ -115,6 +118,10 @@ def _constant(node: ast.expr) -> Any:
             return [_constant(item) for item in items]
         case ast.Tuple(elts=items):
             return tuple([_constant(item) for item in items])
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            return {_constant(key): _constant(value) for key, value in zip(keys, values, strict=True) if key}
+        case ast.Set(elts=items):
+            return {_constant(item) for item in items}
         case _:
             return ast.literal_eval(node)
 
