@@ -51,6 +51,7 @@ def score(task: EUREQATask, answer: str, preset: str = "paper") -> list[float]:
     [
         (FIRST, [1, 1, 1, 1, 1]),
         (("gabriel_garcia_marquez", "beatles", "TROMSO", "jeanluc", " oz. "), [1, 1, 1, 1, 1]),
+        (("gabriel_garcia_marquez", "beatles", "TROMSO", "Jean Luc", "the Oz"), [1, 1, 1, 1, 1]),
         (("Gabriel", "Beatles, Tromsø", "Tromsø", "", "Rome"), [0, 0, 1, 0, 0]),
         (("Oz", "Oz", "Oz", "Oz", "Oz"), [0, 0, 0, 0, 1]),
         (("The Beatles", "Gabriel García Márquez", "", "", ""), [0, 0, 0, 0, 0]),

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from paths import REALDATA
 
 import vpo_envs  # noqa: F401 - registers the environments
 from envs_data.readers import BadRow
 from vpo_envs.core import Status, UnknownFront, Unparsable
 from vpo_envs.tasks.gsm8k.env import GSM8KEnv
-from vpo_envs.tasks.gsm8k.equations import read_equation, read_number
+from vpo_envs.tasks.gsm8k.equations import read_equation, read_number, readings
 from vpo_envs.tasks.gsm8k.generate import read_gsm8k_row
 from vpo_envs.tasks.gsm8k.task import GSM8KTask, write_answer
 from vpo_envs.text import format_answers
@@ -53,6 +57,21 @@ def vectors(env: GSM8KEnv, task: GSM8KTask, answers: list[str]) -> list[tuple[fl
         ("10/3", "10/3"),
         ("-1/2", "-1/2"),
         ("78.", "78"),
+        ("+5", "5"),
+        ("20 %", "1/5"),
+        ("20 percent", "1/5"),
+        ("60 miles", "60"),
+        ("60 miles per hour.", "60"),
+        ("12.5 m²", "25/2"),
+        ("1,450,000 people", "1450000"),
+        ("**60**", "60"),
+        ("24 dollars", "24"),
+        ("60\u20ac", "60"),
+        ("¥1\u202f000", "1000"),
+        ("10 000", "10000"),
+        ("1'000'000", "1000000"),
+        ("1,50,000", "150000"),
+        ("\uff16\uff10\uff05", "3/5"),
     ],
 )
 def test_numbers_are_read_exactly(text: str, value: str) -> None:
@@ -60,7 +79,21 @@ def test_numbers_are_read_exactly(text: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "24 dollars", "1,15", "1/0", "1e3", "nan", "٣", "2²", "9" * 100_000, "1 2", "--3", "."]
+    "text",
+    [
+        *("", "x", "1,15", "1/0", "1e3", "nan", "٣", "2²", "9" * 100_000, "1 2", "--3", ".", "1 00", "1,0000", "10 00"),
+        *(
+            "5 million",
+            "3 dozen eggs",
+            "5k",
+            "3 hours 20 minutes",
+            "60 or 70",
+            "60%%",
+            "5 = 5",
+            "60 " + "a" * 40,
+            "5x3",
+        ),
+    ],
 )
 def test_what_is_not_a_number_is_refused(text: str) -> None:
     with pytest.raises(Unparsable):
@@ -78,6 +111,19 @@ def test_what_is_not_a_number_is_refused(text: str) -> None:
         ("200 * 15% = 30", True),
         ("10 / 3 = 10/3", True),
         ("0.1 + 0.2 = 0.3", True),
+        ("+8 + 2 = 10", True),
+        ("3 * +6 = 18", True),
+        ("3 - + 6 = -3", True),
+        ("560//10 = 56", True),
+        ("7 // 2 = 3", False),
+        ("3 x 4 = 12", True),
+        ("3x4=12 apples", True),
+        ("24 / 40 = 60%", True),
+        ("0.6 * 100 = 60%", True),
+        ("24 / 40 = 6%", False),
+        ("50 * 20 % = 10", True),
+        ("1 000 + 200 = 1,200", True),
+        ("+8 = 8", False),
         ("10 / 3 = 3.33", False),
         ("40 - 4 = 35", False),
         ("14 = 14", False),
@@ -95,6 +141,7 @@ def test_equations_are_checked_exactly(text: str, right: bool) -> None:
         "2 + 3 = 5 = 5",
         "2 + = 5",
         "2 + x = 5",
+        "2 % 3 = 2",
         "2 - - 3 - = 5",
         "- (2) = 5",
         "8 / (3 - 3) = 5",
@@ -136,6 +183,58 @@ def test_what_is_not_an_equation_makes_the_answer_unparsable(text: str) -> None:
 )
 def test_scores(answer: str, vector: tuple[float, ...]) -> None:
     assert vectors(made(steps=2), TASK, [answer]) == [pytest.approx(vector, abs=1e-6)]
+
+
+PERCENT = GSM8KTask(question="24 of 40 walk. How many percent?", calculations=("24/40=0.6", "0.6*100=60"), final="60")
+
+
+@pytest.mark.parametrize(
+    ("final", "right"),
+    [
+        *(
+            ("60", 1),
+            ("60%", 1),
+            ("60 %", 1),
+            ("60.0", 1),
+            ("60.0%", 1),
+            ("60 percent", 1),
+            ("$60", 1),
+            ("60 pupils", 1),
+        ),
+        *(("0.6", 0), ("6%", 0), ("0.6%", 0), ("61%", 0), ("-60%", 0)),
+    ],
+)
+def test_a_percentage_may_have_its_sign(final: str, right: int) -> None:
+    env = made(steps=1)
+    assert vectors(env, PERCENT, [f"#### {final}"]) == [(0, right, right)]
+    # The row may state the sign as well.
+    signed = PERCENT.model_copy(update={"final": "60%"})
+    assert vectors(env, signed, [f"#### {final}"]) == [(0, right or final == "0.6", right or final == "0.6")]
+
+
+@pytest.mark.parametrize("last", ["0.6 * 100 = 60\n#### 60%", "0.6 * 100 = 60%\n#### 60", "0.6 * 100 = 60 %\n#### 60%"])
+def test_equations_lead_to_a_percentage_with_its_sign(last: str) -> None:
+    assert vectors(made(steps=1), PERCENT, [f"24 / 40 = 0.6\n{last}"]) == [(1, 1, 0.5)]
+    assert vectors(made(steps=1), PERCENT, ["24 / 40 = 60%\n#### 60%"]) == [(1, 1, 0.75)]
+
+
+def test_the_same_final_answer_with_and_without_its_sign_is_a_duplicate() -> None:
+    answers = ["24 / 40 = 0.6\n#### 60", "24/40 = .60\n#### 60%", "24/40 = 60%\n#### 60 %"]
+    status = made(num_answers=3).score_batch([PERCENT], [format_answers(answers)], 3).status
+    assert status.tolist() == [[Status.OK, Status.DUPLICATE, Status.DUPLICATE]]
+
+
+@given(
+    st.fractions(-(10**6), 10**6, max_denominator=8),
+    st.sampled_from(["{}", "{}%", "{} %", "${}", "{} kg", "+{}", "{}."]),
+)
+def test_a_number_is_its_own_reading_in_every_form(number: Fraction, form: str) -> None:
+    text = form.format(number)
+    assume(not (form[0] == "+" and number < 0) and not (form.endswith((".", "%")) and number.denominator > 1))
+    assert number in readings(text)
+    assert {reading for reading in readings(text)} <= {number, number / 100}
+    if number.denominator == 1:
+        assert readings(form.format(f"{number.numerator:,}")) == readings(text)
 
 
 def test_steps_that_a_task_lacks_are_inactive_and_those_beyond_share_objectives() -> None:
@@ -224,6 +323,35 @@ def test_bad_rows_are_named(answer: str, reason: str) -> None:
     with pytest.raises(BadRow) as error:
         read_gsm8k_row({"question": "How many?", "answer": answer})
     assert reason in str(error.value)
+
+
+PUBLISHED = [
+    ("What percentage walk?", "24 of 40 is <<24/40=0.6>>0.6.\nThat is <<0.6*100=60>>60%.\n#### 60", 2),
+    ("How many?", "First <<+8=8>>8.\nThen 4 + 6 = <<+4+6=10>>10.\n#### 10", 1),
+    ("How much?", "It is $<<1,000*.5=500.00>>500, and <<560//10=56>>56 more: <<500+56=556>>556.\n#### 556", 3),
+    ("How long?", "<<3*+6=18>>18 and <<10/3=3.33>>.\n#### 1,450,000", 1),
+    ("None?", "No marks at all.\n#### -3", 0),
+]
+
+
+def test_rows_in_the_published_schema_load_whole_and_score_their_solutions(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    lines = [json.dumps({"question": question, "answer": answer}) for question, answer, _ in PUBLISHED]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    env = made(source=f"whole:{path}", steps=1)
+    assert [len(task.calculations) for task in env.rows] == [count for *_, count in PUBLISHED]
+    answers = [env.demonstrations(task, np.random.default_rng(0), 1)[0] for task in env.rows]
+    for task, answer in zip(env.rows, answers, strict=True):
+        assert vectors(env, task, [answer])[0][1] == 1
+
+
+@needs_rows
+def test_published_rows_score_their_final_answers_with_and_without_a_unit() -> None:
+    env = made(source=f"whole:{ROWS}")
+    place = env.objective_names.index("final")
+    for form in ("{}", "{}%", "${}", "{} apples", "**{}**"):
+        answers = [format_answers([f"#### {form.format(task.final)}"]) for task in env.rows]
+        assert env.score_batch(env.rows, answers).rewards[:, 0, place].tolist() == [1.0] * len(env.rows)
 
 
 @needs_rows

@@ -154,8 +154,10 @@ def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
 
     Values count only if at least half of the equations reach one of the solution, so that guessing earns little.
     """
-    needed, reached = {answer.final, *answer.others}, set()
-    final = not needed.isdisjoint(readings(task.final))
+    stated, right = (answer.final, *answer.others), readings(task.final)
+    # Where only one of the two has a percent sign, the other may be the number before it or a hundredth of that.
+    final = stated == right if len(stated) == len(right) else not set(stated).isdisjoint(right)
+    needed, reached = set(stated), set()
     for equation in reversed(answer.equations):
         results = needed.intersection((equation.result, *equation.others))
         if equation.right and results:
