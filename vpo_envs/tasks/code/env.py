@@ -64,15 +64,18 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
     ## Action space
 
     Text: ``num_answers`` programs, each in its tag, fenced or not. If a tag holds several fenced blocks, the last one
-    counts. A function may stand alone or as a method of ``class Solution``; a program may read ``sys.stdin``,
-    ``sys.stdin.buffer`` or descriptor 0, and may end in ``sys.exit(main())``.
+    that is not empty counts. A function may stand alone or as a method of ``class Solution``. A program runs as Python
+    itself runs it: it may read ``sys.stdin`` or descriptor 0, write ``sys.stdout`` or descriptor 1, and end in
+    ``exit()`` or ``sys.exit(main())``. As in LiveCodeBench, both may recurse 50,000 calls deep, and need no import for
+    the usual names of the standard library.
 
     ## Rewards
 
     16 objectives ``test_1`` to ``test_16``, each 1 if the test is passed, else 0. A problem with fewer tests has fewer
     active objectives; the others are 0 and carry no weight. Every test runs, even after one has failed. A test is
     passed if the code exits by itself with code 0 and gives the expected result: a program's output, line by line
-    without trailing blanks; a function's value as plain data, floats within 1e-6. In the built-in problems the examples
+    without blanks at either end, lines of numbers by value, decimals within 1e-6; a function's value as plain data,
+    floats within 1e-6 or the tolerance that the test states. In the built-in problems the examples
     of the prompt are no tests, and a program earns nothing if all the tests that it passes expect the same result, so
     that no constant program earns anything. An answer that times out in every test has the status ``timed_out``;
     ``info["outcomes"]`` holds a verdict for each test (``passed``, ``wrong``, ``error``, ``timed_out``,
