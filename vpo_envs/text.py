@@ -122,7 +122,7 @@ def fold_accents(text: str) -> str:
     bearer = "a"
     for letter in unicodedata.normalize("NFKD", text):
         if unicodedata.category(letter) != "Mn":
-            bearer = letter
+            bearer = letter if letter.isalpha() else bearer
         elif _is_accent(letter, bearer):
             continue
         letters.append(letter)

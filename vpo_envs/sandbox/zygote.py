@@ -51,6 +51,7 @@ from operator import *
 from io import *
 from sys import *
 from json import *
+from builtins import *
 import bisect, collections, copy, datetime, functools, heapq, io
 import itertools, json, math, operator, random, re, string, sys
 """
