@@ -22,28 +22,31 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from vpo_envs.common.wording import counted
 from vpo_envs.contract.answers import FAILURES as FAILURES
 from vpo_envs.contract.answers import Failure as Failure
 from vpo_envs.contract.answers import Reason as Reason
 from vpo_envs.contract.answers import Response, Scored, collect, score_responses
 from vpo_envs.contract.answers import RewardBatch as RewardBatch
 from vpo_envs.contract.answers import Status as Status
-from vpo_envs.contract.arguments import check_whole
-from vpo_envs.contract.episodes import MAX_ANSWERS, Episodes
+from vpo_envs.contract.arguments import check_whole, refuse_arguments
+from vpo_envs.contract.episodes import MAX_ANSWERS, Episode, read_reset_options, read_task
 from vpo_envs.contract.errors import AnswerTimeout as AnswerTimeout
 from vpo_envs.contract.errors import ScorerFailure as ScorerFailure
 from vpo_envs.contract.errors import UnknownFront as UnknownFront
 from vpo_envs.contract.errors import Unparsable as Unparsable
 from vpo_envs.contract.fronts import FrontPoint as FrontPoint
-from vpo_envs.contract.fronts import check_inherited, exact_front
+from vpo_envs.contract.fronts import changed_scoring
+from vpo_envs.contract.spaces import MAX_RESPONSE_CHARS, TextSpace
+from vpo_envs.contract.streams import MAX_STREAM, claim_namespace, stream
 from vpo_envs.contract.streams import SPLITS as SPLITS
 from vpo_envs.contract.streams import Split as Split
-from vpo_envs.contract.streams import claim_namespace, stream
-from vpo_envs.pareto import FactGrid
+from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.text import split_answers
 
 
@@ -74,6 +77,9 @@ TaskT = TypeVar("TaskT", bound=Task)
 AnswerT = TypeVar("AnswerT", bound=Hashable)
 OutcomeT = TypeVar("OutcomeT")
 
+Step = tuple[str, NDArray[np.float32], bool, bool, dict[str, Any]]
+"""Observation, reward (d,), terminated, truncated and info."""
+
 
 class Objective(NamedTuple):
     """One component of the reward vector."""
@@ -84,7 +90,7 @@ class Objective(NamedTuple):
     """Maps an outcome to a number in [0, 1]; higher is better."""
 
 
-class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
+class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """A text environment with vector rewards: subclasses override ``generate``, ``prompt``, ``parse`` and ``evaluate``.
 
     One episode is one task. With ``num_answers=m`` the agent sends one response that holds m tagged answers, and the
@@ -141,6 +147,54 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         super().__init_subclass__(**kwargs)
         claim_namespace(cls)
 
+    def __init__(
+        self,
+        *,
+        split: Split = "train",
+        num_answers: int = 1,
+        answers_as_steps: bool = False,
+        data_seed: int = 0,
+        render_mode: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        refuse_arguments(type(self), unknown)
+        self._check_statements()
+        if split not in SPLITS:
+            raise ValueError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
+        check_whole("num_answers", num_answers, 1, MAX_ANSWERS + 1)
+        check_whole("data_seed", data_seed, 0, MAX_STREAM)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            modes = ", ".join(self.metadata["render_modes"])
+            raise ValueError(f"unknown render_mode {render_mode!r}: choose None or one of {modes}")
+        self.split: Split = split
+        self.num_answers = num_answers
+        self.answers_as_steps = answers_as_steps
+        self.data_seed = data_seed
+        self.render_mode = render_mode
+        self.observation_space = TextSpace(MAX_RESPONSE_CHARS * (1 + (num_answers if answers_as_steps else 1)))
+        self.action_space = TextSpace(MAX_RESPONSE_CHARS)
+        high = 1.0 if answers_as_steps else float(num_answers)
+        self.reward_space = gym.spaces.Box(0.0, high, (self.reward_dim,), np.float32)
+        self._episode: Episode[TaskT] | None = None
+        self._falling: dict[FactGrid, int | None] = {}
+        """By grid the first objective that falls on it; to find one takes long."""
+
+    def _check_statements(self) -> None:
+        """Raise an error if the class does not state what it must."""
+        name = type(self).__name__
+        for attribute, wanted in (("objectives", "a tuple of vpo_envs.Objective"), ("task_type", "a subclass of Task")):
+            if not getattr(self, attribute, None):
+                raise TypeError(f"{name} has no {attribute}: set the class attribute {attribute} to {wanted}")
+        names = self.objective_names
+        repeated = [objective for i, objective in enumerate(names) if objective in names[:i]]
+        if repeated:
+            raise ValueError(f"{name} has two objectives named {repeated[0]!r}: rename one of them")
+        if self.scalar_weights is not None and len(self.scalar_weights) != self.reward_dim:
+            raise ValueError(
+                f"scalar_weights of {name} need {counted(self.reward_dim, 'value')}, one per objective "
+                f"({', '.join(names)}); got {len(self.scalar_weights)}"
+            )
+
     # The four verbs ------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -168,7 +222,7 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     # Optional hooks ------------------------------------------------------------------------------------------------
 
-    def canonical(self, answer: AnswerT, outcome: OutcomeT) -> AnswerT:
+    def effective(self, answer: AnswerT, outcome: OutcomeT) -> AnswerT:
         """Return ``answer`` without the parts that did not affect its outcome; equal results are duplicates."""
         return answer
 
@@ -244,6 +298,94 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """
         return None
 
+    # Episodes ------------------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Seeds the draw of instances, as in every Gymnasium environment.
+            options: ``{"index": i}`` selects the i-th instance, ``{"task": task}`` a given task or its JSON form; by
+                default an instance is drawn.
+
+        Returns:
+            The prompt, and ``info`` with ``objectives``, ``active_objectives``, ``split``, ``index`` and ``task``.
+        """
+        super().reset(seed=seed)
+        index, given = read_reset_options(options or {})
+        if given is not None:
+            task: TaskT = read_task(given, self.task_type)  # type: ignore[assignment]  # a class variable has no TaskT
+        else:
+            index = self.draw_index() if index is None else index
+            task = self.task(index)
+        self._episode = Episode(task, self.prompt(task, self.num_answers), self.num_answers)
+        info = {**self._info(task), "split": self.split, "index": index, "task": self.task_info(task)}
+        return self._episode.observation(), info
+
+    def step(self, action: str) -> Step:
+        """Score a response.
+
+        Args:
+            action: The whole response; with ``answers_as_steps`` the next answer in its own tag.
+
+        Returns:
+            Observation (the prompt and the answers so far), reward (d,) float32, terminated, truncated and ``info``
+            with ``reward_matrix`` (answers of this step, d), ``status``, ``outcomes`` and ``reasons``.
+
+        Raises:
+            TypeError: The action is not a string.
+            ResetNeeded: The episode is over, or none has begun.
+        """
+        answers = self.read_action(action)
+        return self.finish_step(answers, self.score_answers(self.episode.task, answers, self.episode.seen))
+
+    def read_action(self, action: str) -> list[str | None]:
+        """Return the text inside the tags that this step scores; see :meth:`step`."""
+        if not isinstance(action, str):
+            raise TypeError(f"an action of {type(self).__name__} is a response string, got {type(action).__name__}")
+        if self.episode.is_over:
+            raise gym.error.ResetNeeded("this episode is over: call reset() before the next step()")
+        answers = split_answers(action, self.num_answers)
+        return [answers[len(self.episode.answers)]] if self.answers_as_steps else answers
+
+    def finish_step(self, answers: list[str | None], scored: Scored) -> Step:
+        """Return the result of :meth:`step` from the scores of its answers."""
+        episode = self.episode
+        vectors, statuses, outcomes = scored
+        episode.answers += answers
+        matrix = np.array(vectors, dtype=np.float32)
+        info = {
+            **self._info(episode.task),
+            "reward_matrix": matrix,
+            "status": [status.name.lower() for status in statuses],
+            "outcomes": [self.outcome_info(None if isinstance(facts, Reason) else facts) for facts in outcomes],
+            "reasons": [str(facts) if isinstance(facts, Reason) else "" for facts in outcomes],
+        }
+        return episode.observation(), matrix.sum(axis=0, dtype=np.float32), episode.is_over, False, info
+
+    @property
+    def episode(self) -> Episode[TaskT]:
+        """The current episode."""
+        if self._episode is None:
+            raise gym.error.ResetNeeded("call reset() first: there is no current task")
+        return self._episode
+
+    @property
+    def current_task(self) -> TaskT:
+        """The task of the current episode."""
+        return self.episode.task
+
+    def draw_index(self) -> int:
+        """Draw the index of the task of an episode for which none is given."""
+        return int(self.np_random.integers(2**31))
+
+    def render(self) -> Any:
+        """Return the prompt and the answers so far as text; environments with pictures override this."""
+        return None if self.render_mode is None else self.episode.observation()
+
+    def _info(self, task: TaskT) -> dict[str, Any]:
+        return {"objectives": self.objective_names, "active_objectives": self.active(task)}
+
     # Instances and scores ------------------------------------------------------------------------------------------
 
     def task(self, index: int) -> TaskT:
@@ -273,7 +415,7 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
             Reward vectors, statuses and outcomes, one for each answer; without an outcome there is the :class:`Reason`,
             or ``None`` where the status says it all.
         """
-        return next(self._score([Response(task, answers, set() if seen is None else seen)]))
+        return next(self.score_responses([Response(task, answers, set() if seen is None else seen)]))
 
     def score_batch(
         self, tasks: Sequence[TaskT], responses: Sequence[str], num_answers: int | None = None
@@ -296,14 +438,22 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
         m = self.num_answers if num_answers is None else num_answers
         check_whole("num_answers", m, 1, MAX_ANSWERS + 1)
         asked = zip(tasks, responses, strict=True)
-        scored = self._score(Response(task, split_answers(text, m), set()) for task, text in asked)
+        scored = self.score_responses(Response(task, split_answers(text, m), set()) for task, text in asked)
         return collect(scored, (len(tasks), m, self.reward_dim))
 
-    def _score(self, responses: Iterable[Response]) -> Iterator[Scored]:
-        own = type(self)
-        batched = None if own.evaluate_many is VectorTextEnv.evaluate_many else self.evaluate_many
-        canonical = None if own.canonical is VectorTextEnv.canonical else self.canonical
-        return score_responses(self, responses, batched, canonical)
+    def score_responses(self, responses: Iterable[Response]) -> Iterator[Scored]:
+        """Score responses whose answers were taken out of their tags; the results come in the same order."""
+        env_type = type(self)
+        return score_responses(
+            responses,
+            parse=self.parse,
+            evaluate=self.evaluate,
+            # Without these two hooks answers are scored one by one as they come, which is faster.
+            evaluate_many=None if env_type.evaluate_many is VectorTextEnv.evaluate_many else self.evaluate_many,
+            effective=None if env_type.effective is VectorTextEnv.effective else self.effective,
+            reward_vector=self.reward_vector,
+            zero=(0.0,) * self.reward_dim,
+        )
 
     def fixed_weights(self, task: TaskT) -> NDArray[np.float64]:
         """Return the scalar weights w* over the task's active objectives, shape (d,), summing to 1."""
@@ -320,11 +470,38 @@ class VectorTextEnv(Episodes, ABC, Generic[TaskT, AnswerT, OutcomeT]):
                 front could not be scored.
         """
         self.check_solver(task)
-        return exact_front(self, task)
+        try:
+            points = [FrontPoint(self.reward_vector(outcome), answer) for outcome, answer in self.outcome_front(task)]
+        except FAILURES as error:
+            raise UnknownFront(
+                f"the front of this task of {type(self).__name__} is unknown, since an answer of it could not be "
+                f"scored: {error}"
+            ) from error
+        keep = non_dominated(np.array([point.vector for point in points]))
+        return [point for point, kept in zip(points, keep, strict=True) if kept]
 
     def check_solver(self, task: TaskT) -> None:
         """Raise :class:`UnknownFront` if this class changes what its inherited solver relies on."""
-        check_inherited(self, VectorTextEnv, task)
+        env_type = type(self)
+        solver: type[Any] = next(cls for cls in env_type.__mro__ if "outcome_front" in vars(cls))
+        if solver is VectorTextEnv:
+            return
+        advice = f"so the front that {solver.__name__} computes may be wrong: override outcome_front"
+        changed = changed_scoring(env_type, solver)
+        if changed is not None:
+            raise UnknownFront(f"{env_type.__name__} overrides {changed}, {advice} as well")
+        known = all(objective in self.monotone_objectives for objective in self.objectives)
+        if known and env_type.reward_vector is solver.reward_vector:
+            return
+        for grid in self.fact_grids(task):
+            if grid not in self._falling:
+                self._falling[grid] = falling_component(self.reward_vector, grid)
+            falling = self._falling[grid]
+            if falling is not None:
+                raise UnknownFront(
+                    f"objective {self.objective_names[falling]!r} of {env_type.__name__} falls where an outcome gets "
+                    f"better in one fact, {advice}"
+                )
 
     def pareto_front(self, gamma: float = 1.0, *, task: TaskT | None = None) -> list[NDArray[np.float32]]:
         """Return the vectors (d,) of :meth:`front`, by default for the current task, in MO-Gymnasium's form.

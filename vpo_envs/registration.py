@@ -32,6 +32,7 @@ def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
     gym.register(
         id=env_id,
         entry_point=entry_point,
+        # An attribute that `vpo_envs.vector` makes up for each class.
         vector_entry_point=f"vpo_envs.vector:{entry_point.replace(':', '.')}",
         disable_env_checker=True,
         kwargs=dict(kwargs),

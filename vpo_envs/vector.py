@@ -1,8 +1,4 @@
-"""Vector environments for ``gym.make_vec``: many copies of a text environment that are scored together.
-
-``gym.make_vec("vpo/Maze-v0", num_envs=8)`` makes a :class:`TextVectorEnv`. ``register_env`` names it by the vector
-entry point ``"vpo_envs.vector:module.Class"``, a string, so that the spec survives JSON; this module resolves it.
-"""
+"""Vector environments for ``gym.make_vec``: many copies of a text environment that are scored together."""
 
 from __future__ import annotations
 
@@ -84,8 +80,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
             if isinstance(values, list | tuple | np.ndarray):
                 if len(values) != n:
                     raise ValueError(f"option {key!r} needs one value for each of {n} environments, got {len(values)}")
-                for own, value in zip(each, values, strict=True):
-                    own[key] = value
+                for copy_options, value in zip(each, values, strict=True):
+                    copy_options[key] = value
         started = [env.reset(seed=seeds[i], options=each[i]) for i, env in enumerate(self.envs)]
         return tuple(prompt for prompt, _ in started), merge_infos([info for _, info in started])
 
@@ -98,9 +94,10 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         answers = [env.read_action(action) for env, action in zip(self.envs, actions, strict=True)]
         # Copies of what was seen, so that an error in a scorer changes nothing.
         responses = [
-            Response(env.current_task, texts, set(env._seen)) for env, texts in zip(self.envs, answers, strict=True)
+            Response(env.episode.task, texts, set(env.episode.seen))
+            for env, texts in zip(self.envs, answers, strict=True)
         ]
-        results = list(self.envs[0]._score(responses))
+        results = list(self.envs[0].score_responses(responses))
         rewards = np.zeros((n, self.reward_dim), dtype=np.float32)
         terminated, truncated = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
         observations: list[str] = []
@@ -108,8 +105,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         final_infos: list[dict[str, Any] | None] = [None] * n
         final_observations = np.full(n, None, dtype=object)
         for i, (env, texts, response, scored) in enumerate(zip(self.envs, answers, responses, results, strict=True)):
-            env._seen = response.seen
-            observation, rewards[i], terminated[i], truncated[i], info = env.finish_step(texts, *scored)
+            env.episode.seen = response.seen
+            observation, rewards[i], terminated[i], truncated[i], info = env.finish_step(texts, scored)
             if terminated[i]:
                 final_observations[i], final_infos[i] = observation, info
                 observation, info = env.reset()
@@ -148,17 +145,21 @@ def merge_infos(infos: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
     return merged
 
 
-def __getattr__(name: str) -> Callable[..., VectorEnv[Any, Any, Any]]:
-    """Return the maker that a vector entry point ``"vpo_envs.vector:module.Class"`` names."""
-    module, _, class_name = name.rpartition(".")
-    if not module:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    env_type = getattr(import_module(module), class_name)
-    return partial(TextVectorEnv if issubclass(env_type, VectorTextEnv) else _stepwise_copies, env_type)
-
-
 def _stepwise_copies(env_type: type[Any], *, num_envs: int = 1, **kwargs: Any) -> VectorEnv[Any, Any, Any]:
     from mo_gymnasium.wrappers import vector  # brings pygame along
 
     copies: VectorEnv[Any, Any, Any] = vector.MOSyncVectorEnv(iter([partial(env_type, **kwargs)] * num_envs))  # type: ignore[attr-defined,misc]  # no types
     return copies
+
+
+def __getattr__(name: str) -> Callable[..., VectorEnv[Any, Any, Any]]:
+    """Return what makes vector environments of a class: ``vpo_envs.vector:note.NoteEnv`` makes copies of ``NoteEnv``.
+
+    ``gym.make_vec`` looks up an attribute of a module, which the registered string names, and does not tell it which
+    environment is wanted. So each class has an attribute of this module, which Python asks for here.
+    """
+    module, _, class_name = name.rpartition(".")
+    if not module:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    env_type = getattr(import_module(module), class_name)
+    return partial(TextVectorEnv if issubclass(env_type, VectorTextEnv) else _stepwise_copies, env_type)

@@ -32,8 +32,8 @@ from vpo_envs import (
     Unparsable,
     VectorTextEnv,
 )
-from vpo_envs.contract.episodes import TextSpace
 from vpo_envs.contract.fronts import SCORING
+from vpo_envs.contract.spaces import TextSpace
 from vpo_envs.pareto import FactGrid
 from vpo_envs.text import format_answers
 

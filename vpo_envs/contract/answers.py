@@ -60,7 +60,9 @@ class RewardBatch(_Scores):
 
 Vectors = list[tuple[float, ...]]
 Scored = tuple[Vectors, list[Status], list[Any]]
-"""Reward vectors, statuses and outcomes of the answers of one response."""
+"""Reward vectors, statuses and outcomes of the answers of one response; a :class:`Reason` for a missing outcome."""
+EvaluateMany = Callable[[Sequence[tuple[Any, Any]]], Sequence[Any]]
+"""Maps pairs of a task and an answer to their outcomes, or to the failures that stand in their place."""
 
 
 class Response(NamedTuple):
@@ -74,26 +76,34 @@ class Response(NamedTuple):
 
 
 def score_responses(
-    env: Any,
     responses: Iterable[Response],
-    evaluate_many: Callable[[Sequence[tuple[Any, Any]]], Sequence[Any]] | None,
-    canonical: Callable[[Any, Any], Any] | None,
+    *,
+    parse: Callable[[str], Any],
+    evaluate: Callable[[Any, Any], Any],
+    evaluate_many: EvaluateMany | None,
+    effective: Callable[[Any, Any], Any] | None,
+    reward_vector: Callable[[Any], tuple[float, ...]],
+    zero: tuple[float, ...],
 ) -> Iterator[Scored]:
-    """Score responses one after the other.
+    """Score responses one after the other; the functions are the methods of an environment.
 
-    ``evaluate_many`` evaluates the distinct answers of all responses in one call, and without it they are evaluated one
-    by one. ``canonical`` is the environment's method where answers of different text can be duplicates.
+    Args:
+        responses: The responses.
+        parse: Reads the text inside a tag.
+        evaluate: Evaluates a task and one parsed answer.
+        evaluate_many: Evaluates the distinct answers of all responses in one call; ``None`` to use ``evaluate``.
+        effective: Removes what did not affect an outcome, where answers of different text can be duplicates.
+        reward_vector: Returns the reward vector of an outcome.
+        zero: The reward vector of an answer without an outcome.
     """
-    parse = env.parse
-    parsed: Iterable[tuple[Response, list[Any]]] = ((one, _parse_all(parse, one.answers)) for one in responses)
-    if evaluate_many is None:
-        evaluate = env.evaluate
-    else:
+    parsed: Iterable[tuple[Response, list[Any]]] = (
+        (response, _parse_all(parse, response.answers)) for response in responses
+    )
+    if evaluate_many is not None:
         parsed = list(parsed)
         evaluate = _lookup(parsed, evaluate_many)
-    zero = (0.0,) * len(env.objectives)
     for response, answers in parsed:
-        yield _score(response, answers, zero, evaluate, env.reward_vector, canonical)
+        yield _score(response, answers, zero, evaluate, reward_vector, effective)
 
 
 class _Refused(NamedTuple):
@@ -117,9 +127,7 @@ def _parse_all(parse: Callable[[str], Any], texts: Sequence[str | None]) -> list
     return answers
 
 
-def _lookup(
-    parsed: Sequence[tuple[Response, list[Any]]], evaluate_many: Callable[[Sequence[tuple[Any, Any]]], Sequence[Any]]
-) -> Callable[[Any, Any], Any]:
+def _lookup(parsed: Sequence[tuple[Response, list[Any]]], evaluate_many: EvaluateMany) -> Callable[[Any, Any], Any]:
     """Evaluate the distinct answers to each task in one call, and return the function that looks an outcome up."""
     pairs = {
         (id(response.task), answer): (response.task, answer)
@@ -127,10 +135,10 @@ def _lookup(
         for answer in answers
         if answer.__class__ is not _Refused and answer not in response.seen
     }
-    found = dict(zip(pairs, evaluate_many(list(pairs.values())) if pairs else (), strict=True))
+    outcomes = dict(zip(pairs, evaluate_many(list(pairs.values())) if pairs else (), strict=True))
 
     def look_up(task: Any, answer: Any) -> Any:
-        outcome = found[id(task), answer]
+        outcome = outcomes[id(task), answer]
         if isinstance(outcome, FAILURES):
             raise outcome
         return outcome
@@ -144,7 +152,7 @@ def _score(
     zero: tuple[float, ...],
     evaluate: Callable[[Any, Any], Any],
     reward_vector: Callable[[Any], tuple[float, ...]],
-    canonical: Callable[[Any, Any], Any] | None,
+    effective: Callable[[Any, Any], Any] | None,
 ) -> Scored:
     vectors: Vectors = []
     statuses: list[Status] = []
@@ -162,7 +170,7 @@ def _score(
             try:
                 outcome = evaluate(task, answer)
                 vector = reward_vector(outcome)
-                if canonical is not None and (shortest := canonical(answer, outcome)) != answer:
+                if effective is not None and (shortest := effective(answer, outcome)) != answer:
                     if shortest in seen:
                         vector, status, outcome = zero, Status.DUPLICATE, None
                     seen.add(shortest)
@@ -192,5 +200,5 @@ def collect(scored: Iterable[Scored], shape: tuple[int, int, int]) -> RewardBatc
         if not failure and Status.INVALID in status:
             failure = str(outcomes[status.index(Status.INVALID)])
     # An array made from members of an enumeration takes ten times as long as one made from their bytes.
-    found = np.frombuffer(bytearray(statuses), dtype=np.int8).reshape(shape[:2])
-    return RewardBatch(np.array(vectors, dtype=np.float32).reshape(shape), found, failure)
+    status_codes = np.frombuffer(bytearray(statuses), dtype=np.int8).reshape(shape[:2])
+    return RewardBatch(np.array(vectors, dtype=np.float32).reshape(shape), status_codes, failure)

@@ -152,10 +152,9 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         check_whole("the index of a task", index, 0, MAX_STREAM)
         return self.rows[index % len(self.rows)]
 
-    def _choose_task(self, options: dict[str, Any]) -> tuple[TaskT, int | None]:
-        if self.rows and not options:
-            options["index"] = int(self.np_random.integers(len(self.rows)))
-        return super()._choose_task(options)
+    def draw_index(self) -> int:
+        """Draw the index of a generated task, or that of a row."""
+        return int(self.np_random.integers(len(self.rows))) if self.rows else super().draw_index()
 
 
 ChoiceT = TypeVar("ChoiceT")

@@ -124,7 +124,7 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
 
     parse = staticmethod(read_route)
 
-    def canonical(self, answer: str, outcome: MazeOutcome) -> str:
+    def effective(self, answer: str, outcome: MazeOutcome) -> str:
         """Return the route up to the exit, where the walk ends."""
         return answer[: outcome.steps] if outcome.reached_exit else answer
 
@@ -170,7 +170,7 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
         if self.render_mode is None:
             return None
         task = self.current_task
-        routes = [self._route_of(text) for text in self._answers]
+        routes = [self._route_of(text) for text in self.episode.answers]
         legend = self._legend(task, routes)
         if self.render_mode == "rgb_array":
             return render_rgb(task, routes, legend)

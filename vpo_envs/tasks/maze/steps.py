@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.contract.arguments import check_whole, refuse_arguments, refuse_scalar_copies
+from vpo_envs.contract.arguments import check_whole, refuse_arguments
 from vpo_envs.contract.streams import MAX_STREAM
 from vpo_envs.core import Split, UnknownFront
 from vpo_envs.pareto import non_dominated
@@ -120,7 +120,6 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         **unknown: Any,
     ) -> None:
         refuse_arguments(type(self), unknown)
-        refuse_scalar_copies()
         if index is not None:
             check_whole("index", index, 0, MAX_STREAM)
         if reward_timing not in (timings := get_args(RewardTiming)):
