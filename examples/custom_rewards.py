@@ -18,11 +18,11 @@ import gymnasium as gym
 
 from vpo_agent.command.train import train_script
 from vpo_agent.presets import TASKS
-from vpo_envs import MazeEnv, Objective, register_env
+from vpo_envs import MazeCompactEnv, MazeEnv, Objective, register_env
 
 
-class FrugalMaze(MazeEnv):
-    """The maze, where short routes are worth something too."""
+class FrugalMaze(MazeCompactEnv):
+    """The small maze, where the exit counts by itself and short routes are worth something too."""
 
     objectives = (
         *MazeEnv.objectives[:3],  # completion, gold and diamond
@@ -37,7 +37,7 @@ PRESETS = {"few-steps": {**TASKS["maze"]["compact"], "env": "custom/FrugalMaze-v
 
 def show() -> None:
     """Show the front of one maze, and the reward of a response with two of its routes."""
-    env: Any = gym.make("custom/FrugalMaze-v0", preset="paper", num_answers=2)
+    env: Any = gym.make("custom/FrugalMaze-v0", num_answers=2)
     _, info = env.reset(seed=7)
     task = env.unwrapped.task_type.model_validate(info["task"])
     front = env.unwrapped.front(task)

@@ -123,13 +123,6 @@ def lanes_vector(rows: tuple[str, ...], facts: Facts, budget: int) -> Vector:
     return (*linear_vector(rows, facts)[1:3], haste)
 
 
-def convex_vector(rows: tuple[str, ...], facts: Facts) -> Vector:
-    """The objectives of the paper's code."""
-    completion, gold, diamonds, lava = linear_vector(rows, facts)
-    factor = 1.5 if facts.bonus else 1.0
-    return completion, min(1.0, gold**2 * factor), min(1.0, diamonds**2 * factor), lava
-
-
 def front_of(vectors: Iterable[Vector], digits: int = 5) -> set[Vector]:
     """The vectors that no other one beats, rounded so that sets of them can be compared."""
     points = {tuple(round(value, digits) for value in vector) for vector in vectors}

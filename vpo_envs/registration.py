@@ -84,12 +84,10 @@ def env_type(env_id: str) -> type[Any]:
             own = ", ".join(_ids_made_in(module)) or "no environment"
             raise ValueError(f"unknown environment {env_id!r}: {module} registers {own}") from None
         why = f"{error}; " if module else ""
-        plain = bare_id.replace("Compact", "")
-        compact = plain != bare_id and plain in text_env_ids()
-        meant = f"that is {plain} with preset='compact'; " if compact else did_you_mean(bare_id, text_env_ids())
+        known = text_env_ids()
         raise ValueError(
-            f"unknown environment {env_id!r}: {why}{meant}choose one of {', '.join(text_env_ids())}, or name the "
-            "module that registers your own, as MODULE:ID or with --import MODULE"
+            f"unknown environment {env_id!r}: {why}{did_you_mean(bare_id, known)}choose one of {', '.join(known)}, or "
+            "name the module that registers your own, as MODULE:ID or with --import MODULE"
         ) from None
     return creator if isinstance(creator, type) else object
 

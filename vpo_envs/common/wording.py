@@ -13,8 +13,6 @@ PROMPT_CHARS = 1600
 """Longer texts are printed without their middle."""
 TAIL_SHARE = 0.45
 """Share of the kept characters that comes from the end, where the question and the rules are."""
-REPLACED = {"mode": "preset", "prompt_style": "preset"}
-"""What does the work of names that are gone."""
 TAG = re.compile(r"</?\w+>")
 
 
@@ -24,10 +22,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like ``name``, whatever the case, or what replaced it; ``None`` if none is."""
-    by_lower = {one.lower(): one for one in known}
-    name = REPLACED.get(name, name)
-    return next((by_lower[near] for near in get_close_matches(name.lower(), by_lower, n=1)), None)
+    """Return the known name most like ``name``, whatever the case; ``None`` if none is."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    matches = get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

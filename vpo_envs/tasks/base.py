@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
 import numpy as np
@@ -42,22 +42,34 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     """
 
     presets: ClassVar[Mapping[str, Frozen | str | None]] = {"paper": None}
-    """The generator's knobs by preset, ``None`` without any, or ``"module:Class"`` for a preset with a class of its
-    own, which is made instead. The first is the default."""
+    """By preset the knobs of the generator, ``None`` without any; or, for a preset that another class has, that class
+    as ``"module:Class"``. The first preset is the default."""
 
     example_row: ClassVar[Mapping[str, Any]] = {}
     """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
 
-    def __new__(cls, *own: Any, preset: str | None = None, **options: Any) -> Self:
-        """Make the class of the preset, as :class:`pathlib.Path` makes that of the system."""
-        place = cls.presets.get(preset) if isinstance(preset, str) else None
-        if not isinstance(place, str):
-            return super().__new__(cls)
+    def __new__(cls, *args: Any, preset: str | None = None, **options: Any) -> Self:
+        """Make an environment of the class that has the preset: ``CodeEnv(preset="compact")`` is a CodeCompactEnv."""
+        env_type = cls.class_of(preset)
+        if issubclass(env_type, cls):
+            return super().__new__(env_type)  # Python then calls its __init__ with the same arguments.
+        env: Self = env_type(*args, preset=preset, **options)
+        return env
+
+    @classmethod
+    def class_of(cls, preset: str | None) -> type[Any]:
+        """Return the class that has a preset: this one, unless :attr:`presets` names another.
+
+        Raises:
+            ValueError: This is a subclass that inherits its presets, and another class has this one.
+        """
+        named = cls.presets.get(preset) if isinstance(preset, str) else None
+        if not isinstance(named, str):
+            return cls
         if "presets" not in vars(cls):
-            raise ValueError(f"{cls.__name__} has no preset {preset!r}: subclass {place.replace(':', '.')} for it")
-        module, _, name = place.partition(":")
-        made: Self = getattr(import_module(module), name)(*own, preset=preset, **options)
-        return made
+            raise ValueError(f"{cls.__name__} has no preset {preset!r}: subclass {named.replace(':', '.')} for it")
+        env_type: type[Any] = resolve_name(named)
+        return env_type
 
     def __init__(
         self,
@@ -85,7 +97,6 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
                 f"got source={source!r}"
             )
         self.preset = preset
-        self.names_tags = preset != "compact"
         self.source = source
         knobs = self.presets[preset]
         assert not isinstance(knobs, str)
@@ -93,10 +104,10 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             raise ValueError(f"preset={preset!r} of {type(self).__name__} has no knobs, got difficulty={difficulty!r}")
         self.config: Any = None if knobs is None else read_knobs(knobs, difficulty)
         """The generator's configuration: the preset's with the knobs of ``difficulty`` replaced."""
-        own = type(self).__mro__
-        chosen, stated = ([name in vars(cls) for cls in own] for name in ("_objectives", "objectives"))
-        if True in stated and chosen.index(True) <= stated.index(True):
-            self.objectives = self._objectives()
+        chooser: type[Any] = next(cls for cls in type(self).__mro__ if "choose_objectives" in vars(cls))
+        # A subclass of the class that chooses by its arguments may state objectives of its own.
+        if chooser is not TaskEnv and type(self).objectives is chooser.objectives:
+            self.objectives = self.choose_objectives()
         super().__init__(**options)
         self.rows: tuple[TaskT, ...] = ()
         """The tasks of an external source; empty if tasks are generated."""
@@ -105,8 +116,11 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         if source != BUILTIN:
             self._read_source(on_bad_row)
 
-    def _objectives(self) -> tuple[Objective, ...]:
-        """Return the objectives of these arguments; not asked for a subclass that states ``objectives`` of its own."""
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives where they depend on the preset or on other arguments; they are known by now.
+
+        Override it beside ``objectives``. It is not called for a subclass that states other ``objectives``.
+        """
         return type(self).objectives
 
     def _read_source(self, on_bad_row: OnBadRow) -> None:

@@ -23,6 +23,8 @@ Words = tuple[str, ...]
 class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
     """A text environment whose answers are a few words, and whose best answers are known by construction."""
 
+    names_tags = False
+
     @abstractmethod
     def draw(self, source: random.Random) -> TaskT | None:
         """Draw an instance; ``None`` if it is not :meth:`in_split` or cannot be completed, and another is drawn."""

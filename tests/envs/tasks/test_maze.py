@@ -208,18 +208,6 @@ def test_moves_after_the_exit_do_not_make_another_answer(answers_as_steps: bool)
     assert np.sum([step[1] for step in steps], axis=0).tolist() == [2, 2, 1, 1]
 
 
-def test_convex_bonus_squares_the_shares_and_pays_for_the_bonus_tile() -> None:
-    task = MazeTask(rows=("SGG", "B#.", "..E"), budget=8)
-    env = MazeEnv(reward_shape="convex_bonus", num_answers=3, preset="paper")
-    answers = ["R L D D R R", "R R D D", "D D R R"]
-    response = "".join(f"<answer_{i}>{text}</answer_{i}>" for i, text in enumerate(answers, start=1))
-    gold = env.score_batch([task], [response]).rewards[0, :, 1]
-    # Half the gold with the bonus, all without, none with.
-    assert gold.tolist() == [0.25 * 1.5, 1.0, 0.0]
-    over = env.score_batch([task], ["<answer_1>R R L L D D R R</answer_1>"], num_answers=3)
-    assert over.rewards[0, 0, 1] == 1.0
-
-
 # --- text ---
 
 

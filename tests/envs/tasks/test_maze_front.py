@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maze_oracle import Facts, Vector, brute_front, convex_vector, every_outcome, front_of, lanes_vector, linear_vector
+from maze_oracle import Facts, Vector, brute_front, every_outcome, front_of, lanes_vector, linear_vector
 
 from vpo_envs import MazeEnv, MazeOutcome, MazeTask, Objective, Status, UnknownFront
 from vpo_envs.text import format_answers
@@ -92,13 +92,6 @@ def test_the_front_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(RANDOM_MAZES)
-def test_the_convex_front_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
-    env = MazeEnv(reward_shape="convex_bonus", preset="paper")
-    assert solved_front(env, task) == brute_front(task.rows, task.budget, convex_vector)
-
-
-@settings(max_examples=50, deadline=None)
-@given(RANDOM_MAZES)
 def test_the_front_of_an_own_decomposition_is_that_of_an_exhaustive_search(task: MazeTask) -> None:
     outcomes = every_outcome(task.rows, task.budget)
     frugal = front_of(frugal_vector(task.rows, facts, task.budget) for facts in outcomes) or {(0.0,) * 5}
@@ -141,12 +134,11 @@ def test_no_route_at_all_beats_the_front_of_a_small_maze() -> None:
 
 
 @pytest.mark.parametrize(("preset", "count"), [("paper", 6), ("conflict", 3)])
-@pytest.mark.parametrize(("shape", "score"), [("linear", linear_vector), ("convex_bonus", convex_vector)])
-def test_the_front_of_drawn_mazes_is_exact(preset: str, count: int, shape: Any, score: Score) -> None:
-    env = MazeEnv(preset=preset, reward_shape=shape, split="test")
+def test_the_front_of_drawn_mazes_is_exact(preset: str, count: int) -> None:
+    env = MazeEnv(preset=preset, split="test")
     for index in range(count):
         task = env.task(index)
-        assert solved_front(env, task) == brute_front(task.rows, task.budget, score)
+        assert solved_front(env, task) == brute_front(task.rows, task.budget, linear_vector)
 
 
 @pytest.mark.parametrize(
@@ -208,11 +200,6 @@ def test_a_subclass_that_changes_what_counts_inherits_no_front() -> None:
     env = PartialCredit()
     with pytest.raises(UnknownFront, match=r"PartialCredit overrides (evaluate|feasible), so"):
         env.pareto_front(task=env.task(0))
-
-
-def test_an_own_decomposition_has_no_convex_shape() -> None:
-    with pytest.raises(ValueError, match="FrugalMaze defines its own objectives: reward_shape must be 'linear'"):
-        FrugalMaze(reward_shape="convex_bonus")
 
 
 def test_a_maze_too_large_for_exact_search_says_so() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from maze_oracle import Cell, cells_with, distances
 
-from vpo_envs import MazeEnv, MazeTask, Split, Status
+from vpo_envs import MazeCompactEnv, MazeEnv, MazeTask, Split, Status
 from vpo_envs.text import format_answers
 
 UNCERTIFIED = {"min_set_worth": 1.0, "min_vector_worth": 1.0}
@@ -158,11 +158,18 @@ def test_haste_is_full_where_the_budget_leaves_no_choice() -> None:
     assert env.score_batch([task], ["<answer>RRRR</answer>"]).rewards[0, 0].tolist() == [0, 0, 1]
 
 
-def test_three_lanes_have_no_convex_shape() -> None:
-    with pytest.raises(
-        ValueError, match=r"preset='compact' of MazeEnv has no 'convex_bonus' rewards: .* must be 'linear' or 'exit'"
-    ):
-        MazeEnv(preset="compact", reward_shape="convex_bonus")
+def test_another_reward_shape_names_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="unknown reward_shape 'concave': choose one of linear, exit"):
+        MazeEnv(preset="compact", reward_shape="concave")
+
+
+def test_objectives_of_ones_own_have_no_other_shape() -> None:
+    class Tidy(MazeCompactEnv):
+        objectives = MazeEnv.objectives[:3]
+
+    assert Tidy().objective_names == ("completion", "gold", "diamond")
+    with pytest.raises(ValueError, match="Tidy defines its own objectives: reward_shape must be 'linear'"):
+        Tidy(reward_shape="exit")
 
 
 def test_with_exit_rewards_the_direct_way_is_worth_half_of_the_best_and_two_routes_are_best() -> None:

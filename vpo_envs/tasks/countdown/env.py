@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from vpo_envs.tasks.countdown.task import (
     CountdownOutcome,
     CountdownTask,
     Expression,
-    compact_prompt,
     fact_grid,
     full_prompt,
     judge,
@@ -47,15 +47,15 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     0. ``hit_1`` to ``hit_3``: max(0, 1 - distance from this target / ``tolerance``), calculated in exact fractions.
     3. ``frugality``: 1 - (numbers used - 1) / (numbers given - 1).
 
-    With ``preset="conflict"`` neighbouring targets are a little less than ``tolerance`` apart; with ``"compact"`` two
-    numbers hit one target, and the others need all three. Each instance of both is certified by its exact front: the
-    best three expressions are worth at least 1.3 times the best one, and 1.15 times the best three with nearly the best
-    mean. ``pareto_front()`` is exact, and also for a subclass whose objectives never fall when a value is closer to a
-    target or an expression uses fewer numbers.
+    With ``preset="conflict"`` neighbouring targets are a little less than ``tolerance`` apart, and each instance is
+    certified by its exact front: the best three expressions are worth at least 1.3 times the best one, and 1.15 times
+    the best three with nearly the best mean. ``pareto_front()`` is exact, and also for a subclass whose objectives
+    never fall when a value is closer to a target or an expression uses fewer numbers.
 
     Args:
         preset: ``"conflict"`` (default: four numbers), ``"paper"`` (the game as usual: five numbers, large targets far
-            apart) or ``"compact"`` (three small numbers and a prompt of a few words, for a small model).
+            apart) or ``"compact"`` (three small numbers and a prompt of a few words, for a small model), a class of
+            its own: ``vpo_envs.tasks.countdown.compact.CountdownCompactEnv``.
         difficulty: Knobs that replace the preset's, by name; see
             ``vpo_envs.tasks.countdown.generate.CountdownConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.
@@ -63,7 +63,7 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
 
     task_type = CountdownTask
     namespace = 16
-    presets = PRESETS
+    presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.countdown.compact:CountdownCompactEnv"})
     config: CountdownConfig
     objectives = monotone_objectives = OBJECTIVES
 
@@ -72,8 +72,8 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
         return draw_task(rng, self.config, self.split)
 
     def prompt(self, task: CountdownTask, num_answers: int) -> str:
-        """Return the numbers, the targets and the tags to fill in, as the preset shows them."""
-        return (compact_prompt if self.preset == "compact" else full_prompt)(task, num_answers)
+        """Return the numbers, the targets, the rules and the tags to fill in."""
+        return full_prompt(task, num_answers)
 
     parse = staticmethod(read_expression)
     evaluate = staticmethod(judge)

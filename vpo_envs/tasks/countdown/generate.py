@@ -60,13 +60,9 @@ PRESETS = {
     "paper": CountdownConfig(
         count=5, numbers=(1, 25), targets=(100, 999), gap=(30, 300), needs=4, min_set_worth=1.0, min_vector_worth=1.0
     ),
-    "compact": CountdownConfig(
-        count=3, numbers=(1, 8), targets=(1, 40), gap=(1, 30), tolerance=1, most=3, integers=True
-    ),
 }
 """``conflict``: three expressions beat one, and a value between two targets is a compromise. ``paper``: larger
-targets far apart, so that an expression serves one of them. ``compact``: two of three
-small numbers hit the target that the mean prefers, and all three the others, for a small model."""
+targets far apart, so that an expression serves one of them."""
 
 
 def draw_task(rng: np.random.Generator, config: CountdownConfig, split: Split) -> CountdownTask:

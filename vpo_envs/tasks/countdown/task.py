@@ -202,12 +202,6 @@ def full_prompt(task: CountdownTask, num_answers: int) -> str:
     )
 
 
-def compact_prompt(task: CountdownTask, num_answers: int) -> str:
-    """Return a short prompt for a small model, in which each number is one word."""
-    rows = [("numbers", *task.numbers), ("targets", *task.targets), ("within", task.tolerance)]
-    return "\n".join([*(" ".join(map(str, row)) for row in rows), f"answers {num_answers}"])
-
-
 def _listed(numbers: tuple[int, ...]) -> str:
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,7 +67,7 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     task_type = EUREQATask
     namespace = 3
-    presets = PRESETS
+    presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv"})
     config: EUREQAConfig
     objectives = WORLD_OBJECTIVES
 
@@ -77,7 +78,8 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
             wanted = "one world" if self.preset == "paper" else "two or three worlds"
             raise ValueError(f"preset={self.preset!r} has {wanted}, got worlds={self.config.worlds}: change one")
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return one objective per entity, or with conflict one per world."""
         return ENTITY_OBJECTIVES if self.preset == "paper" else WORLD_OBJECTIVES
 
     def generate(self, rng: np.random.Generator) -> EUREQATask:

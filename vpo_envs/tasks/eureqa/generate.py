@@ -50,10 +50,9 @@ class EUREQAConfig(Frozen):
     strangers: int = Field(4, ge=0, le=100, description="people whose facts have nothing to do with the clues")
 
 
-PRESETS: dict[str, Frozen | str | None] = {
+PRESETS = {
     "conflict": EUREQAConfig(worlds=(2, 3), shared=(0, 2)),
     "paper": EUREQAConfig(),
-    "compact": "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv",
 }
 """``conflict``: two or three worlds fit the clues. ``paper``: one does."""
 

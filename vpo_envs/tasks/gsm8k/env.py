@@ -84,7 +84,8 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
         self.steps = steps
         super().__init__(**options)
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives for this number of intermediate values."""
         return objectives_of(self.steps)
 
     def generate(self, rng: np.random.Generator) -> GSM8KTask:

@@ -9,6 +9,7 @@ those corners, plus some slack.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -18,8 +19,7 @@ from vpo_envs.core import Frozen, Split
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.generation import Range
 from vpo_envs.tasks.maze.front import outcome_front
-from vpo_envs.tasks.maze.lanes import LanesConfig, try_lanes
-from vpo_envs.tasks.maze.routes import LINEAR
+from vpo_envs.tasks.maze.routes import OBJECTIVES
 from vpo_envs.tasks.maze.task import (
     BONUS,
     DIAMOND,
@@ -64,17 +64,23 @@ PRESETS = {
         size=7, opened=(8, 14), gold=(4, 4), diamonds=(4, 4), lava=(5, 5), lava_placement="ring", slack=2, conflict=0.05
     ),
     "paper": MazeConfig(),
-    "compact": LanesConfig(),
 }
-"""``conflict``: three routes beat one. ``paper``: the paper's 9×9 maze. ``compact``: three lanes, for a tiny model."""
+"""``conflict``: three routes beat one. ``paper``: the paper's 9×9 maze."""
 
 
-def draw_maze(rng: np.random.Generator, config: MazeConfig | LanesConfig, split: Split) -> MazeTask:
+def draw_maze(rng: np.random.Generator, config: MazeConfig, split: Split) -> MazeTask:
     """Draw a maze of ``split``: a function of the generator's state, the configuration and the split."""
+    return first_maze(rng, config, lambda source: _try_maze(source, config, split))
+
+
+def first_maze(
+    rng: np.random.Generator, config: Frozen, try_maze: Callable[[random.Random], MazeTask | None]
+) -> MazeTask:
+    """Return the first maze that ``try_maze`` draws."""
     # Python's generator draws single numbers ten times faster than NumPy's.
     source = random.Random(int.from_bytes(rng.bytes(16)))
     for _ in range(MAX_TRIES):
-        task = try_lanes(source, config, split) if isinstance(config, LanesConfig) else _try_maze(source, config, split)
+        task = try_maze(source)
         if task is not None:
             return task
     raise ValueError(
@@ -145,7 +151,7 @@ def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     rows = tuple(["".join(text[i : i + size]) for i in range(0, size * size, size)])
     task = MazeTask(rows=rows, budget=budget)
     if config.conflict:
-        vectors = [[objective.score(outcome) for objective in LINEAR] for outcome, _ in outcome_front(task)]
+        vectors = [[objective.score(outcome) for objective in OBJECTIVES] for outcome, _ in outcome_front(task)]
         return task if needs_a_set(np.array(vectors), config.conflict) else None
     return task
 

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Split
+from vpo_envs.core import Objective, Split
 from vpo_envs.pareto import worths
 from vpo_envs.tasks.base import of_each_kind
 from vpo_envs.tasks.generation import CertifiedConfig, Range
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
-from vpo_envs.tasks.maze.routes import LANES, MazeOutcome
+from vpo_envs.tasks.maze.generate import first_maze
+from vpo_envs.tasks.maze.routes import DIAMOND_SHARE, GOLD_SHARE, MazeOutcome
 from vpo_envs.tasks.maze.task import (
     DIAMOND,
     EXIT,
@@ -36,8 +37,20 @@ from vpo_envs.tasks.maze.task import (
     split_of_layout,
 )
 
-Place = tuple[int, int]
+Point = tuple[int, int]
 """Height above the direct lane (negative below it), and column from the start."""
+
+
+def _haste(outcome: MazeOutcome) -> float:
+    spare = outcome.max_steps - outcome.fewest_steps
+    return (outcome.max_steps - outcome.steps) / spare if spare else 1.0
+
+
+LANES_OBJECTIVES: tuple[Objective, ...] = (
+    GOLD_SHARE,
+    DIAMOND_SHARE,
+    Objective("haste", "Share of the steps saved: 1 on a shortest route, 0 if the whole budget is used", _haste),
+)
 
 
 class LanesConfig(CertifiedConfig):
@@ -64,7 +77,12 @@ class LanesConfig(CertifiedConfig):
         return self
 
 
-def try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeTask | None:
+def draw_lanes(rng: np.random.Generator, config: LanesConfig, split: Split) -> MazeTask:
+    """Draw a maze of ``split``: a function of the generator's state, the configuration and the split."""
+    return first_maze(rng, config, lambda source: _try_lanes(source, config, split))
+
+
+def _try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeTask | None:
     """Draw a maze; ``None`` if it is not of this split, not certified or has too little room for its items."""
     size, reach = config.size, config.reach
     lanes = [sorted(source.choices(range(size), k=2 * reach)) for _ in range(2)]
@@ -76,7 +94,7 @@ def try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeT
     ):
         return None
 
-    symbols: dict[Place, str] = {(0, column): OPEN for column in range(size)}
+    symbols: dict[Point, str] = {(0, column): OPEN for column in range(size)}
     kinds = source.sample([GOLD, DIAMOND], 2)
     for upper, turns, kind, (near, far) in zip((True, False), lanes, kinds, counts, strict=True):
         side = [(1, column) for column in range(turns[0], turns[1] + 1)]
@@ -84,7 +102,8 @@ def try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeT
         drawn = dict.fromkeys(_lane(turns, size), OPEN) | dict.fromkeys(
             source.sample(side, near) + source.sample(top, far), kind
         )
-        symbols |= {place if upper else (-place[0], size - 1 - place[1]): symbol for place, symbol in drawn.items()}
+        for (height, column), symbol in drawn.items():
+            symbols[(height, column) if upper else (-height, size - 1 - column)] = symbol
     symbols |= {(0, 0): START, (0, size - 1): EXIT}
 
     turned, mirrored, swapped = (source.random() < 0.5 for _ in range(3))
@@ -108,8 +127,8 @@ def solved_lanes(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
 
 
 def lane_vectors(outcomes: Sequence[tuple[MazeOutcome, str]]) -> NDArray[np.float64]:
-    """Return the reward vectors of outcomes under the linear objectives of the lanes, shape (n, 3)."""
-    return np.array([[objective.score(outcome) for objective in LANES] for outcome, _ in outcomes])
+    """Return the reward vectors of outcomes under :data:`LANES_OBJECTIVES`, shape (n, 3)."""
+    return np.array([[objective.score(outcome) for objective in LANES_OBJECTIVES] for outcome, _ in outcomes])
 
 
 def routes_of_each_kind(task: MazeTask, rng: np.random.Generator, count: int) -> list[str]:
@@ -118,7 +137,7 @@ def routes_of_each_kind(task: MazeTask, rng: np.random.Generator, count: int) ->
     return [outcomes[i][1] for i in of_each_kind(rng, lane_vectors(outcomes), count)]
 
 
-def _lane(turns: list[int], size: int) -> Iterator[Place]:
+def _lane(turns: list[int], size: int) -> Iterator[Point]:
     """Walk along an outer lane: one row up at each column in the first half of ``turns``, one down in the second."""
     height = 0
     for column in range(size):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from vpo_envs.core import Objective, Unparsable
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.maze.task import MAX_SIZE, MOVES, WALL, MazeTask, cells_of, geometry, move_between, rings
+from vpo_envs.tasks.maze.task import MAX_SIZE, MOVES, MazeTask, cells_of, geometry, move_between, rings
 from vpo_envs.text import answer_tags, several_answers
 
 
@@ -31,42 +29,11 @@ def _avoid_lava(outcome: MazeOutcome) -> float:
     return 1.0 - outcome.lava / outcome.lava_total if outcome.lava_total else 1.0
 
 
-def _haste(outcome: MazeOutcome) -> float:
-    spare = outcome.max_steps - outcome.fewest_steps
-    return (outcome.max_steps - outcome.steps) / spare if spare else 1.0
-
-
-def _boosted(share_of: Callable[[MazeOutcome], float], outcome: MazeOutcome) -> float:
-    share = share_of(outcome)
-    return min(1.0, share * share * (1.5 if outcome.bonus else 1.0))
-
-
-LINEAR: tuple[Objective, ...] = (
-    Objective("completion", "The exit is reached within the step budget", _completion),
-    Objective("gold", "Share of the gold collected", _gold),
-    Objective("diamond", "Share of the diamonds collected", _diamond),
-    Objective("avoid_lava", "Share of the lava cells not stepped on", _avoid_lava),
-)
-
-LANES: tuple[Objective, ...] = (
-    LINEAR[1],
-    LINEAR[2],
-    Objective("haste", "Share of the steps saved: 1 on a shortest route, 0 if the whole budget is used", _haste),
-)
-
-# A partial, unlike a lambda, can be pickled with its environment.
-CONVEX_BONUS: tuple[Objective, ...] = (
-    LINEAR[0],
-    Objective("gold", "Squared share of the gold, times 1.5 with the bonus tile", partial(_boosted, _gold)),
-    Objective("diamond", "Squared share of the diamonds, times 1.5 with the bonus tile", partial(_boosted, _diamond)),
-    LINEAR[3],
-)
-
-SHAPES = {"linear": LINEAR, "convex_bonus": CONVEX_BONUS}
-"""The objectives by reward shape."""
-
-LANE_SHAPES = {"linear": LANES, "exit": LINEAR[:3]}
-"""Those of mazes with three lanes."""
+COMPLETION = Objective("completion", "The exit is reached within the step budget", _completion)
+GOLD_SHARE = Objective("gold", "Share of the gold collected", _gold)
+DIAMOND_SHARE = Objective("diamond", "Share of the diamonds collected", _diamond)
+AVOID_LAVA = Objective("avoid_lava", "Share of the lava cells not stepped on", _avoid_lava)
+OBJECTIVES: tuple[Objective, ...] = (COMPLETION, GOLD_SHARE, DIAMOND_SHARE, AVOID_LAVA)
 
 
 class MazeOutcome(NamedTuple):
@@ -178,12 +145,6 @@ def write_route(route: str) -> str:
     return ", ".join(NAMES[move] for move in route)
 
 
-def write_compact_route(task: MazeTask, route: str) -> str:
-    """Return a route over ``UDLR`` with the cell that each move leads to, as the tiny model writes it."""
-    places = [divmod(cell, task.board.width) for cell in cells_along(task, route)[1:]]
-    return " ".join(f"{move}{COLUMNS[column]}{row + 1}" for move, (row, column) in zip(route, places, strict=False))
-
-
 def full_prompt(task: MazeTask, num_answers: int) -> str:
     """Return instructions, rules and map for a model that follows instructions."""
     board = task.board
@@ -216,18 +177,6 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             *[f"{opening}UP, RIGHT{closing}" for opening, closing in answer_tags(num_answers)],
         ]
     )
-
-
-def compact_prompt(task: MazeTask, num_answers: int) -> str:
-    """Return a short prompt for the bundled tiny model: one word per open cell, such as ``c2G``.
-
-    A word is a column letter, a row number and a symbol; naming the place spares a tiny model from counting.
-    """
-    rows = [
-        " ".join(f"{COLUMNS[column]}{number}{symbol}" for column, symbol in enumerate(row) if symbol != WALL)
-        for number, row in enumerate(task.rows, start=1)
-    ]
-    return "\n".join([f"budget {task.budget} answers {num_answers}", *rows])
 
 
 def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detours: float = 1.0) -> list[str]:

@@ -12,7 +12,7 @@ from vpo_envs.contract.arguments import check_whole, refuse_arguments
 from vpo_envs.contract.streams import MAX_STREAM
 from vpo_envs.core import Split, UnknownFront
 from vpo_envs.pareto import non_dominated
-from vpo_envs.tasks.maze.env import MazeEnv, RewardShape
+from vpo_envs.tasks.maze.env import MazeEnv
 from vpo_envs.tasks.maze.routes import MazeOutcome, cells_along
 from vpo_envs.tasks.maze.task import BONUS, DIAMOND, EXIT, GOLD, LAVA, MOVES, WALL, MazeTask
 
@@ -93,7 +93,6 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` or ``"compact"``, as for ``MazeEnv``.
-        reward_shape: ``"linear"`` or ``"convex_bonus"`` (not with ``"compact"``).
         difficulty: Knobs that replace the preset's, by name.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         data_seed: Which stream of mazes; the i-th maze is that of ``MazeEnv`` with the same arguments.
@@ -110,7 +109,6 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         self,
         *,
         preset: str | None = None,
-        reward_shape: RewardShape = "linear",
         difficulty: dict[str, Any] | None = None,
         split: Split = "train",
         data_seed: int = 0,
@@ -126,7 +124,6 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             raise ValueError(f"unknown reward_timing {reward_timing!r}: choose one of {', '.join(timings)}")
         self.maze = self.maze_type(
             preset=preset,
-            reward_shape=reward_shape,
             difficulty=difficulty,
             split=split,
             data_seed=data_seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,7 +65,7 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     task_type = MuSiQueTask
     namespace = 2
-    presets = PRESETS
+    presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv"})
     config: MuSiQueConfig
     objectives = monotone_objectives = OBJECTIVES
     scalar_weights = SCALAR_WEIGHTS

@@ -93,10 +93,9 @@ class MuSiQueConfig(Frozen):
     )
 
 
-PRESETS: dict[str, Frozen | str | None] = {
+PRESETS = {
     "conflict": MuSiQueConfig(hops=(3, 4), missing_citations=1),
     "paper": MuSiQueConfig(),
-    "compact": "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv",
 }
 """``conflict``: one citation fewer than there are steps. ``paper``: two to four steps, all of which can be cited."""
 

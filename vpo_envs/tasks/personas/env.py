@@ -82,7 +82,8 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
             wanted = "exclusive of (0, 0)" if self.preset == "paper" else "exclusive of 2 or more"
             raise ValueError(f"preset={self.preset!r} has {wanted}, got {self.config.exclusive}")
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return one objective per persona."""
         return objectives_of(self.config.personas)
 
     prompt = staticmethod(full_prompt)

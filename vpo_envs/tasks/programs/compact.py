@@ -80,7 +80,8 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     config: ProgramsConfig
     objectives = objectives_of(4, partial(entry, "right"))
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return one objective per hidden example."""
         return objectives_of(self.config.examples, partial(entry, "right"))
 
     def draw(self, source: random.Random) -> ProgramTask | None:

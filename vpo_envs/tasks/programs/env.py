@@ -72,7 +72,8 @@ class ProgramsEnv(CodeEnv):
         super().__init__(**options)
         self.config = self.knobs
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return one objective per hidden example."""
         return objectives_of(self.knobs.examples, _right)
 
     def generate(self, rng: np.random.Generator) -> CodeTask:

@@ -91,7 +91,8 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
         self._described = described
         super().__init__(**options)
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return one objective per score; without a model the one that stands for it."""
         return objectives_of(self._described) if self._described else type(self).objectives
 
     example_row: ClassVar[dict[str, Any]] = {"prompt": "Say hello.", "references": ["No.", "Hello."]}

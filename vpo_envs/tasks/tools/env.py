@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,12 +76,13 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     task_type = ToolsTask
     namespace = 4
-    presets = PRESETS
+    presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.tools.compact:ToolsCompactEnv"})
     config: ToolsConfig
     objectives = CONFLICT
     monotone_objectives = (*PAPER, *CONFLICT)
 
-    def _objectives(self) -> tuple[Objective, ...]:
+    def choose_objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of the preset."""
         return PAPER if self.preset == "paper" else CONFLICT
 
     example_row: ClassVar[dict[str, Any]] = {

@@ -141,10 +141,9 @@ class ToolsConfig(Frozen):
     no_call: float = Field(0.15, ge=0.0, le=1.0, description="share of tasks where no call is wanted")
 
 
-PRESETS: dict[str, Frozen | str | None] = {
+PRESETS = {
     "conflict": ToolsConfig(),
     "paper": ToolsConfig(),
-    "compact": "vpo_envs.tasks.tools.compact:ToolsCompactEnv",
 }
 
 
