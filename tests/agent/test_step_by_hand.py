@@ -21,7 +21,7 @@ from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import Rollouts, collect
 from vpo_agent.trainer import Trainer
-from vpo_envs import MazeEnv, ScorerFailure, Status, register_env
+from vpo_envs import MazeCompactEnv, MazeEnv, ScorerFailure, Status, register_env
 from vpo_envs.tasks.maze.routes import MazeOutcome
 from vpo_envs.tasks.maze.task import MazeTask
 
@@ -29,7 +29,7 @@ P, G = 4, 6
 Scores = NDArray[np.float64]
 
 
-class BrittleMaze(MazeEnv):
+class BrittleMaze(MazeCompactEnv):
     """Its scorer fails on routes of some lengths."""
 
     def evaluate(self, task: MazeTask, answer: str) -> MazeOutcome:
@@ -38,7 +38,7 @@ class BrittleMaze(MazeEnv):
         return super().evaluate(task, answer)
 
 
-class TiltedMaze(MazeEnv):
+class TiltedMaze(MazeCompactEnv):
     """Weighs its objectives unequally, and one of them does not count."""
 
     scalar_weights = (3.0, 2.0, 1.0)

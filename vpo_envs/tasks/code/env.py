@@ -93,7 +93,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
 
     Args:
         preset: ``"paper"`` (default), ``"conflict"`` with twelve problems, or ``"compact"``, a class of its own:
-            ``vpo_envs.tasks.code.compact.CodeCompactEnv``.
+            ``vpo_envs.CodeCompactEnv``.
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` selects bundled problems; ``None`` takes all of them.
         time_limit: Seconds per test.
         memory_mb: Megabytes of memory per test.

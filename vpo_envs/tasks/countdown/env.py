@@ -55,7 +55,7 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     Args:
         preset: ``"conflict"`` (default: four numbers), ``"paper"`` (the game as usual: five numbers, large targets far
             apart) or ``"compact"`` (three small numbers and a prompt of a few words, for a small model), a class of
-            its own: ``vpo_envs.tasks.countdown.compact.CountdownCompactEnv``.
+            its own: ``vpo_envs.CountdownCompactEnv``.
         difficulty: Knobs that replace the preset's, by name; see
             ``vpo_envs.tasks.countdown.generate.CountdownConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`.

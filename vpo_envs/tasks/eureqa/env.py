@@ -60,7 +60,7 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
-            ``vpo_envs.tasks.eureqa.compact.EUREQACompactEnv``.
+            ``vpo_envs.EUREQACompactEnv``.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.eureqa.generate.EUREQAConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of EUREQA.
     """

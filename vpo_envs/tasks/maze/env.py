@@ -60,7 +60,7 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     Args:
         preset: ``"conflict"`` (default: 7×7, certified to need three routes), ``"paper"`` (9×9, as in the paper) or
             ``"compact"`` (7×7 with three lanes, for a tiny model), a class of its own:
-            ``vpo_envs.tasks.maze.compact.MazeCompactEnv``.
+            ``vpo_envs.MazeCompactEnv``.
         difficulty: Knobs that replace the preset's, by name; see ``vpo_envs.tasks.maze.generate.MazeConfig``.
         **options: Those of :class:`vpo_envs.VectorTextEnv`; ``render_mode`` may be ``"rgb_array"``.
     """

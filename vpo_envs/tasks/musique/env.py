@@ -58,7 +58,7 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
-            ``vpo_envs.tasks.musique.compact.MuSiQueCompactEnv``.
+            ``vpo_envs.MuSiQueCompactEnv``.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.musique.generate.MuSiQueConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads rows of MuSiQue-Ans.
     """

@@ -54,7 +54,7 @@ class ProgramsEnv(CodeEnv):
 
     Args:
         preset: ``"paper"`` (default) for Python, or ``"compact"`` for a language of fourteen words, a class of its own:
-            ``vpo_envs.tasks.programs.compact.ProgramsCompactEnv``.
+            ``vpo_envs.ProgramsCompactEnv``.
         difficulty: Knobs by name; see ``vpo_envs.tasks.programs.generate.ProgramsConfig``.
         **options: Those of ``vpo_envs.tasks.code.env.CodeEnv``: ``time_limit``, ``sandbox``, ``split`` and others.
     """

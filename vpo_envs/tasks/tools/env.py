@@ -69,7 +69,7 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
-            ``vpo_envs.tasks.tools.compact.ToolsCompactEnv``.
+            ``vpo_envs.ToolsCompactEnv``.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.tools.generate.ToolsConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`; ``source`` reads ToolRL's rlla rows.
     """
