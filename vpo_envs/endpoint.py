@@ -170,13 +170,13 @@ def _bound(response: Any) -> None:
 def _json(reply: Any) -> dict[str, Any]:
     """Return a reply as an object; raise a ValueError that says what it is instead."""
     try:
-        found = json.loads(reply) if isinstance(reply, str) else reply
+        content = json.loads(reply) if isinstance(reply, str) else reply
     except (ValueError, RecursionError):
         advice = "give the base of its API, often ending in /v1, and let it send answers whole"
         raise ValueError(f"{_message(reply)[:80]!r} instead of JSON: {advice}") from None
-    if not isinstance(found, dict) or found.get("error"):
-        raise ValueError(f"an error ({_message(found)})")
-    return found
+    if not isinstance(content, dict) or content.get("error"):
+        raise ValueError(f"an error ({_message(content)})")
+    return content
 
 
 def _message(body: Any) -> str:
@@ -185,5 +185,6 @@ def _message(body: Any) -> str:
         if isinstance(body, dict) and body.get(name):
             body = body[name]
     text = body if isinstance(body, str) else "" if body is None else json.dumps(body)
-    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
+    letters = " ".join(text.split())
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in letters)
     return text if len(text) <= 300 else text[:300] + "…"

@@ -97,15 +97,16 @@ def best_set(points: NDArray[np.floating], size: int, weights: NDArray[np.floati
     scores = points @ weights.T
     if len(points) > EXHAUSTIVE:
         return _grown_set(scores.T, size)
-    best, found = -math.inf, [0]
-    for chosen in combinations(range(len(points)), size - 1):
-        first = chosen[-1] + 1 if chosen else 0
+    best_mean, best = -math.inf, [0]
+    for others in combinations(range(len(points)), size - 1):
+        # All points that may come last are tried at once.
+        first = others[-1] + 1 if others else 0
         last = scores[first:]
         if len(last):
-            means = np.maximum(last, scores[list(chosen)].max(axis=0, initial=-math.inf)).mean(axis=1)
-            if means.max() > best:
-                best, found = float(means.max()), [*chosen, first + int(means.argmax())]
-    return found
+            means = np.maximum(last, scores[list(others)].max(axis=0, initial=-math.inf)).mean(axis=1)
+            if means.max() > best_mean:
+                best_mean, best = float(means.max()), [*others, first + int(means.argmax())]
+    return best
 
 
 def _grown_set(scores: NDArray[np.floating], size: int) -> list[int]:
@@ -131,13 +132,13 @@ def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
     if len(points) < 3 or (points == 1.0).all(axis=1).any():
         return False
     best = best_sets(points)
-    return best.three >= best.one + margin
+    return best.three >= best.single + margin
 
 
 class BestSets(NamedTuple):
     """Expected utilities E_w[max w·r], w uniform on the simplex, of the best small sets of points; or their means."""
 
-    one: float
+    single: float
     """Of the best single point."""
     three: float
     """Of the best three points."""
@@ -147,7 +148,7 @@ class BestSets(NamedTuple):
     @property
     def set_worth(self) -> float:
         """Factor that a set of three gains over a single answer."""
-        return _ratio(self.three, self.one)
+        return _ratio(self.three, self.single)
 
     @property
     def vector_worth(self) -> float:
@@ -167,10 +168,10 @@ def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating]
     def value(candidates: NDArray[np.floating]) -> float:
         return set_utility(candidates[best_set(candidates, 3, few)], many)
 
-    one, three = float(points.mean(axis=1).max()), value(points)
+    single, three = float(points.mean(axis=1).max()), value(points)
     alike = value(points[scalar >= scalar.max() - NEARLY - ROUNDING])
     # A set grown from all points can miss a better one among the few that are alike.
-    return BestSets(one, max(three, alike), alike)
+    return BestSets(single, max(three, alike), alike)
 
 
 def worths(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> tuple[float, float]:
@@ -233,8 +234,8 @@ def _random_steps(
         ]
         before = np.array(vector(grid.outcome(*facts)))
         for i, axis in enumerate(grid.axes):
-            place = axis.index(facts[i]) + 1
-            if place < len(axis):
-                better = [*facts[:i], axis[place], *facts[i + 1 :]]
+            next_better = axis.index(facts[i]) + 1
+            if next_better < len(axis):
+                better = [*facts[:i], axis[next_better], *facts[i + 1 :]]
                 steps.append(np.array(vector(grid.outcome(*better))) - before)
     return np.array(steps)

@@ -81,8 +81,8 @@ def env_type(env_id: str) -> type[Any]:
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (gym.error.Error, ImportError, AttributeError, ValueError) as error:
         if module and bare_id not in gym.registry:
-            own = ", ".join(_ids_made_in(module)) or "no environment"
-            raise ValueError(f"unknown environment {env_id!r}: {module} registers {own}") from None
+            registered = ", ".join(_ids_made_in(module)) or "no environment"
+            raise ValueError(f"unknown environment {env_id!r}: {module} registers {registered}") from None
         why = f"{error}; " if module else ""
         known = text_env_ids()
         raise ValueError(
@@ -126,7 +126,7 @@ def saved_env(env_id: str, imports: Iterable[str] = ()) -> str:
     module, _, bare_id = env_id.rpartition(":")
     named = list(dict.fromkeys([*imports, *([module] if module else [])]))
     if bare_id not in gym.registry and named:
-        options = " ".join(f"--import {one}" for one in named)
+        options = " ".join(f"--import {name}" for name in named)
         raise ValueError(
             f"{bare_id} is registered by {' and '.join(named)}, which runs only if you ask for it: add {options}, or "
             "the place that it has moved to"
@@ -160,5 +160,5 @@ def _ids_made_in(module: str) -> list[str]:
     names = {module}
     if module.endswith(".py"):
         file = str(Path(module).expanduser().resolve())
-        names = {name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == file}
+        names = {name for name, loaded in list(sys.modules.items()) if getattr(loaded, "__file__", None) == file}
     return [env_id for env_id in gym.registry if any(f"{_made_in(env_id)}.".startswith(f"{name}.") for name in names)]

@@ -125,7 +125,7 @@ def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
 def test_a_large_front_is_worth_at_least_what_its_best_scalar_points_are() -> None:
     points = np.random.default_rng(0).dirichlet(np.ones(3), EXHAUSTIVE + 30)
     best = best_sets(points, np.full(3, 1 / 3))
-    assert best.three >= best.three_by_scalar > best.one
+    assert best.three >= best.three_by_scalar > best.single
     assert best.vector_worth == 1.0
 
 

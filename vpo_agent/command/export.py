@@ -109,7 +109,7 @@ def run_verifiers(arguments: argparse.Namespace) -> None:
             env_kwargs=arguments.env_kwargs,
             num_answers=arguments.num_answers,
             scalar_weights=arguments.scalar_weights,
-            place=arguments.vpo_gym,
+            vpo_gym=arguments.vpo_gym,
         )
     # pip takes a word without a slash for the name of a package of an index.
     print(f"pip install {shlex.quote(os.path.join('.', arguments.out))}\n{command}")

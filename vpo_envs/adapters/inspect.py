@@ -75,7 +75,7 @@ def vector_task(
     kwargs = dict(env_kwargs or {})
     made = make_text_env(env, **kwargs, num_answers=num_answers, split=split)
     first = made.task(0)
-    weights = [float(one) for one in scalar_weights or made.scalar_weights or [1.0] * made.reward_dim]
+    weights = [float(weight) for weight in scalar_weights or made.scalar_weights or [1.0] * made.reward_dim]
     read_weights(weights, made.active(first), made.objective_names)
     if taken := {UTILITY, SET_UTILITY}.intersection(made.objective_names):
         raise ValueError(f"{env} has an objective named {taken.pop()!r}, a key of every score: rename it")
@@ -115,7 +115,7 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
             metadata={
                 "rewards": vectors.tolist(),
                 "weights": fixed.tolist(),
-                "status": [Status(one).name.lower() for one in batch.status[0]],
+                "status": [Status(status).name.lower() for status in batch.status[0]],
             },
         )
 
@@ -159,15 +159,15 @@ def utility_at(k: int) -> ScoreReducer:
 def _reduce(scores: list[Score], k: int, *, uniform: bool) -> Score:
     """Return the mean score of the answers that win among ``k`` under the fixed weights or under uniform ones."""
     scored = [score for score in scores if isinstance(score.value, Mapping)]
-    found = [score.metadata for score in scored if score.metadata]
-    answers = np.array([vector for one in found for vector in one["rewards"]], dtype=np.float64)
+    facts = [score.metadata for score in scored if score.metadata]
+    answers = np.array([vector for of_score in facts for vector in of_score["rewards"]], dtype=np.float64)
     # Inspect reduces the epochs done so far as well, so too few answers are no error.
     if not 1 <= k <= len(answers):
         explanation = f"the best of k={k} answers needs 1 <= k <= {len(answers)}, the answers with a score"
         return Score.unscored(reason="scoring_failed", explanation=explanation)
     names = [name for name in scored[0].as_dict() if name not in (UTILITY, SET_UTILITY)]
     active = np.array([not np.isnan(float(scored[0].as_dict()[name] or 0.0)) for name in names])
-    weights = np.array(found[0]["weights"])[None]
+    weights = np.array(facts[0]["weights"])[None]
     if uniform:
         weights = np.zeros((len(spread_weights(int(active.sum()))), len(names)))
         weights[:, active] = spread_weights(int(active.sum()))
@@ -175,7 +175,7 @@ def _reduce(scores: list[Score], k: int, *, uniform: bool) -> Score:
     ranked = earned.argsort(axis=1, kind="stable")[:, k - 1 :]
     wins = np.bincount(ranked.ravel(), np.tile(chances, len(weights)), len(answers)) / len(weights)
     utility = float((np.take_along_axis(earned, ranked, axis=1) @ chances).mean())
-    return Score(value=_value(names, wins @ answers, active, utility), metadata=found[0])
+    return Score(value=_value(names, wins @ answers, active, utility), metadata=facts[0])
 
 
 def _value(
@@ -183,4 +183,4 @@ def _value(
 ) -> dict[str, float | None]:
     """Return the value of a score: the objectives, NaN where inactive, and the utility."""
     shown = np.where(active, vector, np.nan)
-    return {**{name: float(one) for name, one in zip(names, shown, strict=True)}, UTILITY: utility}
+    return {**{name: float(reward) for name, reward in zip(names, shown, strict=True)}, UTILITY: utility}

@@ -81,8 +81,8 @@ class VectorTask(vf.Task[VectorData]):
             raise ScorerFailure(f"the scorer of {data.env} failed: {batch.failure}")
         matrix = batch.rewards[0].astype(np.float64)
         best = matrix[(matrix @ weights).argmax()]
-        for place in np.flatnonzero(active):
-            trace.record_reward(env.objective_names[place], best[place], weights[place])
+        for i in np.flatnonzero(active):
+            trace.record_reward(env.objective_names[i], best[i], weights[i])
         uniform = spread_weights(int(active.sum()))
         utility = set_utility(matrix[:, active], uniform)
         trace.record_metric("set_utility", utility)
@@ -131,8 +131,10 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
         names = env.objective_names
         if unknown := sorted(set(config.weights) - set(names)):
             raise ValueError(f"{config.env} has no objective {unknown[0]!r}: it has {', '.join(names)}")
-        own = dict(zip(names, env.scalar_weights or [1.0] * env.reward_dim, strict=True))
-        weights = {name: config.weights.get(name, 0.0) for name in names} if config.weights else own
+        if config.weights:
+            weights = {name: config.weights.get(name, 0.0) for name in names}
+        else:
+            weights = dict(zip(names, env.scalar_weights or [1.0] * env.reward_dim, strict=True))
         for index in range(config.size):
             instance = env.task(index)
             data = VectorData(

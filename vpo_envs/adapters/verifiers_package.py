@@ -30,16 +30,16 @@ def write_package(
     env_kwargs: Mapping[str, Any] | None = None,
     num_answers: int = 1,
     scalar_weights: Sequence[float] | None = None,
-    place: str | None = None,
+    vpo_gym: str | None = None,
 ) -> str:
     """Write a package whose taskset is an environment, and return the command that runs it once it is installed.
 
     A module of the user's own (``MODULE:ID``) is not copied into the package, so it must be importable where the
-    package is used. ``place`` is where pip finds VPO Gym: a folder, a wheel or a URL; by default where this one came
+    package is used. ``vpo_gym`` is where pip finds VPO Gym: a folder, a wheel or a URL; by default where this one came
     from.
 
     Raises:
-        ValueError: An unknown environment, a place that does not exist, bad arguments, an environment that a file
+        ValueError: An unknown environment, a ``vpo_gym`` that does not exist, bad arguments, an environment that a file
             registers or that lacks what scores its answers, or a folder that is not empty or cannot be written.
     """
     env_type(env_id)
@@ -66,16 +66,16 @@ def write_package(
     ]
     about = [
         "| reward | weight | meaning |\n|---|---|---|",
-        *(f"| `{one.name}` | {weights[one.name]:.4g} | {one.description} |" for one in env.objectives),
+        *(f"| `{name}` | {weights[name]:.4g} | {description} |" for name, description, _ in env.objectives),
         f"\nA response has {'one answer' if num_answers == 1 else f'{num_answers} answers'}. Settings: "
         "`--env.taskset.split test`, `--env.taskset.size 100`,",
         f"`--env.taskset.num-answers 3`, `--env.taskset.weights.{names[0]} 1`.",
     ]
-    return write_taskset(env_id, folder, settings, about, "-n 20 -r 8", place)
+    return write_taskset(env_id, folder, settings, about, "-n 20 -r 8", vpo_gym)
 
 
 def write_taskset(
-    name: str, folder: Path, settings: Sequence[str], about: Sequence[str], run: str, place: str | None = None
+    name: str, folder: Path, settings: Sequence[str], about: Sequence[str], run: str, vpo_gym: str | None = None
 ) -> str:
     """Write a package whose taskset has these settings, fields of ``VectorTasksetConfig``; see :func:`write_package`.
 
@@ -93,7 +93,7 @@ def write_taskset(
         "command": command,
         "module": module,
         "name": "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", stem)),
-        "requirement": json.dumps(_requirement(place)),
+        "requirement": json.dumps(_requirement(vpo_gym)),
         "settings": "\n    ".join(settings),
         "about": "\n".join(about),
     }
@@ -109,24 +109,30 @@ def write_taskset(
     return command
 
 
-def _requirement(place: str | None) -> str:
-    """Return the requirement on VPO Gym that the package states."""
-    if place is None:
-        root = Path(__file__).parents[2]
-        source = metadata.distribution("vpo-gym").read_text("direct_url.json")
-        if (root / "pyproject.toml").is_file():
-            place = str(root)
-        elif source is None:  # It is from an index, which has it for others as well.
-            return f"vpo-gym[verifiers]>={__version__}"
-        else:
-            found = json.loads(source)
-            commit = found.get("vcs_info")
-            place = f"{commit['vcs']}+{found['url']}@{commit['commit_id']}" if commit else found["url"]
-    if "://" not in place:
-        path = Path(place).expanduser().resolve()
+def _requirement(vpo_gym: str | None) -> str:
+    """Return the requirement on VPO Gym that the package states, from where pip finds it or, by default, found it."""
+    source = vpo_gym or _source_of_this()
+    if source is None:  # It is from an index, which has it for others as well.
+        return f"vpo-gym[verifiers]>={__version__}"
+    if "://" not in source:
+        path = Path(source).expanduser().resolve()
         if not (path.suffix == ".whl" and path.is_file()) and not (path / "pyproject.toml").is_file():
             raise ValueError(
-                f"{place!r} is no place of VPO Gym: give its folder, a wheel or a URL such as git+https://…"
+                f"{source!r} is no place of VPO Gym: give its folder, a wheel or a URL such as git+https://…"
             )
-        place = path.as_uri()
-    return f"vpo-gym[verifiers] @ {place}"
+        source = path.as_uri()
+    return f"vpo-gym[verifiers] @ {source}"
+
+
+def _source_of_this() -> str | None:
+    """Return the folder or the URL that this distribution was installed from; ``None`` for an index."""
+    root = Path(__file__).parents[2]
+    if (root / "pyproject.toml").is_file():
+        return str(root)
+    text = metadata.distribution("vpo-gym").read_text("direct_url.json")
+    if text is None:
+        return None
+    origin = json.loads(text)
+    url: str = origin["url"]
+    commit = origin.get("vcs_info")
+    return f"{commit['vcs']}+{url}@{commit['commit_id']}" if commit else url

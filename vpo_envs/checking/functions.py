@@ -33,16 +33,16 @@ class FunctionRewards(Subject):
 
     def _score(self, cases: Sequence[int], responses: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
         vectors, failures = self._functions([self._rows[case] for case in cases], responses)
-        for place, name, what in failures:
-            self.errors.setdefault(name, f"{what}, for the response {responses[place]!r:.80}")
+        for number, name, fault in failures:
+            self.errors.setdefault(name, f"{fault}, for the response {responses[number]!r:.80}")
         return vectors, np.ones(len(responses), dtype=bool)
 
 
 def measured_ranges(functions: Mapping[str, Function], rows: Sequence[Row]) -> dict[str, list[float]]:
     """Return the lowest and highest reward by objective, over good answers, those to other prompts, and poor ones."""
     subject = FunctionRewards(functions, rows[:MEASURED_ON], (-np.inf, np.inf))
-    found = {row.objective: [float(f"{row.lowest:.6g}"), float(f"{row.highest:.6g}")] for row in subject.table()}
-    return {name: ends for name, ends in found.items() if ends[0] < ends[1]}
+    ranges = {row.objective: [float(f"{row.lowest:.6g}"), float(f"{row.highest:.6g}")] for row in subject.table()}
+    return {name: [low, high] for name, (low, high) in ranges.items() if low < high}
 
 
 def read_rows(source: str, columns: Mapping[str, str] | None = None) -> list[Row]:

@@ -91,9 +91,9 @@ class Subject(ABC):
         low, high = self.bounds
         excess = np.nan_to_num(np.maximum(low - vectors, vectors - high), nan=-1.0, posinf=np.inf)
         for row, column in np.argwhere(excess > 1e-6):
-            name, found = self.names[column], float(excess[row, column])
-            if found > self._excess.get(name, 0.0):
-                self._excess[name] = found
+            name, amount = self.names[column], float(excess[row, column])
+            if amount > self._excess.get(name, 0.0):
+                self._excess[name] = amount
                 self.outside[name] = f"{name} gives {vectors[row, column]:.3g} for the response {responses[row]!r:.80}"
 
     @abstractmethod
@@ -121,7 +121,7 @@ class Subject(ABC):
     def others(self) -> list[Floats]:
         """Scores of good answers to other prompts, each of which is used equally often."""
         cases, shifts = self.cases, range(1, min(SHIFTS, len(self.cases) - 1) + 1)
-        return self.each(lambda case: [one for by in shifts for one in cases[(case + by) % len(cases)].good])
+        return self.each(lambda case: [good for by in shifts for good in cases[(case + by) % len(cases)].good])
 
     @cached_property
     def changed(self) -> list[Floats]:
@@ -170,18 +170,21 @@ class Subject(ABC):
 
     def hostile(self) -> int:
         """Score empty, huge, broken and Unicode text, and return how many texts for each prompt."""
-        places = [place for place in range(len(self.cases)) for _ in HOSTILE]
-        self.score(places, [self.respond(text) for _ in self.cases for text in HOSTILE])
+        cases = [case for case in range(len(self.cases)) for _ in HOSTILE]
+        self.score(cases, [self.respond(text) for _ in self.cases for text in HOSTILE])
         return len(HOSTILE)
 
     def repetitions(self) -> Iterator[tuple[str, Sequence[str], Floats, Floats]]:
         """Yield how some responses were scored again, the responses, and their first and their new scores."""
-        pairs = [(place, text) for place, one in enumerate(self.cases) for text in (*one.good, "0", one.prompt)]
-        places, texts = [place for place, _ in pairs], [self.respond(text) for _, text in pairs]
-        first = self.score(places, texts)
+        cases, responses = [], []
+        for number, case in enumerate(self.cases):
+            for answer in (*case.good, "0", case.prompt):
+                cases.append(number)
+                responses.append(self.respond(answer))
+        first = self.score(cases, responses)
         for kind in ("a second time", "a third time"):
-            yield kind, texts, first, self.score(places, texts)
-        yield "in reverse order", texts, first, self.score(places[::-1], texts[::-1])[::-1]
+            yield kind, responses, first, self.score(cases, responses)
+        yield "in reverse order", responses, first, self.score(cases[::-1], responses[::-1])[::-1]
 
 
 class EnvSubject(Subject):
@@ -314,8 +317,8 @@ class EnvSubject(Subject):
         yield "by a copy of the environment", responses, first, again(copy.deepcopy(self.env))
         yield "in reverse order", responses, first, again(step=-1)
         if self.in_batches:
-            single, own = copy.deepcopy(self.env), type(self.env)
-            single.__class__ = type(own.__name__, (own,), {"evaluate_many": VectorTextEnv.evaluate_many})
+            single, env_type = copy.deepcopy(self.env), type(self.env)
+            single.__class__ = type(env_type.__name__, (env_type,), {"evaluate_many": VectorTextEnv.evaluate_many})
             yield "by evaluate instead of evaluate_many", responses, first, again(single)
         else:
             for _ in range(REPEATS):
@@ -360,10 +363,10 @@ def _blamed(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int,
                     env.parse(text)
             except (Unparsable, *FAILURES):
                 pass
-            except Exception as own:
-                return Broken(f"parse raises {told(own)}, on {where}: raise Unparsable if a text is not an answer")
+            except Exception as raised:
+                return Broken(f"parse raises {told(raised)}, on {where}: raise Unparsable if a text is not an answer")
         try:
             env.score_batch([task], [response], m)
-        except Exception as own:
-            return Broken(f"{where} raises {told(own)}")
+        except Exception as raised:
+            return Broken(f"{where} raises {told(raised)}")
     return Broken(f"score_batch raises {told(error)}")

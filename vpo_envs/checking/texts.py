@@ -45,10 +45,10 @@ def mutated(source: random.Random, text: str, pieces: Sequence[str] = HOSTILE) -
 
 def one_word_replaced(source: random.Random, text: str, words: Sequence[str]) -> str:
     """Return the text with one word replaced by one of ``words`` that looks alike."""
-    found = list(WORD.finditer(text))
-    if not found:
+    matches = list(WORD.finditer(text))
+    if not matches:
         return text
-    word = source.choice(found)
+    word = source.choice(matches)
     return text[: word.start()] + source.choice(_same_kind(word[0], words) or [""]) + text[word.end() :]
 
 

@@ -45,12 +45,13 @@ def asked_module(module: str) -> ModuleType | None:
     if not module.endswith(".py"):
         return _asked.get(module)
     path = Path(module).expanduser().resolve()
-    moved = [one for known, one in _asked.items() if known.endswith(".py") and Path(known).name == path.name]
-    return _asked.get(str(path)) or (moved[-1] if moved else None)
+    same_name = [known for known in _asked if known.endswith(".py") and Path(known).name == path.name]
+    return _asked.get(str(path)) or (_asked[same_name[-1]] if same_name else None)
 
 
 def _of_file(path: Path) -> ModuleType | None:
-    return next((one for one in list(sys.modules.values()) if getattr(one, "__file__", None) == str(path)), None)
+    loaded = list(sys.modules.values())  # a copy, since a module may import others when it is asked for its file
+    return next((module for module in loaded if getattr(module, "__file__", None) == str(path)), None)
 
 
 def _import_file(path: Path) -> ModuleType:

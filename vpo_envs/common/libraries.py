@@ -34,13 +34,13 @@ def check_libraries(*extras: str) -> None:
         needed = f"{requirement.name}{requirement.specifier}"
         advice = f"pip install '{needed}'"
         try:
-            found = version(requirement.name)
+            installed = version(requirement.name)
         except PackageNotFoundError:
             if "" not in needed_by:
                 continue
             raise ValueError(f"vpo-gym needs {requirement.name}, which is not installed: {advice}") from None
-        if not requirement.specifier.contains(found, prereleases=True):
-            raise ValueError(f"vpo-gym needs {needed}, but version {found} is installed: {advice}")
+        if not requirement.specifier.contains(installed, prereleases=True):
+            raise ValueError(f"vpo-gym needs {needed}, but version {installed} is installed: {advice}")
 
 
 def check_package(name: str, extra: str, feature: str) -> None:
@@ -55,5 +55,5 @@ def install_command(extra: str) -> str:
     root = Path(__file__).parents[2]
     if not (root / "pyproject.toml").is_file():
         return f"pip install 'vpo-gym[{extra}]'"
-    place = "." if root == Path.cwd() else root
-    return f"pip install -e '{place}[{extra}]'"
+    folder = "." if root == Path.cwd() else root
+    return f"pip install -e '{folder}[{extra}]'"

@@ -59,6 +59,6 @@ def told(error: BaseException) -> str:
     """Return an error with the file and line where the code under test, and not a library, raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     libraries = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib")))
-    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
-    said = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return said + "".join(f" ({one.filename}, line {one.lineno})" for one in own[-1:])
+    tested = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(libraries)]
+    message = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{message} ({tested[-1].filename}, line {tested[-1].lineno})" if tested else message

@@ -41,8 +41,8 @@ def claim_namespace(cls: type[Any]) -> None:
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
     # By its file, a module has one name whether it is run as a script or imported.
-    place = ".".join(filter(None, [module.__package__, Path(file).stem])) if module and file else cls.__module__
-    name = f"{place}.{cls.__qualname__}"
+    module_name = ".".join(filter(None, [module.__package__, Path(file).stem])) if module and file else cls.__module__
+    name = f"{module_name}.{cls.__qualname__}"
     if stated is None:
         # Each import or reload has a spec of its own; a notebook defines a class again in the same __main__.
         execution = getattr(module, "__spec__", None) if cls.__module__ != "__main__" else None

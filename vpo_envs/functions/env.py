@@ -112,8 +112,8 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         self.ranges = _ranges_of(names, ranges)
         """Lowest and highest reward of each objective."""
         self.objectives = tuple(
-            Objective(name, text, partial(_scaled, place, *self.ranges[place]))
-            for place, (name, text) in enumerate(self.functions.described.items())
+            Objective(name, text, partial(_scaled, number, *self.ranges[number]))
+            for number, (name, text) in enumerate(self.functions.described.items())
         )
         self._check_statements()
         self.reward_space = gym.spaces.Box(0.0, float(self.reward_space.high.max()), (len(names),), np.float32)
@@ -138,7 +138,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         tags = "\n".join(f"{opening} your answer {closing}" for opening, closing in answer_tags(num_answers))
         if num_answers == 1:
             return f"{task.prompt}\n\nAnswer between these tags:\n{tags}"
-        goals = "; ".join(f"{one.name}: {one.description}" for one in self.objectives)
+        goals = "; ".join(f"{objective.name}: {objective.description}" for objective in self.objectives)
         return f"{task.prompt}\n\n{several_answers(num_answers)} The goals are {goals}. Use these tags:\n{tags}"
 
     def parse(self, text: str) -> str:
@@ -158,25 +158,29 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         """Score answers, each function with one call where it takes lists."""
         texts = [answer.join(TAGS) if self._in_tags else answer for _, answer in pairs]
         scores, failures = self.functions([task.row for task, _ in pairs], texts)
-        failed = {
-            place: ScorerFailure(
-                f"the reward function {name} gives {what}, for the answer {pairs[place][1]!r:.80} to the prompt "
-                f"{pairs[place][0].prompt!r:.80}"
-            )
-            for place, name, what in reversed(failures)
-        }
-        return [failed.get(place) or self._outcome(vector, *pairs[place]) for place, vector in enumerate(scores)]
+        failed: dict[int, ScorerFailure] = {}
+        for number, name, fault in failures:
+            task, answer = pairs[number]
+            message = f"gives {fault}, for the answer {answer!r:.80} to the prompt {task.prompt!r:.80}"
+            failed.setdefault(number, ScorerFailure(f"the reward function {name} {message}"))
+        return [failed.get(number) or self._outcome(vector, *pairs[number]) for number, vector in enumerate(scores)]
 
     def active(self, task: PromptTask) -> NDArray[np.bool_]:
         """Return which functions give the row's good answer a number, shape (d,)."""
-        known = self._active.get(key := task.content_hash())
-        if known is None:
-            found = np.ones(self.reward_dim, dtype=bool)
-            if good := good_responses(task.row):
-                scores, failures = self.functions([task.row], [good[0]])
-                found = ~np.isnan(scores[0]) if not failures else found
-            known = self._active[key] = found if found.any() else ~found
-        return known.copy()
+        key = task.content_hash()
+        if key not in self._active:
+            self._active[key] = self._active_for(task.row)
+        return self._active[key].copy()
+
+    def _active_for(self, row: Row) -> NDArray[np.bool_]:
+        """Return which functions give a row's good answer a number; all where there is none, or a function fails."""
+        everything = np.ones(self.reward_dim, dtype=bool)
+        good = good_responses(row)
+        if not good:
+            return everything
+        scores, failures = self.functions([row], [good[0]])
+        scored = ~np.isnan(scores[0])
+        return scored if scored.any() and not failures else everything
 
     def demonstrations(self, task: PromptTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return the good answers of the row in random order."""
@@ -235,5 +239,5 @@ def _ranges_of(names: Sequence[str], given: Any) -> tuple[Range, ...]:
     return tuple(read_range(by_objective.get(name, (0.0, 1.0)), f"the range of {name}") for name in names)
 
 
-def _scaled(place: int, low: float, high: float, outcome: RewardsOutcome) -> float:
-    return min(1.0, max(0.0, (outcome.rewards[place] - low) / (high - low)))
+def _scaled(number: int, low: float, high: float, outcome: RewardsOutcome) -> float:
+    return min(1.0, max(0.0, (outcome.rewards[number] - low) / (high - low)))

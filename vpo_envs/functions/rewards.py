@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,32 +60,50 @@ class RewardFunctions:
         columns: list[list[float]] = []
         failures: list[tuple[int, str, str]] = []
         for name, function in self.functions.items():
+            results, errors = _results_of(function, rows, responses)
+            failures += [(number, name, error) for number, error in errors.items()]
             parts = self._parts[name]
-            try:
-                results = call(function, rows, responses)
-            except (Exception, SystemExit) as together:
-                # One by one, to find those that fail.
-                results, known = [], len(failures)
-                for place, (row, text) in enumerate(zip(rows, responses, strict=True)):
-                    try:
-                        results += call(function, [row], [text])
-                    except (Exception, SystemExit) as error:
-                        results.append(None)
-                        failures.append((place, name, told(error)))
-                if len(failures) == known:  # It fails only for several responses, such as by the length of its list.
-                    results = [None] * len(rows)
-                    failures += [(place, name, told(together)) for place in range(len(rows))]
-            for part in parts or (name,):
-                key = part.removeprefix(f"{name}.")
-                named = [isinstance(one, Mapping) and key in one for one in results]
-                found = [one[key] if parts and has else one for one, has in zip(results, named, strict=True)]
-                columns.append([_number(one) for one in found])
-                failures += [
-                    (place, name, _fault(one, key if parts and not has else ""))
-                    for place, (one, has, number) in enumerate(zip(found, named, columns[-1], strict=True))
-                    if one is not None and (not np.isfinite(number) or (parts and not has))
-                ]
+            keys: list[str | None] = [part.removeprefix(f"{name}.") for part in parts]
+            for key in keys or [None]:
+                rewards = [_reward(result, key) for result in results]
+                columns.append([reward for reward, _ in rewards])
+                failures += [(number, name, fault) for number, (_, fault) in enumerate(rewards) if fault]
         return np.array(columns, dtype=np.float64).T.reshape(len(responses), len(self.names)), failures
+
+
+def _results_of(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> tuple[list[Any], dict[int, str]]:
+    """Return the results for responses, ``None`` where the function fails, and the error by number of the response."""
+    try:
+        return call(function, rows, responses), {}
+    except (Exception, SystemExit) as error:
+        error_of_all = told(error)
+    results: list[Any] = []
+    errors: dict[int, str] = {}
+    for number, (row, text) in enumerate(zip(rows, responses, strict=True)):
+        try:
+            results += call(function, [row], [text])
+        except (Exception, SystemExit) as error:
+            results.append(None)
+            errors[number] = told(error)
+    if errors:
+        return results, errors
+    # It fails only for several responses, such as by the length of its list.
+    return [None] * len(rows), dict.fromkeys(range(len(rows)), error_of_all)
+
+
+def _reward(result: Any, key: str | None) -> tuple[float, str]:
+    """Return the reward in a result, NaN for none, and what is wrong with it; empty if nothing is.
+
+    Args:
+        result: What a function gave for a response.
+        key: The name of the reward in a result that is a mapping; ``None`` if it is a number.
+    """
+    lacks_key = key is not None and not (isinstance(result, Mapping) and key in result)
+    value = result if key is None or lacks_key else result[key]
+    reward = _number(value)
+    if value is None or (np.isfinite(reward) and not lacks_key):
+        return reward, ""
+    return reward, _fault(value, key if lacks_key else None)
 
 
 def load_functions(target: str) -> dict[str, Function]:
@@ -115,19 +133,20 @@ def find_functions(target: str) -> dict[str, Function]:
         )
     functions: dict[str, Function] = {}
     for name in target.rpartition(":")[2].split(","):
-        found: Any = getattr(source, name, None)
-        several = isinstance(found, Mapping) or (isinstance(found, list | tuple) and found)
-        for given, function in by_name(found if several else [found]).items():
+        value: Any = getattr(source, name, None)
+        several = isinstance(value, Mapping) or (isinstance(value, list | tuple) and value)
+        for function_name, function in by_name(value if several else [value]).items():
             if not callable(function):
-                own = [one for one, value in vars(source).items() if callable(value)]
-                hint = did_you_mean(name, own)
+                hint = did_you_mean(name, [known for known, value in vars(source).items() if callable(value)])
                 raise ValueError(
                     f"{name!r} of {module!r} is neither a function nor a list or mapping of functions"
                     + (f": {hint.strip()}" if hint else "")
                 )
-            if given in functions:
-                raise ValueError(f"two reward functions have the name {given!r}: give a mapping of names to functions")
-            functions[given] = function
+            if function_name in functions:
+                raise ValueError(
+                    f"two reward functions have the name {function_name!r}: give a mapping of names to functions"
+                )
+            functions[function_name] = function
     return functions
 
 
@@ -199,66 +218,78 @@ def good_responses(row: Row) -> tuple[str, ...]:
     several = row.get("responses")
     if isinstance(several, list) and several:
         return tuple(map(str, several))
-    found = row.get("response", row.get("answer"))
-    return () if found is None else (str(found),)
+    response = row.get("response", row.get("answer"))
+    return () if response is None else (str(response),)
 
 
 def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> list[Any]:
     """Return the results of a function for responses to rows."""
     parameters, open_ended = _parameters(function)
-    names = {one.name for one in parameters}
+    names = {parameter.name for parameter in parameters}
     if BATCHED in names:
-        fields = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"} if rows else {}
-        values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
-        found = function(**{name: value for name, value in values.items() if open_ended or name in names})
-        results = list(found) if isinstance(found, Iterable) else None
-        if results is None or len(results) != len(responses):
-            given = f"{found!r:.80}, no list," if results is None else f"{len(results)} results"
-            name = getattr(function, "__name__", "a reward function")
-            raise ValueError(f"{name} gives {given} for {len(responses)} completions")
-        return results
-    calls = [{**row, "response": text, "completion": text} for row, text in zip(rows, responses, strict=True)]
-    return [function(**{name: value for name, value in one.items() if open_ended or name in names}) for one in calls]
+        return _call_batched(function, rows, responses, None if open_ended else names)
+    results = []
+    for row, text in zip(rows, responses, strict=True):
+        values = {**row, "response": text, "completion": text}
+        results.append(function(**{name: value for name, value in values.items() if open_ended or name in names}))
+    return results
+
+
+def _call_batched(
+    function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str] | None
+) -> list[Any]:
+    """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``None``."""
+    fields = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"} if rows else {}
+    values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
+    returned = function(**{name: value for name, value in values.items() if names is None or name in names})
+    results = list(returned) if isinstance(returned, Iterable) else None
+    if results is None or len(results) != len(responses):
+        given = f"{returned!r:.80}, no list," if results is None else f"{len(results)} results"
+        name = getattr(function, "__name__", "a reward function")
+        raise ValueError(f"{name} gives {given} for {len(responses)} completions")
+    return results
 
 
 def _parameters(function: Function) -> tuple[list[inspect.Parameter], bool]:
     """Return the named parameters of a function, and whether it takes any others by name."""
     try:
-        found = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return [], True
-    open_ended = any(one.kind is one.VAR_KEYWORD for one in found)
-    return [one for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)], open_ended
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)], open_ended
 
 
 def _check_parameters(name: str, function: Function, row: Row) -> None:
     parameters, _ = _parameters(function)
-    batched = any(one.name == BATCHED for one in parameters)
+    batched = any(parameter.name == BATCHED for parameter in parameters)
     known = {*row, "prompts", BATCHED} if batched else {*row, "response", "completion"}
     if inspect.iscoroutinefunction(function):
         raise ValueError(f"{name} is async, so it returns no number when it is called: make it an ordinary function")
-    for one in parameters:
-        if one.name not in known and one.default is one.empty:
+    for parameter in parameters:
+        if parameter.name not in known and parameter.default is parameter.empty:
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
             raise ValueError(
-                f"{name} needs {one.name!r}, which is neither {usual} nor a field of the rows ({', '.join(row)})"
+                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({', '.join(row)})"
             )
 
 
 def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
     response = (*good_responses(row), row["prompt"])[0]
     try:
-        found, _ = call(function, [row] * 2, [response] * 2)
+        result, _ = call(function, [row] * 2, [response] * 2)
     except (Exception, SystemExit) as error:
         raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
-    if found is not None and not isinstance(found, Mapping) and not np.isfinite(_number(found)):
-        raise ValueError(f"{name} gives {_fault(found, '')}, for the good answer of row 1")
-    return tuple(f"{name}.{part}" for part in found) if isinstance(found, Mapping) else ()
+    if isinstance(result, Mapping):
+        return tuple(f"{name}.{part}" for part in result)
+    if result is not None and not np.isfinite(_number(result)):
+        raise ValueError(f"{name} gives {_fault(result, None)}, for the good answer of row 1")
+    return ()
 
 
-def _fault(value: Any, key: str) -> str:
-    """Return what is wrong with a result, which lacks the name ``key`` unless that is empty."""
-    if key:
+def _fault(value: Any, key: str | None) -> str:
+    """Return what is wrong with a result that is no finite number, or that lacks the name ``key``."""
+    if key is not None:
         return f"a result without {key!r}, which it has for row 1: {value!r:.80}; give None where it does not count"
     return f"a result that is not a finite number: the {type(value).__name__} {value!r:.80}"
 
