@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, transcripts_of, write_page
-from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.sampling import environment_of
 from vpo_agent.progress import progress
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
@@ -70,21 +71,22 @@ def explore_runs(
         raise ValueError("there is nothing to explore: give the folders of runs, or pool files")
     if labels is not None and len(labels) != len(runs):
         raise ValueError(f"got {counted(len(labels), 'label')} for {counted(len(runs), 'run')}: give one per run")
-    read = [read_run(path) for path in runs]
-    check_comparable(read)
-    for run in read:
+    read_runs = [read_run(path) for path in runs]
+    check_comparable(read_runs)
+    for run in read_runs:
         environment_of(run.pool, run.name)
         if run.pool.responses is None:
             raise ValueError(
                 f"{run.name!r} holds rewards without the texts of the answers: sample it again with vpo eval"
             )
-    data = _page_data(read, list(labels) if labels is not None else _names(read), prompts)
-    pages = zip(data["policies"], map(transcripts_of, runs), strict=True)
-    data["links"] = [
-        {"text": f"All answers of {label}, and why", "to": Path(os.path.relpath(page, out.parent)).as_posix()}
-        for label, page in pages
-        if page.is_file()
-    ]
+    policies = list(labels) if labels is not None else _unique_labels(read_runs)
+    data = _page_data(read_runs, policies, prompts)
+    data["links"] = []
+    for label, run_path in zip(policies, runs, strict=True):
+        page = transcripts_of(run_path)
+        if page.is_file():
+            target = Path(os.path.relpath(page, out.parent)).as_posix()
+            data["links"].append({"text": f"All answers of {label}, and why", "to": target})
     text = fill("page.html", "explore", SCRIPTS, f"Explore {data['environment']}", data)
     if (size := len(text.encode())) > MAX_BYTES:
         fewer = max(1, len(data["instances"]) * MAX_BYTES // size)
@@ -96,16 +98,15 @@ def explore_runs(
     return Explored(len(data["instances"]), data["lacks"])
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _unique_labels(runs: Sequence[Run]) -> list[str]:
     """Label each run as ``vpo compare`` does, with its seed, and then its number, where labels would be the same."""
-    names = make_labels(runs)
-    counts = Counter(names)
-    names = [
-        f"{name}, seed {run.seed}" if counts[name] > 1 and run.seed is not None else name
-        for name, run in zip(names, runs, strict=True)
-    ]
-    counts = Counter(names)
-    return [f"{name} ({place})" if counts[name] > 1 else name for place, name in enumerate(names, start=1)]
+    labels = make_labels(runs)
+    counts = Counter(labels)
+    for position, run in enumerate(runs):
+        if counts[labels[position]] > 1 and run.seed is not None:
+            labels[position] = f"{labels[position]}, seed {run.seed}"
+    counts = Counter(labels)
+    return [f"{label} ({number})" if counts[label] > 1 else label for number, label in enumerate(labels, start=1)]
 
 
 def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict[str, Any]:
@@ -125,81 +126,108 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
         option = import_option(run.settings for run in runs)
         lacks = f"Prompts and the answers of the exact fronts are not shown: {reason}{option}."
         notes.append(lacks)
-    about = (type(env).__doc__ or "").strip().splitlines() if env is not None else []
+    description = (type(env).__doc__ or "").strip().splitlines() if env is not None else []
     return {
         "environment": str(first.source.get("env", "an unknown environment")),
-        "about": about[0] if about else "",
+        "about": description[0] if description else "",
         "objectives": [
-            {"name": name, "description": "" if env is None else env.objectives[place].description}
-            for place, name in enumerate(first.objectives)
+            {"name": name, "description": "" if env is None else env.objectives[number].description}
+            for number, name in enumerate(first.objectives)
         ],
         "policies": list(labels),
         "size": size,
         "counts": sorted({min(together, size), size}),
         "notes": notes,
         "lacks": lacks,
-        "instances": [_instance(pools, size, place, env) for place in progress(range(len(shown)), "instances", "part")],
+        "instances": [
+            _instance(pools, size, number, env) for number in progress(range(len(shown)), "instances", "part")
+        ],
     }
 
 
 def import_option(runs: Iterable[Mapping[str, Any]]) -> str:
     """Say which ``--import`` registers the environment of the runs with these settings, if one of them knows."""
     for settings in runs:
-        own = [str(settings.get("env", "")).rpartition(":")[0], *settings.get("imports", [])]
-        if modules := [one for one in own if one]:
-            return f"; this run was made with {' '.join(f'--import {one}' for one in modules)}"
+        env_module = str(settings.get("env", "")).rpartition(":")[0]
+        modules = [module for module in (env_module, *settings.get("imports", [])) if module]
+        if modules:
+            options = " ".join(f"--import {module}" for module in modules)
+            return f"; this run was made with {options}"
     return ""
 
 
-def _instance(pools: Sequence[Pool], size: int, place: int, env: AnyEnv | None) -> dict[str, Any]:
-    """Return one instance with the answers of every policy, each a pair of places in ``vectors`` and ``texts``."""
+def _instance(pools: Sequence[Pool], size: int, number: int, env: AnyEnv | None) -> dict[str, Any]:
+    """Return one prompt of the pools, with the answers of every policy."""
     first = pools[0]
-    active = np.flatnonzero(first.active[place])
-    task = None if env is None else env.task(int(first.indices[place]))
-    prompt = "" if env is None else env.prompt(task, env.num_answers)
-    drawn = None if env is None else env.drawing(task)
-    vectors: dict[tuple[float, ...], int] = {}
-    texts: dict[tuple[str, str, str], int] = {}
-
-    def rounded(vector: Sequence[float]) -> tuple[float, ...]:
-        return tuple(round(float(vector[one]), DIGITS) for one in active.tolist())
-
-    def entry(vector: Sequence[float], text: str, status: str = "ok") -> tuple[int, int]:
-        # Before the text is cut, so that a long path is drawn whole.
-        drawing = None
-        if env is not None and drawn is not None:
-            with suppress(ValueError):
-                drawing = env.drawing(task, env.parse(text))
-        key = cut(text, ANSWER_CHARS, keep_tags=False), status, json.dumps(drawing)
-        return vectors.setdefault(rounded(vector), len(vectors)), texts.setdefault(key, len(texts))
-
-    front = None
-    if first.fronts is not None:
-        written: dict[tuple[float, ...], str] = {}
-        if env is not None:
-            with suppress(UnknownFront):
-                written = {rounded(point.vector): point.answer for point in env.front(task)}
-        points = sorted(first.fronts[place].tolist(), reverse=True)
-        front = [entry(point, written.get(rounded(point), UNKNOWN)) for point in points]
-    answers = []
-    for pool in pools:
-        m = pool.rewards.shape[2]
-        assert pool.responses is not None
-        split = [answer for text in pool.responses[place] for answer in split_answers(text, m)]
-        rewards = pool.rewards[place].reshape(-1, pool.rewards.shape[3])
-        rows = zip(rewards, split, pool.status[place].ravel(), strict=True)
-        answers.append(
-            [entry(row, text or "", Status(code).name.lower().replace("_", " ")) for row, text, code in rows][:size]
-        )
-    lines = prompt.splitlines()
+    index = int(first.indices[number])
+    answers = _Answers(env, index, first.active[number])
+    front = None if first.fronts is None else answers.front(first.fronts[number])
+    of_policies = [answers.of_pool(pool, number)[:size] for pool in pools]
+    lines = answers.prompt.splitlines()
     return {
-        "index": int(first.indices[place]),
-        "active": active.tolist(),
-        "prompt": cut(prompt),
+        "index": index,
+        "active": answers.active,
+        "prompt": cut(answers.prompt),
         "short": bool(lines) and len(lines) <= SHORT_LINES and max(map(len, lines)) <= SHORT_LINE,
-        "drawing": drawn,
-        "vectors": list(vectors),
-        "texts": [{"text": text, "status": status, "drawing": json.loads(one)} for text, status, one in texts],
-        "answers": answers,
+        "drawing": answers.drawing,
+        "vectors": list(answers.vectors),
+        "texts": [
+            {"text": text, "status": status, "drawing": json.loads(drawing)} for text, status, drawing in answers.texts
+        ],
+        "answers": of_policies,
         "front": front,
     }
+
+
+class _Answers:
+    """The answers to one task, each as a pair of numbers: that of its vector and that of its text.
+
+    Equal vectors and equal texts have one number. Without the environment there are no prompt and no drawings.
+    """
+
+    def __init__(self, env: AnyEnv | None, index: int, active: NDArray[np.bool_]) -> None:
+        self.active: list[int] = np.flatnonzero(active).tolist()
+        """The objectives that count, by number."""
+        self.vectors: dict[tuple[float, ...], int] = {}
+        """The number of each vector, of active objectives."""
+        self.texts: dict[tuple[str, str, str], int] = {}
+        """The number of each text with its status and its drawing, as JSON."""
+        self._env = env
+        self._task = None if env is None else env.task(index)
+        self.prompt = "" if env is None else env.prompt(self._task, env.num_answers)
+        self.drawing = None if env is None else env.drawing(self._task)
+        """Of the task, for environments that draw."""
+
+    def front(self, points: Floats) -> list[tuple[int, int]]:
+        """Add the points of the exact front (f, d), the highest first."""
+        answer_of: dict[tuple[float, ...], str] = {}
+        if self._env is not None:
+            with suppress(UnknownFront):
+                answer_of = {self._rounded(point.vector): point.answer for point in self._env.front(self._task)}
+        ordered = sorted(points.tolist(), reverse=True)
+        return [self._add(point, answer_of.get(self._rounded(point), UNKNOWN)) for point in ordered]
+
+    def of_pool(self, pool: Pool, number: int) -> list[tuple[int, int]]:
+        """Add the answers of a pool to the prompt with this number."""
+        assert pool.responses is not None
+        m = pool.rewards.shape[2]
+        texts = [text for response in pool.responses[number] for text in split_answers(response, m)]
+        rewards = pool.rewards[number].reshape(-1, pool.rewards.shape[3])
+        pairs = []
+        for vector, text, code in zip(rewards, texts, pool.status[number].ravel(), strict=True):
+            status = Status(code).name.lower().replace("_", " ")
+            pairs.append(self._add(vector, text or "", status))
+        return pairs
+
+    def _add(self, vector: Sequence[float], text: str, status: str = "ok") -> tuple[int, int]:
+        # Before the text is cut, so that a long path is drawn whole.
+        drawing = None
+        if self._env is not None and self.drawing is not None:
+            with suppress(ValueError):
+                drawing = self._env.drawing(self._task, self._env.parse(text))
+        key = (cut(text, ANSWER_CHARS, keep_tags=False), status, json.dumps(drawing))
+        number_of_vector = self.vectors.setdefault(self._rounded(vector), len(self.vectors))
+        return number_of_vector, self.texts.setdefault(key, len(self.texts))
+
+    def _rounded(self, vector: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(float(vector[objective]), DIGITS) for objective in self.active)

@@ -69,7 +69,7 @@ def read_transcripts(path: Path) -> Transcripts:
     """
     if not (path.is_dir() and is_run(path)):
         return _of_pool("", read_run(path).pool, str(path))
-    before, after = (path / f"pool_{when}.npz" for when in ("before", "after"))
+    before, after = path / "pool_before.npz", path / "pool_after.npz"
     parts = [_of_pool("before training", Pool.load(before), str(path))] if before.is_file() else []
     if (file := path / TRANSCRIPTS).is_file():
         # The last row may be being written.
@@ -92,14 +92,17 @@ def _of_pool(when: str, pool: Pool, name: str) -> Transcripts:
         raise ValueError(f"{name!r} holds rewards without the texts of the answers: sample it again with vpo eval")
     env, lacks = environment_of(pool, name, same_instances=True)
     groups = []
-    for place, index in enumerate(pool.indices[:PROMPTS].tolist()):
+    for number, index in enumerate(pool.indices[:PROMPTS].tolist()):
         task = None if env is None else env.task(index)
         prompt = "" if env is None else env.prompt(task, pool.rewards.shape[2])
-        scored = zip(pool.responses[place], pool.status[place], pool.rewards[place], strict=True)
-        active = pool.active[place]
-        groups.append(Group(when, index, prompt, [(one[0], _answers(env, task, *one, active)) for one in scored]))
-    said = f"prompts and some reasons are not shown: {lacks}" if lacks else ""
-    return Transcripts(_described(pool.objectives, env), groups, said)
+        columns = zip(pool.responses[number], pool.status[number], pool.rewards[number], strict=True)
+        responses = [
+            (text, _answers(env, task, text, statuses, rewards, pool.active[number]))
+            for text, statuses, rewards in columns
+        ]
+        groups.append(Group(when, index, prompt, responses))
+    missing = f"prompts and some reasons are not shown: {lacks}" if lacks else ""
+    return Transcripts(_described(pool.objectives, env), groups, missing)
 
 
 def _of_training(run: Path, rows: Sequence[Mapping[str, Any]]) -> Transcripts:
@@ -113,15 +116,18 @@ def _of_training(run: Path, rows: Sequence[Mapping[str, Any]]) -> Transcripts:
     for row in rows:
         task = None if env is None else env.task(row["index"])
         active = np.ones(len(row["objectives"]), dtype=bool) if env is None else env.active(task)
-        statuses = [[Status[name.upper()] for name in each] for each in row["status"]]
-        scored = zip(row["responses"], statuses, row["rewards"], strict=True)
-        responses = [(one[0], _answers(env, task, *one, active)) for one in scored]
+        responses = []
+        for text, names, rewards in zip(row["responses"], row["status"], row["rewards"], strict=True):
+            statuses = [Status[name.upper()] for name in names]
+            responses.append((text, _answers(env, task, text, statuses, rewards, active)))
         groups.append(Group(f"step {row['step']}", row["index"], row["prompt"], responses))
     return Transcripts(_described(rows[-1]["objectives"], env), groups, lacks)
 
 
 def _described(names: Sequence[str], env: AnyEnv | None) -> dict[str, str]:
-    return dict.fromkeys(names, "") if env is None else {one.name: one.description for one in env.objectives}
+    if env is None:
+        return dict.fromkeys(names, "")
+    return {objective.name: objective.description for objective in env.objectives}
 
 
 def _answers(
@@ -134,17 +140,16 @@ def _answers(
     costly = env is not None and type(env).evaluate_many is not VectorTextEnv.evaluate_many
     if env is not None and (not costly or type(env).why is not VectorTextEnv.why or Status.INVALID in statuses):
         outcomes = env.score_answers(task, texts)[2]
-    return [
-        Answer(
-            text,
-            Status(status).name.lower().replace("_", " "),
-            tuple(
-                round(float(value), DIGITS) if counts else None for value, counts in zip(vector, active, strict=True)
-            ),
-            _why(env, task, answer_tags(len(texts))[number][0], text, Status(status), outcomes[number]),
-        )
-        for number, (text, status, vector) in enumerate(zip(texts, statuses, rewards, strict=True))
-    ]
+    answers = []
+    tags = [opening for opening, _ in answer_tags(len(texts))]
+    for tag, text, code, vector, outcome in zip(tags, texts, statuses, rewards, outcomes, strict=True):
+        status = Status(code)
+        rounded = [
+            round(float(value), DIGITS) if is_active else None for value, is_active in zip(vector, active, strict=True)
+        ]
+        why = _why(env, task, tag, text, status, outcome)
+        answers.append(Answer(text, status.name.lower().replace("_", " "), tuple(rounded), why))
+    return answers
 
 
 def _why(env: AnyEnv | None, task: Any, tag: str, text: str | None, status: Status, outcome: Any) -> str:
@@ -165,7 +170,7 @@ def _why(env: AnyEnv | None, task: Any, tag: str, text: str | None, status: Stat
     return env.why(task, env.outcome_info(outcome) or {})
 
 
-def write_transcripts(found: Transcripts, out: Path, title: str) -> int:
+def write_transcripts(transcripts: Transcripts, out: Path, title: str) -> int:
     """Write the page, completely or not at all; return the number of answers on it, the first of each group.
 
     It replaces an earlier page at ``out``.
@@ -174,42 +179,44 @@ def write_transcripts(found: Transcripts, out: Path, title: str) -> int:
         ValueError: ``out`` holds something else, or cannot be written.
     """
     check_out(out, COMMAND)
-    groups: list[dict[str, Any]] = [
-        {
-            "when": group.when,
-            "task": group.task,
-            "prompt": cut(group.prompt),
-            "responses": [
-                {"text": cut(text, RESPONSE_CHARS, keep_tags=False), "answers": answers}
-                for text, answers in group.responses
-            ],
-        }
-        for group in found.groups
-    ]
-    # As many responses to each prompt as fit.
-    most, size = max(len(group["responses"]) for group in groups), len(json.dumps(groups))
+    groups: list[dict[str, Any]] = []
+    for group in transcripts.groups:
+        responses = [
+            {"text": cut(text, RESPONSE_CHARS, keep_tags=False), "answers": answers}
+            for text, answers in group.responses
+        ]
+        prompt = cut(group.prompt)
+        groups.append({"when": group.when, "task": group.task, "prompt": prompt, "responses": responses})
+    most = _keep_what_fits(groups)
+    notes = [f"Not selected by quality: the first prompts, and up to {counted(most, 'response')} to each."]
+    objectives = [{"name": name, "description": text} for name, text in transcripts.objectives.items()]
+    data = {"title": title, "objectives": objectives, "groups": groups, "notes": [*notes, transcripts.lacks]}
+    write_page(out, fill("transcripts.html", COMMAND, SCRIPTS, f"Answers of {title}", data))
+    return sum(len(response["answers"]) for group in groups for response in group["responses"])
+
+
+def _keep_what_fits(groups: Sequence[dict[str, Any]]) -> int:
+    """Delete the last responses of groups until the page is small enough; return how many each group has at most."""
+    most = max(len(group["responses"]) for group in groups)
+    size = len(json.dumps(groups))
     while most > 1 and size > MAX_BYTES:
         most -= 1
         for group in groups:
-            size -= sum(len(json.dumps(one)) + len(", ") for one in group["responses"][most:])
+            size -= sum(len(json.dumps(response)) + len(", ") for response in group["responses"][most:])
             del group["responses"][most:]
-    notes = [f"Not selected by quality: the first prompts, and up to {counted(most, 'response')} to each."]
-    objectives = [{"name": name, "description": text} for name, text in found.objectives.items()]
-    data = {"title": title, "objectives": objectives, "groups": groups, "notes": [*notes, found.lacks]}
-    write_page(out, fill("transcripts.html", COMMAND, SCRIPTS, f"Answers of {title}", data))
-    return sum(len(one["answers"]) for group in groups for one in group["responses"])
+    return most
 
 
-def in_words(found: Transcripts) -> str:
+def in_words(transcripts: Transcripts) -> str:
     """Return the newest prompts with the first answers to each, for a terminal."""
-    newest = [group for group in found.groups if group.when == found.groups[-1].when]
+    newest = [group for group in transcripts.groups if group.when == transcripts.groups[-1].when]
     blocks = []
     for group in newest[:SHOWN_PROMPTS]:
-        place = ", ".join(filter(None, [group.when, f"task {group.task}"]))
-        blocks.append(f"{place}\n{cut(group.prompt)}")
-        answers = [(response, answer) for response, several in group.responses for answer in several]
+        heading = f"{group.when}, task {group.task}" if group.when else f"task {group.task}"
+        blocks.append(f"{heading}\n{cut(group.prompt)}")
+        answers = [(response, answer) for response, answers in group.responses for answer in answers]
         for number, (response, answer) in enumerate(answers[:SHOWN_ANSWERS], start=1):
-            pairs = zip(found.objectives, answer.vector, strict=True)
+            pairs = zip(transcripts.objectives, answer.vector, strict=True)
             vector = ", ".join(f"{name} {value:.3g}" for name, value in pairs if value is not None)
             why = f" ({answer.why})" if answer.why else ""
             # Without an answer, the whole response says what was written instead.

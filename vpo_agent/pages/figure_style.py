@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -52,26 +51,29 @@ def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Loo
     method as well, and otherwise a colour that the figure does not use yet.
     """
     numbers = [_known(label) for label in labels]
-    for place, source in enumerate(sources):
-        number = _known(source or "")
-        if numbers[place] is None and not UNTRAINED.match(labels[place]) and number not in numbers:
-            numbers[place] = number
-    found = []
-    greys = count()
-    for place, label in enumerate(labels):
+    for position, source in enumerate(sources):
+        number_of_source = _known(source or "")
+        is_free = numbers[position] is None and not UNTRAINED.match(labels[position])
+        if is_free and number_of_source not in numbers:
+            numbers[position] = number_of_source
+    drawn = []
+    untrained = 0
+    for position, label in enumerate(labels):
         if UNTRAINED.match(label):
-            found.append(Look(GREY, MARKERS_OF_UNTRAINED[next(greys) % len(MARKERS_OF_UNTRAINED)]))
+            drawn.append(Look(GREY, MARKERS_OF_UNTRAINED[untrained % len(MARKERS_OF_UNTRAINED)]))
+            untrained += 1
             continue
-        number = numbers[place]
+        number = numbers[position]
         if number is None:
-            number = numbers[place] = _free([one for one in numbers if one is not None])
+            number = _free([taken for taken in numbers if taken is not None])
+            numbers[position] = number
         line = LINES[number // len(PALETTE) % len(LINES)]
-        found.append(Look(PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)], line))
-    return found
+        drawn.append(Look(PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)], line))
+    return drawn
 
 
 def _known(label: str) -> int | None:
-    """The place of a label among the known ones, whatever its case and punctuation."""
+    """Return the number of a known label, whatever its case and punctuation; ``None`` for another."""
     names = [_plain(name) for name in KNOWN]
     plain = _plain(re.sub(r"-seed\d+$|\.0\b", "", label))
     return names.index(plain) if plain in names else None
@@ -82,10 +84,13 @@ def _plain(label: str) -> str:
 
 
 def _free(taken: Sequence[int]) -> int:
-    """The first number that is not taken, of a colour that is not taken if there is one."""
-    shades = {number % len(PALETTE) for number in taken}
-    full = len(shades) == len(PALETTE)
-    return next(one for one in count() if one not in taken and (full or one % len(PALETTE) not in shades))
+    """Return the first number that is not taken, of a colour that is not taken if there is one."""
+    colours = {number % len(PALETTE) for number in taken}
+    all_colours_taken = len(colours) == len(PALETTE)
+    number = 0
+    while number in taken or (number % len(PALETTE) in colours and not all_colours_taken):
+        number += 1
+    return number
 
 
 INK, FAINT_INK, GRID, PAPER = "#24292f", "#57606a", "#e6e8eb", "#ffffff"
@@ -134,16 +139,20 @@ def band_line(axes: Axes, ks: NDArray[np.int_], band: Band, look: Look, **sizes:
     axes.fill_between(ks, band.low, band.high, color=look.colour, alpha=BAND_ALPHA, lw=0)
     line = axes.plot(ks, band.mean, color=look.colour, marker=look.marker, ls=look.line, mec=PAPER, **sizes)[0]
     ticks = _readable_ticks(ks)
-    line.set_markevery([place for place, k in enumerate(ks) if k in ticks])
+    line.set_markevery([position for position, k in enumerate(ks) if k in ticks])
     return line
 
 
 def _readable_ticks(ks: NDArray[np.int_]) -> list[float]:
-    """The ks to write on a logarithmic axis: the ends, then round numbers, then others where there is room."""
-    order = {"1": 0, "5": 1, "2": 2, "3": 3}
+    """Return the ks to write on a logarithmic axis: the ends, then round numbers, then others where there is room."""
+    rank_of_digits = {"1": 0, "5": 1, "2": 2, "3": 3}
+
+    def roundest_first(k: float) -> tuple[int, float]:
+        return rank_of_digits.get(str(int(k)).rstrip("0"), 4), k
+
     room = 0.06 * float(np.log(ks[-1] / ks[0]))
     chosen = [float(ks[0]), float(ks[-1])]
-    for k in sorted((float(k) for k in ks[1:-1]), key=lambda k: (order.get(str(int(k)).rstrip("0"), 4), k)):
+    for k in sorted((float(k) for k in ks[1:-1]), key=roundest_first):
         if min(abs(np.log(k / other)) for other in chosen) >= room:
             chosen.append(k)
     return sorted(set(chosen))

@@ -100,11 +100,11 @@ class Page:
         self._add(f"## {text}", lambda: f"</details>\n{opened}" if folded else opened)
 
     def markdown(self) -> str:
-        """The page in Markdown, its images beside it."""
+        """Return the page in Markdown, with links to its images, which lie beside it."""
         return "\n\n".join(text for text, _ in self._blocks) + "\n"
 
     def html(self) -> str:
-        """The page in one HTML file."""
+        """Return the page as one HTML file."""
         body = "\n".join(render() for _, render in self._blocks) + "</details>" * self._folded
         head = f"{HEAD}<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>"
         return f"{head}\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
@@ -123,8 +123,11 @@ def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]], align: st
 
 def _html_table(head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> str:
     def row(cells: Sequence[str], tag: str) -> str:
-        sides = ((cell, " class=r" if side == "r" else "") for cell, side in zip(cells, align, strict=True))
-        return "<tr>" + "".join(f"<{tag}{side}>{escape(cell)}</{tag}>" for cell, side in sides) + "</tr>"
+        written = []
+        for cell, side in zip(cells, align, strict=True):
+            style = " class=r" if side == "r" else ""
+            written.append(f"<{tag}{style}>{escape(cell)}</{tag}>")
+        return f"<tr>{''.join(written)}</tr>"
 
     rows = "\n".join(row(cells, "td") for cells in body)
     return _wide(f"<table><thead>{row(head, 'th')}</thead><tbody>\n{rows}\n</tbody></table>", "Table")

@@ -54,7 +54,7 @@ def compare_runs(
         ValueError: The runs cannot be compared, a label is unknown, ``k`` is more than a pool holds, or
             ``out`` holds something else.
     """
-    groups = [[Path(one) for one in ([entry] if isinstance(entry, str | Path) else entry)] for entry in folders]
+    groups = [[Path(entry)] if isinstance(entry, str | Path) else [Path(part) for part in entry] for entry in folders]
     paths = [path for members in groups for path in members]
     if not paths:
         raise ValueError("there is nothing to compare: give the folders of runs, or pool files")
@@ -72,13 +72,14 @@ def compare_runs(
     if differing:
         notes.append(f"Settings other than the method in which the runs differ: {', '.join(differing)}.")
     notes += [f"{run.name}: {notice}" for run in runs for notice in notices(run.pool)]
-    if single := [method.label for method in methods if len(method.summaries) == 1]:
+    single = [method.label for method in methods if len(method.summaries) == 1]
+    if single:
         notes.append(f"One seed of {', '.join(single)}: these intervals do not say how training runs differ.")
-    labelled = {method.label: method for method in methods}
-    if baseline not in ("vpo", *labelled):
-        raise ValueError(f"unknown baseline {baseline!r}: choose one of {', '.join(map(repr, labelled))}")
-    chosen = labelled.get(baseline, methods[0])
-    tables = {"verdict": verdict(methods, chosen), **_make_tables(methods, chosen, notes)}
+    by_label = {method.label: method for method in methods}
+    if baseline not in ("vpo", *by_label):
+        raise ValueError(f"unknown baseline {baseline!r}: choose one of {', '.join(map(repr, by_label))}")
+    base_method = by_label.get(baseline, methods[0])
+    tables = {"verdict": verdict(methods, base_method), **_make_tables(methods, base_method, notes)}
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
         drawn = {
@@ -99,29 +100,31 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
     measures, differences = [], []
     summary = methods[0].summaries[0]
     for name in common_names(methods):
-        one = summary.measures[name]
-        # Methods may differ in it, such as in the answers of a rollout.
+        measure = summary.measures[name]
+        # Methods may differ in the unit, such as in the answers of a rollout.
         units = dict.fromkeys(run.measures[name].unit for method in methods for run in method.summaries)
-        about = {"measure": name, "unit": " or ".join(units), "better": one.better}
-        against = baseline.values(name)
+        head = {"measure": name, "unit": " or ".join(units), "better": measure.better}
+        values_of_baseline = baseline.values(name)
         for method in methods:
             values = method.values(name)
-            row = {**about, "meaning": one.meaning, "method": method.label, **method.band(values).as_json()}
+            row = {**head, "meaning": measure.meaning, "method": method.label, **method.band(values).as_json()}
             measures.append({**row, "each_seed": values.mean(axis=1).tolist()})
             if method is not baseline:
-                band = method.band(values, against)
-                differences.append({**about, "method": method.label, **band.as_json()})
+                band = method.band(values, values_of_baseline)
+                differences.append({**head, "method": method.label, **band.as_json()})
     return {
         "baseline": baseline.label,
         "prompts": summary.pool.prompts_in_words(),
-        "interval": SAID if any(len(one.summaries) > 1 for one in methods) else "95 % interval over prompts",
+        "interval": SAID if any(len(method.summaries) > 1 for method in methods) else "95 % interval over prompts",
         "k": summary.k,
         "headlines": headlines(methods),
         "objectives": list(summary.pool.objectives),
         **summary.ceilings(),
         "passes": summary.threshold or None,
         "notes": list(notes),
-        "methods": [{"method": one.label, "seeds": list(one.seeds), "runs": len(one.summaries)} for one in methods],
+        "methods": [
+            {"method": method.label, "seeds": list(method.seeds), "runs": len(method.summaries)} for method in methods
+        ],
         "measures": measures,
         "differences": differences,
         "curves": {

@@ -71,16 +71,19 @@ def facts(tables: Mapping[str, Any]) -> list[str]:
     """Describe in sentences what is compared."""
     methods = [f"{row['method']} ({counted(row['runs'], 'seed')})" for row in tables["methods"]]
     answers = counted(tables["k"], "answer")
-    found = [f"{', '.join(methods)}; {tables['prompts']}, up to {answers} to each."]
+    sentences = [f"{', '.join(methods)}; {tables['prompts']}, up to {answers} to each."]
     if best := best_on_fronts(tables):
-        found.append(best)
+        sentences.append(best)
     if tables["passes"]:
-        found.append(f"An answer passes with {tables['passes']}.")
-    return [*found, *tables["notes"]]
+        sentences.append(f"An answer passes with {tables['passes']}.")
+    return [*sentences, *tables["notes"]]
 
 
 def means_table(tables: Mapping[str, Any], brief: bool = False) -> Table:
-    """A row for each measure, in brief only those of the verdict and diversity, and a column for each method."""
+    """Return a table with a row for each measure and a column for each method.
+
+    In brief, the measures are only those of the verdict, and diversity.
+    """
     labels = [row["method"] for row in tables["methods"]]
     shown = {*tables["headlines"], "diversity"}
     rows: dict[str, list[str]] = {}

@@ -50,22 +50,23 @@ def evaluate_pool(
     environment_of(pool, name)
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
-    fronts_worth = worth_of_fronts(pool)
     worths = {"among the answers": worth_of_answers(pool)}
-    worths |= {} if fronts_worth is None else {"on the exact fronts": fronts_worth}
-    # What training can gain is a question before it.
-    advice = [*notices(pool), *([] if pool.source.get("step") else prospects(summary))]
-    brief = {*headlines([method]), *BRIEF}
+    worth_on_fronts = worth_of_fronts(pool)
+    if worth_on_fronts is not None:
+        worths["on the exact fronts"] = worth_on_fronts
+    advice = notices(pool)
+    if not pool.source.get("step"):
+        # What training can gain is a question before it.
+        advice += prospects(summary)
     before = "\n\n".join(["\n".join(standing(method)), *(f"**{line}**" for line in advice), describe(pool)])
-
-    def report(shown: Sequence[Mapping[str, Any]]) -> str:
-        return f"{before}\n\n{measure_table(shown)}\n\n{_notes(summary, worths)}\n"
-
+    after = _notes(summary, worths)
+    shown = {*headlines([method]), *BRIEF}
+    brief = [row for row in rows if row["measure"] in shown or row["meaning"] == MEAN_REWARD]
     bar.update()
     with bar, whole_folder(out, MARK) as folder:
         pool.save(folder / "pool.npz")
         page = Page(f"Evaluation of {name}")
-        page.paragraph(report(rows).rstrip())
+        page.paragraph(f"{before}\n\n{measure_table(rows)}\n\n{after}")
         page.figure(draw_curves([method], folder / "curves.png"), "utility@k, best@k and pass@k")
         bar.update()
         fronts = draw_fronts([method], default_pairs(pool), folder / "fronts.png")
@@ -75,7 +76,7 @@ def evaluate_pool(
         (folder / "eval.md").write_text(page.markdown(), encoding="utf-8", errors="replace")
         results = json.dumps(_as_json(summary, rows, worths), indent=2, allow_nan=False)
         (folder / MARK).write_text(results + "\n", encoding="utf-8")
-    return report([row for row in rows if row["measure"] in brief or row["meaning"] == MEAN_REWARD])
+    return f"{before}\n\n{measure_table(brief)}\n\n{after}\n"
 
 
 def describe(pool: Pool) -> str:
@@ -95,16 +96,19 @@ def describe(pool: Pool) -> str:
         parts.append(f"temperature {source['temperature']:g}")
     if "usage" in source:
         usage = source["usage"]
-        read, generated = (
-            "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("prompt_tokens", "completion_tokens")
-        )
-        cut = f", {counted(usage['truncated'], 'response')} cut at the limit" if usage["truncated"] else ""
-        parts.append(f"cost in tokens: {read} read, {generated} generated{cut}")
+        cost = f"{_known(usage['prompt_tokens'])} read, {_known(usage['completion_tokens'])} generated"
+        if usage["truncated"]:
+            cost += f", {counted(usage['truncated'], 'response')} cut at the limit"
+        parts.append(f"cost in tokens: {cost}")
     return "; ".join(parts) + "."
 
 
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
 def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mapping[str, BestSets]) -> dict[str, Any]:
-    """Everything that the tables and curves show, as plain JSON values."""
+    """Return everything that the tables and curves show, as plain JSON values."""
     pool = summary.pool
     n, rollouts, m, _ = pool.rewards.shape
     return {
@@ -117,7 +121,7 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mappin
         "k": summary.k,
         "passes": summary.threshold or None,
         **summary.ceilings(),
-        "worths": {where: {"set": one.set_worth, "vector": one.vector_worth} for where, one in worths.items()},
+        "worths": {owner: {"set": worth.set_worth, "vector": worth.vector_worth} for owner, worth in worths.items()},
         "measures": list(rows),
         "curves": {
             name: {"k": curve.ks.tolist(), **over_prompts(curve.values, pool.tasks).as_json()}
@@ -127,13 +131,13 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mappin
 
 
 def _notes(summary: Summary, worths: Mapping[str, BestSets]) -> str:
-    found = "; ".join(f"{one.set_worth:.2f} and {one.vector_worth:.2f} {where}" for where, one in worths.items())
-    worth = (
+    ratios = [f"{worth.set_worth:.2f} and {worth.vector_worth:.2f} {owner}" for owner, worth in worths.items()]
+    about_worth = (
         "Worth of a set (best three / best answer) and of the vector (best three / best three within "
-        f"{NEARLY} of the best scalar reward): {found}."
+        f"{NEARLY} of the best scalar reward): {'; '.join(ratios)}."
     )
     passes = f"An answer passes with {summary.threshold}."
     if not summary.threshold:
         passes = "There is no pass@k: no exact front is known, and no --threshold was given."
     best = best_on_fronts(summary.ceilings())
-    return f"{worth}\n\n{best} {passes}" if best else f"{worth}\n\n{passes}"
+    return f"{about_worth}\n\n{best} {passes}" if best else f"{about_worth}\n\n{passes}"

@@ -49,10 +49,10 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
     figure = style.new_figure(height=3.9 * rows + 0.5, width=12.5 if columns == 3 else 11.0)
     legend: dict[str, Artist] = {}
     first = methods[0].summaries[0]
-    for place, name in enumerate(panels):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        tokens = name == BY_TOKENS
-        x = "generated tokens to a prompt, whole rollouts" if tokens else "k, answers to a prompt"
+    for number, name in enumerate(panels, start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        by_tokens = name == BY_TOKENS
+        x = "generated tokens to a prompt, whole rollouts" if by_tokens else "k, answers to a prompt"
         style.dress(axes, "", x=x, y=PANELS[name])
         for method, look in zip(methods, looks_of(methods), strict=True):
             label = method.label if len(methods) > 1 else "single answers as the unit"
@@ -64,7 +64,7 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
         if ceiling is not None:
             line = axes.axhline(float(ceiling.mean()), color=style.INK, lw=1.3, ls=(0, (5, 3)))
             legend["best on the exact fronts"] = line
-        if not tokens:
+        if not by_tokens:
             style.log_axis(axes, methods[0].curve(name).ks)
         style.from_zero(axes)
         axes.yaxis.set_major_locator(style.round_ticks(7))
@@ -91,8 +91,8 @@ def default_pairs(pool: Pool) -> list[Pair]:
     def points(pair: Pair) -> float:
         return float(np.mean([non_dominated(np.asarray(vectors)[:, list(pair)]).sum() for vectors in sets]))
 
-    pairs = sorted(combinations(range(len(pool.objectives)), 2), key=lambda pair: -points(pair))
-    return [pair for place, pair in enumerate(pairs[:3]) if place == 0 or points(pair) > 1.05]
+    pairs = sorted(combinations(range(len(pool.objectives)), 2), key=points, reverse=True)
+    return pairs[:1] + [pair for pair in pairs[1:3] if points(pair) > 1.05]
 
 
 def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) -> Path | None:
@@ -105,18 +105,19 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
     # The pairs of a single method are side by side; several methods have one row per pair.
     rows, columns = (1, len(pairs)) if len(methods) == 1 else (len(pairs), len(methods))
     figure = style.new_figure(height=3.5 * rows + 0.5, width=max(5.2, min(3.4 * columns, 16.5) + 0.6))
-    both_of = list(zip(methods, looks_of(methods), strict=True))
-    for place, ((across, up), (method, look)) in enumerate(product(pairs, both_of)):
+    methods_with_looks = list(zip(methods, looks_of(methods), strict=True))
+    for number, (pair, (method, look)) in enumerate(product(pairs, methods_with_looks), start=1):
         pool = method.summaries[0].pool
-        axes = figure.add_subplot(rows, columns, place + 1)
-        heading = method.label if len(methods) > 1 and place < columns else ""
-        style.dress(axes, heading, x=f"{pool.objectives[across]} ↑", y=f"{pool.objectives[up]} ↑")
-        both = pool.active[:, across] & pool.active[:, up]
-        points = pool.answers()[both][:, :, [across, up]].reshape(-1, 2)
-        _bubbles(axes, points, facecolor=look.colour, alpha=0.75, lw=0)
-        if pool.fronts is not None and both.any():
-            fronts = [front[:, [across, up]] for front, counts in zip(pool.fronts, both, strict=True) if counts]
-            _bubbles(axes, np.concatenate(fronts), facecolor="none", edgecolor=style.INK, lw=1.3)
+        axes = figure.add_subplot(rows, columns, number)
+        heading = method.label if len(methods) > 1 and number <= columns else ""
+        across, up = (pool.objectives[objective] for objective in pair)
+        style.dress(axes, heading, x=f"{across} ↑", y=f"{up} ↑")
+        prompts = np.flatnonzero(pool.active[:, pair].all(axis=1))
+        answers = pool.answers()[prompts][:, :, list(pair)].reshape(-1, 2)
+        _bubbles(axes, answers, facecolor=look.colour, alpha=0.75, lw=0)
+        if pool.fronts is not None and len(prompts):
+            points = np.concatenate([pool.fronts[prompt][:, list(pair)] for prompt in prompts])
+            _bubbles(axes, points, facecolor="none", edgecolor=style.INK, lw=1.3)
         axes.set_xlim(-0.13, 1.13)
         axes.set_ylim(-0.13, 1.13)
         axes.set_box_aspect(1)
@@ -132,5 +133,5 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
 
 def _bubbles(axes: Axes, points: Floats, **look: Any) -> None:
     if len(points):
-        places, counts = np.unique(np.round(points * BINS) / BINS, axis=0, return_counts=True)
-        axes.scatter(places[:, 0], places[:, 1], s=BUBBLE * counts / counts.sum(), **look)
+        centres, counts = np.unique(np.round(points * BINS) / BINS, axis=0, return_counts=True)
+        axes.scatter(centres[:, 0], centres[:, 1], s=BUBBLE * counts / counts.sum(), **look)

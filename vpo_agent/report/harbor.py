@@ -48,71 +48,84 @@ def read_trials(folder: Path) -> list[Trial]:
     Raises:
         ValueError: There are none.
     """
-    found = [trial for path in sorted(folder.rglob("result.json")) if (trial := _trial(path)) is not None]
-    if not found:
+    read = [_trial(path) for path in sorted(folder.rglob("result.json"))]
+    trials = [trial for trial in read if trial is not None]
+    if not trials:
         raise ValueError(f"{str(folder)!r} holds no trials of Harbor: give a folder of jobs, such as jobs/")
-    return found
+    return trials
 
 
 def _trial(path: Path) -> Trial | None:
     """Return the trial of a result file; ``None`` for one that is not of a trial, such as that of a whole job."""
-    said = _object(path)
-    if not isinstance(said.get("task_name"), str) or "trial_name" not in said:
+    result = _json_object(path)
+    if not isinstance(result.get("task_name"), str) or "trial_name" not in result:
         return None
-    agent = _part(said, "agent_info")
+    agent = _part(result, "agent_info")
     model = _part(agent, "model_info").get("name")
-    rewards = _object(path.parent / "verifier" / "reward.json") or _part(_part(said, "verifier_result"), "rewards")
-    if not rewards:
-        with suppress(OSError, ValueError):
-            rewards = {"reward": float((path.parent / "verifier" / "reward.txt").read_text(encoding="utf-8"))}
-    known = {name: float(value) for name, value in rewards.items() if isinstance(value, int | float)}
+    numbers = {name: float(value) for name, value in _rewards(path, result).items() if isinstance(value, int | float)}
     return Trial(
-        said["task_name"],
-        " ".join(str(one) for one in (agent.get("name"), model) if one) or "unknown agent",
-        {name: value for name, value in known.items() if math.isfinite(value)},
-        str(_part(said, "exception_info").get("exception_type", "")),
+        task=result["task_name"],
+        agent=" ".join(str(name) for name in (agent.get("name"), model) if name) or "unknown agent",
+        rewards={name: value for name, value in numbers.items() if math.isfinite(value)},
+        failure=str(_part(result, "exception_info").get("exception_type", "")),
     )
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _rewards(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rewards of a trial, from the first of three places that has any."""
+    verifier = path.parent / "verifier"
+    rewards = _json_object(verifier / "reward.json") or _part(_part(result, "verifier_result"), "rewards")
+    if not rewards:
+        with suppress(OSError, ValueError):
+            rewards = {"reward": float((verifier / "reward.txt").read_text(encoding="utf-8"))}
+    return rewards
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one if there is none."""
     with suppress(OSError, ValueError):
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return said if isinstance(said, dict) else {}
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return value if isinstance(value, dict) else {}
     return {}
 
 
-def _part(said: Mapping[str, Any], name: str) -> dict[str, Any]:
-    part = said.get(name)
+def _part(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = parent.get(name)
     return part if isinstance(part, dict) else {}
 
 
 def harbor_report(trials: Sequence[Trial]) -> str:
-    """Return what the trials of each agent are worth as sets, in Markdown."""
+    """Return measures of the trials of each agent as sets of answers, in Markdown."""
     names: dict[str, set[str]] = defaultdict(set)
     for trial in trials:
         names[trial.task] |= trial.rewards.keys()
-    vectors: dict[str, dict[str, Floats]] = defaultdict(dict)
-    for agent in sorted({trial.agent for trial in trials}):
-        for task, keys in names.items():
-            rows = [
-                [trial.rewards[key] for key in sorted(keys)]
-                for trial in trials
-                if (trial.task, trial.agent) == (task, agent) and not trial.lacks(keys)
-            ]
-            if rows:
-                vectors[agent][task] = np.array(rows)
-    fronts = {task: _front([of[task] for of in vectors.values() if task in of]) for task in names}
+    trials_of_agent: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        trials_of_agent[trial.agent].append(trial)
+    vectors = {agent: _vectors(members, names) for agent, members in trials_of_agent.items()}
+    fronts = {
+        task: _front([by_task[task] for _, by_task in sorted(vectors.items()) if task in by_task]) for task in names
+    }
     parts = [*_warning(trials, names), f"{counted(len(trials), 'trial')} of {counted(len(names), 'task')}."]
-    for agent in sorted({trial.agent for trial in trials}):
-        mine = [trial for trial in trials if trial.agent == agent]
-        parts += [f"## {agent}", " ".join(_left_out(mine, names)) or "Every trial has every reward of its task."]
-        if agent in vectors:
+    for agent, members in sorted(trials_of_agent.items()):
+        parts += [f"## {agent}", " ".join(_left_out(members, names)) or "Every trial has every reward of its task."]
+        if vectors[agent]:
             parts.append(_table(vectors[agent], fronts))
     values = np.concatenate([front.ravel() for front in fronts.values()] or [np.zeros(0)])
     if len(values) and (values.min() < 0 or values.max() > 1):
         low, high = values.min(), values.max()
         parts.append(f"Rewards reach from {low:g} to {high:g}: utilities weigh them as they are, without scaling.")
     return "\n\n".join(parts)
+
+
+def _vectors(trials: Sequence[Trial], names: Mapping[str, Set[str]]) -> dict[str, Floats]:
+    """Return the reward vectors of an agent's trials by task, (n, d); without tasks that have no complete trial."""
+    vectors = {}
+    for task, keys in names.items():
+        complete = [trial for trial in trials if trial.task == task and not trial.lacks(keys)]
+        if complete:
+            vectors[task] = np.array([[trial.rewards[key] for key in sorted(keys)] for trial in complete])
+    return vectors
 
 
 def _front(sets: Sequence[Floats]) -> Floats:
@@ -125,7 +138,7 @@ def _warning(trials: Sequence[Trial], names: Mapping[str, set[str]]) -> Iterator
     lacking = [trial.lacks(names[trial.task]) for trial in trials]
     left = sum(map(bool, lacking))
     if 2 * left > len(trials):
-        causes = Counter(name for one in lacking for name in one).most_common()
+        causes = Counter(name for names_of_trial in lacking for name in names_of_trial).most_common()
         why = ", ".join(f"{count} without {name}" for name, count in causes)
         shares = f"{left} of {counted(len(trials), 'trial')}"
         yield f"Warning: {shares} are left out ({why}): the numbers speak of the others."
@@ -138,9 +151,9 @@ def _left_out(trials: Sequence[Trial], names: Mapping[str, set[str]]) -> Iterato
         why = ", ".join(f"{kind} {count}" for kind, count in without.most_common())
         yield f"Left out: {counted(without.total(), 'trial')} without a reward ({why})."
     missing = [trial.lacks(names[trial.task]) for trial in trials if trial.rewards]
-    lacking = Counter(name for one in missing for name in one)
-    if lacking:
-        which = ", ".join(f"{name} {count}" for name, count in lacking.most_common())
+    counts = Counter(name for names_of_trial in missing for name in names_of_trial)
+    if counts:
+        which = ", ".join(f"{name} {count}" for name, count in counts.most_common())
         incomplete = counted(sum(map(bool, missing)), "trial")
         yield f"Left out because a reward of their task is missing: {incomplete} ({which})."
     cut = sum(bool(trial.failure and trial.rewards) for trial in trials)
@@ -149,29 +162,35 @@ def _left_out(trials: Sequence[Trial], names: Mapping[str, set[str]]) -> Iterato
 
 
 def _table(vectors: Mapping[str, Floats], fronts: Mapping[str, Floats]) -> str:
-    """The measures of an agent over its tasks."""
-    tasks = list(vectors)
-    ranked = {
-        task: mean_ranked(report_weights(np.ones(rows.shape[1], dtype=bool)) @ rows.T) for task, rows in vectors.items()
-    }
-    rows: list[list[str]] = []
-
-    def add(name: str, values: Sequence[float], meaning: str) -> None:
-        band = over_prompts(values)
-        shown = interval(band.low, band.high) if len(values) > 1 else ""
-        rows.append([name, str(len(values)), number(band.mean), shown, meaning])
-
+    """Return the measures of an agent over its tasks."""
+    rows = []
+    ranked = {task: _ranked(points) for task, points in vectors.items()}
     for k in SHOWN_K:
-        if enough := [float(best_at_k(ranked[task], k)) for task in tasks if len(vectors[task]) >= k]:
-            add(f"utility@{k}", enough, f"best of {counted(k, 'trial')} under an unknown weighting of the rewards")
-    add("trials", [len(vectors[task]) for task in tasks], "trials of a task that have all of its rewards")
-    sizes = [int(non_dominated(vectors[task]).sum()) for task in tasks]
-    add("front", sizes, "reward vectors among these trials that no other beats")
-    covered = [coverage(fronts[task], vectors[task]) for task in tasks]
-    add("coverage", covered, "share of the front of all agents' trials that these attain")
-    best = BestSets(*np.mean([best_sets(vectors[task]) for task in tasks], axis=0).tolist())
+        utilities = [float(best_at_k(utility, k)) for utility in ranked.values() if len(utility) >= k]
+        if utilities:
+            meaning = f"best of {counted(k, 'trial')} under an unknown weighting of the rewards"
+            rows.append(_row(f"utility@{k}", utilities, meaning))
+    counts = [len(points) for points in vectors.values()]
+    rows.append(_row("trials", counts, "trials of a task that have all of its rewards"))
+    sizes = [int(non_dominated(points).sum()) for points in vectors.values()]
+    rows.append(_row("front", sizes, "reward vectors among these trials that no other beats"))
+    attained = [coverage(fronts[task], points) for task, points in vectors.items()]
+    rows.append(_row("coverage", attained, "share of the front of all agents' trials that these attain"))
+    best = BestSets(*np.mean([best_sets(points) for points in vectors.values()], axis=0).tolist())
     worth = (
         f"Worth of a set (best three trials / best one): {best.set_worth:.2f}; of the vector (best three / best three "
         f"by the mean reward): {best.vector_worth:.2f}."
     )
     return markdown_table(["measure", "tasks", "mean", "95 % interval", "meaning"], rows, "lrrrl") + f"\n\n{worth}"
+
+
+def _ranked(points: Floats) -> Floats:
+    """Return the expected utility of each trial of a task, ascending, (n,), from reward vectors (n, d)."""
+    return mean_ranked(report_weights(np.ones(points.shape[1], dtype=bool)) @ points.T)
+
+
+def _row(name: str, values: Sequence[float], meaning: str) -> list[str]:
+    """Return the cells of a measure with one value per task."""
+    band = over_prompts(values)
+    shown = interval(band.low, band.high) if len(values) > 1 else ""
+    return [name, str(len(values)), number(band.mean), shown, meaning]

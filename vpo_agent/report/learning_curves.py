@@ -42,22 +42,25 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
     or non-finite value is a gap.
     """
     panels = []
-    for title, kind, key in PANELS[len(methods) > 1 :]:
-        lines = [(number, *over_steps(one, kind, key)) for number, one in enumerate(methods)]
-        if found := [line for line in lines if len(line[1])]:
-            panels.append((title, kind, found))
+    looks = looks_of(methods)
+    for title, kind, key in PANELS if len(methods) == 1 else PANELS[1:]:
+        lines = []
+        for method, look in zip(methods, looks, strict=True):
+            steps, values = over_steps(method, kind, key)
+            if len(steps):
+                lines.append((method.label, look, steps, values))
+        if lines:
+            panels.append((title, kind, lines))
     if not panels:
         return None
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = style.new_figure(height=2.8 * rows + 0.6, width=12.0)
     legend: dict[str, Artist] = {}
-    every_look = looks_of(methods)
-    for place, (title, kind, found) in enumerate(panels):
-        axes = figure.add_subplot(rows, columns, place + 1)
+    for number, (title, kind, lines) in enumerate(panels, start=1):
+        axes = figure.add_subplot(rows, columns, number)
         style.dress(axes, title)
-        for number, steps, values in found:
-            look = every_look[number]
+        for label, look, steps, values in lines:
             smooth = kind == "train" and len(steps) >= FEWEST_TO_SMOOTH
             shown = np.stack([_smoothed(row) for row in values]) if smooth else values
             if len(shown) > 1:
@@ -66,8 +69,8 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
             symbol = "" if smooth else look.marker
             drawn: dict[str, Any] = {"color": look.colour, "ls": look.line, "mec": style.PAPER}
             line = axes.plot(steps, shown.mean(axis=0), lw=1.8, marker=symbol, ms=5, **drawn)
-            if kind == "eval" or methods[number].label not in legend:
-                legend[methods[number].label] = line[0]
+            if kind == "eval" or label not in legend:
+                legend[label] = line[0]
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
         style.from_zero(axes)
         axes.yaxis.set_major_locator(style.round_ticks(5))
@@ -79,29 +82,31 @@ def draw_learning(methods: Sequence[Method], path: Path) -> Path | None:
 
 def over_steps(method: Method, kind: str, key: str) -> tuple[Floats, Floats]:
     """Return the steps that all seeds have, (t,), and the values there, (seeds, t)."""
-    lines = [line for line in (_series(rows, kind, key) for rows in method.rows) if len(line[0])]
-    if not lines:
+    all_series = [_series(rows, kind, key) for rows in method.rows]
+    series = [(steps, values) for steps, values in all_series if len(steps)]
+    if not series:
         return np.zeros(0), np.zeros((0, 0))
-    common = reduce(np.intersect1d, [steps for steps, _ in lines])
-    return common, np.stack([values[np.isin(steps, common)] for steps, values in lines])
+    common = reduce(np.intersect1d, [steps for steps, _ in series])
+    return common, np.stack([values[np.isin(steps, common)] for steps, values in series])
 
 
 def _series(metrics: Sequence[Mapping[str, object]], kind: str, key: str) -> tuple[Floats, Floats]:
     """Return the steps, ascending, and the values of one key in the rows of one kind."""
-    pairs = ((row.get("step"), row.get(key)) for row in metrics if row.get("kind") == kind)
-    found = {
-        float(step): float(value)
-        for step, value in pairs
-        if isinstance(step, Real) and isinstance(value, Real) and isfinite(step) and isfinite(value)
-    }
-    steps, values = np.array(sorted(found.items()), dtype=np.float64).reshape(-1, 2).T
+    value_at: dict[float, float] = {}
+    for row in metrics:
+        step, value = row.get("step"), row.get(key)
+        if row.get("kind") != kind or not isinstance(step, Real) or not isinstance(value, Real):
+            continue
+        if isfinite(step) and isfinite(value):
+            value_at[float(step)] = float(value)
+    steps, values = np.array(sorted(value_at.items()), dtype=np.float64).reshape(-1, 2).T
     return steps, values
 
 
 def _smoothed(values: Floats) -> Floats:
     """Smooth by a Gaussian a fortieth of the run wide: centred, so that it never lags, and renormalised at the ends."""
     width = max(1.0, len(values) / 40)
-    blurred, share = (
-        gaussian_filter1d(row, width, mode="constant", radius=ceil(3 * width)) for row in (values, np.ones(len(values)))
-    )
-    return np.asarray(blurred / share)
+    radius = ceil(3 * width)
+    blurred = gaussian_filter1d(values, width, mode="constant", radius=radius)
+    weight = gaussian_filter1d(np.ones(len(values)), width, mode="constant", radius=radius)
+    return np.asarray(blurred / weight)

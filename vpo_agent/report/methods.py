@@ -30,7 +30,7 @@ class Method:
     """Rows of ``metrics.jsonl`` of each run, (S,); empty if there are none."""
 
     def values(self, name: str) -> Floats:
-        """One measure, per seed and prompt, (S, N)."""
+        """Return one measure, per seed and prompt, (S, N)."""
         return np.stack([summary.measures[name].values for summary in self.summaries])
 
     def band(self, values: Floats, baseline: Floats | None = None) -> Band:
@@ -38,13 +38,16 @@ class Method:
         return interval(values, self.summaries[0].pool.tasks, baseline=baseline)
 
     def curve(self, name: str) -> Curve:
-        """A curve with the values of every seed, (S, N, c). Runs differ in the tokens of a rollout, but not in k."""
+        """Return a curve with the values of every seed, (S, N, c).
+
+        Its ks are the mean over runs, which differ in the tokens of a rollout but not in the numbers of answers.
+        """
         curves = [summary.curves[name] for summary in self.summaries]
-        return Curve(np.mean([one.ks for one in curves], axis=0), np.stack([one.values for one in curves]))
+        return Curve(np.mean([curve.ks for curve in curves], axis=0), np.stack([curve.values for curve in curves]))
 
 
 def title(methods: Sequence[Method]) -> str:
-    """Environment and preset, model, method and steps, each if it is known and the same for all runs."""
+    """Return environment and preset, model, method and steps, each if it is known and the same for all runs."""
     sources = [summary.pool.source for method in methods for summary in method.summaries]
 
     def shared(name: str) -> str | None:
@@ -64,7 +67,7 @@ def title(methods: Sequence[Method]) -> str:
 
 
 def common_names(methods: Sequence[Method], of: Literal["measures", "curves"] = "measures") -> list[str]:
-    """The measures, in the order of tables, or the curves that every run of every method has."""
+    """Return the names of the measures, in the order of tables, or of the curves that every run of all methods has."""
     first, *others = [getattr(summary, of) for method in methods for summary in method.summaries]
     return [name for name in first if all(name in other for other in others)]
 
@@ -72,4 +75,5 @@ def common_names(methods: Sequence[Method], of: Literal["measures", "curves"] = 
 def looks_of(methods: Sequence[Method]) -> list[Look]:
     """Return the looks of methods that are drawn together."""
     sources = [method.summaries[0].pool.source.get("method") for method in methods]
-    return looks([method.label for method in methods], [None if one is None else str(one) for one in sources])
+    names = [None if source is None else str(source) for source in sources]
+    return looks([method.label for method in methods], names)

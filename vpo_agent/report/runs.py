@@ -19,9 +19,12 @@ from vpo_agent.progress import progress
 from vpo_agent.report.methods import Method, Row
 from vpo_envs.common.wording import counted
 
-OF_THE_EVALUATION = frozenset({"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "usage"})
+NOT_OF_THE_TRAINING = frozenset(
+    {"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "usage"}
+)
 """Entries of a pool's source that training does not depend on."""
 OPTION = "option "
+"""Beginning of the names of a method's options among the settings."""
 UNTRAINED = "untrained"
 """Stands for the method of a pool that was sampled before the first step."""
 
@@ -64,8 +67,8 @@ def read_run(path: Path) -> Run:
         )
     if not path.is_dir():
         pool = Pool.load(path)
-        said = {name: value for name, value in pool.source.items() if name not in OF_THE_EVALUATION}
-        return Run(str(path), pool, _resolved(said, pool), ())
+        settings = {name: value for name, value in pool.source.items() if name not in NOT_OF_THE_TRAINING}
+        return Run(str(path), pool, _resolved(settings, pool), ())
     if not is_run(path):
         raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or pool files")
     file = path / "pool_after.npz"
@@ -87,10 +90,10 @@ def last_evaluation(run: Path) -> Path | None:
 
 
 def read_runs(groups: Sequence[Sequence[Path]]) -> list[Run]:
-    """Read one run for each group of paths; several of a group are policies that answer together."""
-    parts = [[read_run(path) for path in members] for members in groups]
-    weights = next((members[0].pool.scalar_weights for members in parts if len(members) == 1), None)
-    return [members[0] if len(members) == 1 else merge_runs(members, weights) for members in parts]
+    """Read one run for each group of paths; the paths of a group are of policies that answer together."""
+    run_groups = [[read_run(path) for path in members] for members in groups]
+    weights = next((members[0].pool.scalar_weights for members in run_groups if len(members) == 1), None)
+    return [members[0] if len(members) == 1 else merge_runs(members, weights) for members in run_groups]
 
 
 def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
@@ -100,41 +103,44 @@ def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
     if settings.get("step") == 0:
         kept = {name: value for name, value in settings.items() if name in ("model", "num_answers", "seed")}
         return {"method": UNTRAINED, **kept}
-    # Fixed weights also stand in the pool, where `check_comparable` compares them.
-    out = {name: value for name, value in settings.items() if name != "scalar_weights"}
-    if "step" in out:
-        out["steps"] = out.pop("step")
-    if "num_answers" in out and out["num_answers"] is None:
-        out["num_answers"] = pool.rewards.shape[2]
-    if "minibatch_prompts" in out and out["minibatch_prompts"] == out.get("prompts_per_step"):
-        out["minibatch_prompts"] = None
-    if out.get("dtype") == "auto":
-        out["dtype"] = pool.source.get("dtype", "auto")
-    if out.get("method_options") and out.get("method") in available_estimators():
-        usual_options = inspect.signature(estimator(out["method"]).function).parameters
-        out["method_options"] = {
+    # The pool holds the fixed weights as well, where `check_comparable` compares them.
+    resolved = {name: value for name, value in settings.items() if name != "scalar_weights"}
+    if "step" in resolved:
+        resolved["steps"] = resolved.pop("step")
+    if "num_answers" in resolved and resolved["num_answers"] is None:
+        resolved["num_answers"] = pool.rewards.shape[2]
+    if "minibatch_prompts" in resolved and resolved["minibatch_prompts"] == resolved.get("prompts_per_step"):
+        resolved["minibatch_prompts"] = None
+    if resolved.get("dtype") == "auto":
+        resolved["dtype"] = pool.source.get("dtype", "auto")
+    if resolved.get("method_options") and resolved.get("method") in available_estimators():
+        parameters = inspect.signature(estimator(resolved["method"]).function).parameters
+        resolved["method_options"] = {
             name: value
-            for name, value in out["method_options"].items()
-            if name not in usual_options or value != usual_options[name].default
+            for name, value in resolved["method_options"].items()
+            if name not in parameters or value != parameters[name].default
         }
-    return out
+    return resolved
 
 
-def merge_runs(parts: Sequence[Run], weights: Floats | None) -> Run:
+def merge_runs(runs: Sequence[Run], weights: Floats | None) -> Run:
     """Return the runs of policies that answer together as one; ``weights`` are the fixed ones (N, d), if known."""
-    first = parts[0].settings
-    common = {name: value for name, value in first.items() if all(one.settings.get(name) == value for one in parts)}
-    return Run(" + ".join(one.name for one in parts), merge_pools([one.pool for one in parts], weights), common, ())
+    first = runs[0].settings
+    common = {name: value for name, value in first.items() if all(run.settings.get(name) == value for run in runs)}
+    return Run(" + ".join(run.name for run in runs), merge_pools([run.pool for run in runs], weights), common, ())
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
     """Check that all pools hold answers to the same prompts of one environment."""
     first = runs[0]
+    env = _environment(first)
     for other in runs[1:]:
         both = f"{first.name!r} and {other.name!r}"
-        mine, theirs = _environment(first), _environment(other)
-        if mine and theirs and mine != theirs:
-            raise ValueError(f"{both} are of different environments, {mine} and {theirs}: compare runs of the same one")
+        other_env = _environment(other)
+        if env and other_env and env != other_env:
+            raise ValueError(
+                f"{both} are of different environments, {env} and {other_env}: compare runs of the same one"
+            )
         if first.pool.objectives != other.pool.objectives:
             raise ValueError(
                 f"{both} have different objectives ({', '.join(first.pool.objectives)}; "
@@ -213,10 +219,10 @@ def make_labels(runs: Sequence[Run]) -> list[str]:
             path = Path(run.name)
             labels.append(path.parent.name if path.name == "pool.npz" else path.stem)
             continue
-        peers = [other for one, other in zip(runs, flat, strict=True) if one.method == run.method]
-        differ = [name for name in settings if any(_differs(name, settings, other) for other in peers)]
-        said = ", ".join(f"{name.removeprefix(OPTION)}={settings[name]}" for name in differ)
-        labels.append(f"{run.method} ({said})" if said else run.method)
+        peers = [other for peer, other in zip(runs, flat, strict=True) if peer.method == run.method]
+        differing = [name for name in settings if any(_differs(name, settings, other) for other in peers)]
+        values = ", ".join(f"{name.removeprefix(OPTION)}={settings[name]}" for name in differing)
+        labels.append(f"{run.method} ({values})" if values else run.method)
     return labels
 
 
@@ -237,17 +243,20 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the method, its options one by one."""
     from vpo_agent.config import NOT_OF_THE_METHOD
 
-    out: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
         if name == "method_options":
-            out.update({OPTION + inner: one for inner, one in (value or {}).items()})
+            flat |= {OPTION + option: option_value for option, option_value in (value or {}).items()}
         elif name not in NOT_OF_THE_METHOD:
-            out[name] = value
-    return out
+            flat[name] = value
+    return flat
 
 
 def _differs(name: str, first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a setting differs. A pool states fewer settings than a run, so only a missing option is a difference."""
+    """Return whether a setting differs; one that only one of them states differs if it is an option of the method.
+
+    A pool states fewer settings than a run.
+    """
     if name in first and name in other:
         return bool(first[name] != other[name])
     return name.startswith(OPTION)
@@ -262,21 +271,25 @@ def _environment(run: Run) -> str:
 
 def first_answers(pool: Pool, answers: int) -> Pool:
     """Keep the first rollouts of a pool, as many as fit into that number of answers."""
-    keep = max(1, answers // pool.rewards.shape[2])
-    if keep == pool.rewards.shape[1]:
+    kept = max(1, answers // pool.rewards.shape[2])
+    if kept == pool.rewards.shape[1]:
         return pool
-    texts = None if pool.responses is None else tuple(row[:keep] for row in pool.responses)
-    tokens = None if pool.tokens is None else pool.tokens[:, :keep]
-    return replace(pool, rewards=pool.rewards[:, :keep], status=pool.status[:, :keep], responses=texts, tokens=tokens)
+    return replace(
+        pool,
+        rewards=pool.rewards[:, :kept],
+        status=pool.status[:, :kept],
+        responses=None if pool.responses is None else tuple(texts[:kept] for texts in pool.responses),
+        tokens=None if pool.tokens is None else pool.tokens[:, :kept],
+    )
 
 
 def _budgets(pools: Sequence[Pool]) -> list[int]:
     """Return numbers of tokens per prompt that all pools have: the least, the most, and their geometric mean."""
-    each = [float(pool.tokens.mean()) for pool in pools if pool.tokens is not None]
-    if len(each) < len(pools):
+    of_a_rollout = [float(pool.tokens.mean()) for pool in pools if pool.tokens is not None]
+    if len(of_a_rollout) < len(pools):
         return []
-    least = ceil(max(each))
-    most = floor(min(mean * pool.rewards.shape[1] for mean, pool in zip(each, pools, strict=True)))
+    least = ceil(max(of_a_rollout))
+    most = floor(min(tokens * pool.rewards.shape[1] for tokens, pool in zip(of_a_rollout, pools, strict=True)))
     return sorted({least, round(sqrt(least * most)), most}) if least <= most else []
 
 

@@ -23,8 +23,9 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     ``tasks`` are the results of :func:`vpo_agent.report.compare_runs` by the task's name. An arm that was not run on a
     task, and a task whose pools hold fewer answers, leave their cells empty.
     """
-    largest = min(tables["k"] for tables in tasks.values())
-    names = list(dict.fromkeys(f"{kind}@{k}" for kind in ("utility", "best") for k in (min(FEW, largest), largest)))
+    many = min(tables["k"] for tables in tasks.values())
+    few = min(FEW, many)
+    names = list(dict.fromkeys([f"utility@{few}", f"utility@{many}", f"best@{few}", f"best@{many}"]))
     page = Page("The arms on every task")
     verdicts = [f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()]
     page.listing(verdicts)
@@ -42,13 +43,19 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
 
 
 def study_table(tasks: Mapping[str, Mapping[str, Any]], name: str) -> Table:
-    """A row for each arm, a column for each task: means with intervals; then the differences from the baseline."""
+    """Return a table with a row for each arm and a column for each task.
+
+    Its cells are means with intervals; below them are the differences from the baseline.
+    """
     arms = _arms(tasks)
-    body = [[arm, *(_cell(tables["measures"], name, arm) for tables in tasks.values())] for arm in arms]
-    less = []
+    body = []
     for arm in arms:
-        less.append([f"{arm} − baseline", *(_cell(one["differences"], name, arm, True) for one in tasks.values())])
-    return ["arm", *tasks], [*body, *(row for row in less if any(row[1:]))], "l" + "r" * len(tasks)
+        body.append([arm, *(_cell(tables["measures"], name, arm) for tables in tasks.values())])
+    for arm in arms:
+        cells = [_cell(tables["differences"], name, arm, signed=True) for tables in tasks.values()]
+        if any(cells):
+            body.append([f"{arm} − baseline", *cells])
+    return ["arm", *tasks], body, "l" + "r" * len(tasks)
 
 
 def draw_study(tasks: Mapping[str, Mapping[str, Any]], name: str, path: Path) -> Path:
@@ -57,15 +64,16 @@ def draw_study(tasks: Mapping[str, Mapping[str, Any]], name: str, path: Path) ->
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = style.new_figure(height=rows * (0.9 + 0.3 * len(arms)) + 0.4, width=4.0 * columns + 1)
-    for place, (task, tables) in enumerate(tasks.items()):
-        axes = figure.add_subplot(rows, columns, place + 1)
+    for panel, (task, tables) in enumerate(tasks.items()):
+        axes = figure.add_subplot(rows, columns, panel + 1)
         style.dress(axes, task, x=f"{name} →")
-        for number_of, (arm, look) in enumerate(zip(arms, looks(arms), strict=True)):
-            if (row := _find(tables["measures"], name, arm)) is not None:
-                axes.plot([row["low"], row["high"]], [number_of] * 2, color=look.colour, lw=7, alpha=0.35)
-                axes.plot(row["each_seed"], [number_of] * len(row["each_seed"]), "|", color=look.colour, ms=9)
-                axes.plot(row["mean"], number_of, look.marker, color=look.colour, ms=6.5, mec=style.PAPER)
-        axes.set_yticks(range(len(arms)), arms if place % columns == 0 else [""] * len(arms))
+        for height, (arm, look) in enumerate(zip(arms, looks(arms), strict=True)):
+            row = _find(tables["measures"], name, arm)
+            if row is not None:
+                axes.plot([row["low"], row["high"]], [height] * 2, color=look.colour, lw=7, alpha=0.35)
+                axes.plot(row["each_seed"], [height] * len(row["each_seed"]), "|", color=look.colour, ms=9)
+                axes.plot(row["mean"], height, look.marker, color=look.colour, ms=6.5, mec=style.PAPER)
+        axes.set_yticks(range(len(arms)), arms if panel % columns == 0 else [""] * len(arms))
         axes.set_ylim(len(arms) - 0.4, -0.6)  # from the top
         axes.tick_params(axis="y", labelcolor=style.INK, length=0)
         axes.grid(visible=False, axis="y")
@@ -84,9 +92,11 @@ def _arms(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _about(tables: Mapping[str, Any]) -> str:
     seeds = sorted({row["runs"] for row in tables["methods"]})
-    most = "" if tables["front_utility"] is None else f"; utility of the exact fronts {number(tables['front_utility'])}"
-    about = f"{tables['prompts']}, seeds {' or '.join(map(str, seeds))}, baseline {tables['baseline']}"
-    return f"{about}, {tables['interval']}{most}."
+    parts = [tables["prompts"], f"seeds {' or '.join(map(str, seeds))}", f"baseline {tables['baseline']}"]
+    sentence = ", ".join([*parts, tables["interval"]])
+    if tables["front_utility"] is not None:
+        sentence += f"; utility of the exact fronts {number(tables['front_utility'])}"
+    return f"{sentence}."
 
 
 def _find(rows: Sequence[Mapping[str, Any]], name: str, arm: str) -> Mapping[str, Any] | None:

@@ -16,14 +16,15 @@ ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
 def measure_rows(summary: Summary) -> list[dict[str, Any]]:
     """Return each measure with its mean and its 95 % interval over prompts."""
-    return [
-        {**_about(one), **over_prompts(one.values, summary.pool.tasks).as_json(), "meaning": one.meaning}
-        for one in summary.measures.values()
-    ]
+    rows = []
+    for measure in summary.measures.values():
+        band = over_prompts(measure.values, summary.pool.tasks)
+        rows.append({**_head(measure), **band.as_json(), "meaning": measure.meaning})
+    return rows
 
 
 def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of :func:`measure_rows` in Markdown."""
+    """Return the rows of :func:`measure_rows` in Markdown."""
     body = [
         [named(row), row["unit"], number(row["mean"]), interval(row["low"], row["high"]), row["meaning"]]
         for row in rows
@@ -36,26 +37,31 @@ def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
 
     ``mean``, ``low`` and ``high`` are those of the difference, paired over the same prompts.
     """
-    return [
-        {
-            **_about(one),
-            "before": float(before.measures[name].values.mean()),
-            "after": float(one.values.mean()),
-            **over_prompts(one.values - before.measures[name].values, after.pool.tasks).as_json(),
-            "headline": one.headline,
+    rows = []
+    for name, measure in after.measures.items():
+        if name not in before.measures:
+            continue
+        values_before = before.measures[name].values
+        row = {
+            **_head(measure),
+            "before": float(values_before.mean()),
+            "after": float(measure.values.mean()),
+            **over_prompts(measure.values - values_before, after.pool.tasks).as_json(),
+            "headline": measure.headline,
         }
-        for name, one in after.measures.items()
-        if name in before.measures
-    ]
+        rows.append(row)
+    return rows
 
 
 def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The headline rows of :func:`change_rows` in Markdown, under a line that says how to read the first three."""
+    """Return the headline rows of :func:`change_rows` in Markdown, under a text that explains the first three."""
     shown = [row for row in rows if row["headline"]]
     best = [row["measure"] for row in shown if row["measure"].startswith("best@")][-1]
-    first = ("expected utility", best, "diversity")
+    names_of_first = ("expected utility", best, "diversity")
+    first = [row for name in names_of_first for row in shown if row["measure"] == name]
+    others = [row for row in shown if row["measure"] not in names_of_first]
     body = []
-    for row in sorted(shown, key=lambda row: first.index(row["measure"]) if row["measure"] in first else len(first)):
+    for row in [*first, *others]:
         change = [number(row["mean"], signed=True), interval(row["low"], row["high"], signed=True)]
         body.append([named(row), row["unit"], number(row["before"]), number(row["after"]), *change])
     table = markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
@@ -77,20 +83,20 @@ def best_on_fronts(ceilings: Mapping[str, Any]) -> str:
 
 
 def named(row: Mapping[str, Any]) -> str:
-    """The name of a row's measure, with an arrow in the direction that is better."""
+    """Return the name of a row's measure, with an arrow in the direction that is better."""
     return str(row["measure"]) + ARROWS[row["better"]]
 
 
 def number(value: float, signed: bool = False) -> str:
-    """Three digits after the point, without a negative zero."""
+    """Return a number with three digits after the point, without a negative zero."""
     rounded = round(value, 3) + 0.0
     return f"{rounded:+.3f}" if signed else f"{rounded:.3f}"
 
 
 def interval(low: float, high: float, signed: bool = False) -> str:
-    """An interval in brackets."""
+    """Return an interval in brackets."""
     return f"[{number(low, signed)}, {number(high, signed)}]"
 
 
-def _about(one: Measure) -> dict[str, Any]:
-    return {"measure": one.name, "unit": one.unit, "better": one.better}
+def _head(measure: Measure) -> dict[str, Any]:
+    return {"measure": measure.name, "unit": measure.unit, "better": measure.better}

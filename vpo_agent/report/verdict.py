@@ -14,83 +14,96 @@ FEW = 3
 
 
 def headlines(methods: Sequence[Method]) -> list[str]:
-    """The measures that the verdict rests on: the utility of few answers and of many, and what the scalar keeps."""
+    """Return the measures that the verdict rests on: utility of few answers and of many, and best@k or pass@k of many."""
     names, k = common_names(methods), methods[0].summaries[0].k
-    wanted = ([f"utility@{FEW} by rollouts", f"utility@{min(FEW, k)}"], [f"utility@{k}"], [f"pass@{k}", f"best@{k}"])
-    found = [next((name for name in choices if name in names), None) for choices in wanted]
-    return list(dict.fromkeys(name for name in found if name is not None))
+    chosen: list[str] = []
+    for choices in (
+        [f"utility@{FEW} by rollouts", f"utility@{min(FEW, k)}"],
+        [f"utility@{k}"],
+        [f"pass@{k}", f"best@{k}"],
+    ):
+        chosen += [name for name in choices if name in names][:1]
+    return list(dict.fromkeys(chosen))
 
 
 def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
-    """Say how the best method does against the baseline, and how both do against the untrained model, if it is there.
+    """Compare the best method with the baseline, and both with the base if it is there.
 
     A method leads where the 95 % interval of the difference excludes zero. A pool that was sampled before the first
-    step, or is labelled ``base`` or ``before``, is of the untrained model.
+    step, or is labelled ``base`` or ``before``, is of the base.
     """
-    starts = [
-        one
-        for one in methods
-        if one.summaries[0].pool.source.get("step") == 0 or one.label.split(",")[0] in ("base", "before")
-    ]
-    trained = [one for one in methods if one not in starts]
+    bases = [method for method in methods if _is_base(method)]
+    trained = [method for method in methods if method not in bases]
     if len(methods) < 2 or not trained:
         return []
     names = headlines(methods)
-    if not starts:
+    if not bases:
         return [_duel(name, methods, baseline) for name in names]
-    if len(trained) < 2 or baseline in starts:
-        return [_against_start(name, trained, starts) for name in names]
-    return [*(_duel(name, trained, baseline) for name in names[:2]), _against_start(names[-1], trained, starts)]
+    if len(trained) < 2 or baseline in bases:
+        return [_against_base(name, trained, bases) for name in names]
+    return [*(_duel(name, trained, baseline) for name in names[:2]), _against_base(names[-1], trained, bases)]
+
+
+def _is_base(method: Method) -> bool:
+    return method.summaries[0].pool.source.get("step") == 0 or method.label.split(",")[0] in ("base", "before")
 
 
 def standing(method: Method) -> list[str]:
     """Say what one method reaches, and of the utilities how much of the exact front's that is."""
     front = method.summaries[0].front_utility
-    told = []
+    sentences = []
     for name in headlines([method]):
         values = method.values(name)
         of_front = ""
         if front is not None and name.startswith("utility"):
             of_front = f" of the {_short(float(front.mean()))} that the exact front is worth"
-        told.append(f"{_where(name)}: {_change(method.band(values))}{of_front}.")
-    return told
+        sentences.append(f"{_heading(name)}: {_with_interval(method.band(values))}{of_front}.")
+    return sentences
 
 
 def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
-    others = [one for one in methods if one is not baseline]
-    best = max(others, key=lambda one: float(one.values(name).mean()))
-    low, high = sorted((best, baseline), key=lambda one: float(one.values(name).mean()))
-    band = high.band(high.values(name), low.values(name))
-    shown = f"{_short(high.values(name).mean())} against {_short(low.values(name).mean())}"
+    """Compare the best of the other methods with the baseline in one measure."""
+
+    def mean(method: Method) -> float:
+        return float(method.values(name).mean())
+
+    best = max((method for method in methods if method is not baseline), key=mean)
+    lower, higher = sorted((best, baseline), key=mean)
+    band = higher.band(higher.values(name), lower.values(name))
+    means = f"{_short(mean(higher))} against {_short(mean(lower))}"
+    heading, difference = _heading(name), _with_interval(band)
     if band.low > 0:
-        return f"{_where(name)}, {high.label} leads {low.label} by {_change(band)}: {shown}."
-    return f"{_where(name)}, {high.label} and {low.label} differ by {_change(band)}, which may be chance: {shown}."
+        return f"{heading}, {higher.label} leads {lower.label} by {difference}: {means}."
+    return f"{heading}, {higher.label} and {lower.label} differ by {difference}, which may be chance: {means}."
 
 
-def _against_start(name: str, trained: Sequence[Method], starts: Sequence[Method]) -> str:
-    """Set each method against the untrained model that writes as many answers in a response, if there is one."""
-    told = []
-    for one in trained:
-        start = next((start for start in starts if _answers(start) == _answers(one)), starts[0])
-        band = one.band(one.values(name), start.values(name))
-        less = Band(-band.mean, -band.high, -band.low)
-        verb = "gains" if band.low > 0 else "changes by"
-        told.append(f"{one.label} loses {_change(less)}" if less.low > 0 else f"{one.label} {verb} {_change(band)}")
-    start_said = "the base" if len(starts) == 1 else "the base with as many answers"
-    return f"{_where(name)}, {' and '.join(told)} against {start_said}."
+def _against_base(name: str, trained: Sequence[Method], bases: Sequence[Method]) -> str:
+    """Compare each method with the base that writes as many answers in a response, or else with the first base."""
+    changes = []
+    for method in trained:
+        base = next((base for base in bases if _answers_per_rollout(base) == _answers_per_rollout(method)), bases[0])
+        band = method.band(method.values(name), base.values(name))
+        if band.high < 0:
+            loss = Band(-band.mean, -band.high, -band.low)
+            changes.append(f"{method.label} loses {_with_interval(loss)}")
+        else:
+            verb = "gains" if band.low > 0 else "changes by"
+            changes.append(f"{method.label} {verb} {_with_interval(band)}")
+    base_in_words = "the base" if len(bases) == 1 else "the base with as many answers"
+    return f"{_heading(name)}, {' and '.join(changes)} against {base_in_words}."
 
 
-def _answers(method: Method) -> int:
+def _answers_per_rollout(method: Method) -> int:
     return int(method.summaries[0].pool.rewards.shape[2])
 
 
-def _where(name: str) -> str:
+def _heading(name: str) -> str:
     kind, k = name.removesuffix(" by rollouts").split("@")
     meaning = {"utility": "weights unknown", "best": "weights fixed", "pass": "one of which must pass"}
     return f"With {counted(int(k), 'answer')}, {meaning[kind]} ({kind}@{k})"
 
 
-def _change(band: Band) -> str:
+def _with_interval(band: Band) -> str:
     return f"{_short(band.mean)} [{_short(band.low)}, {_short(band.high)}]"
 
 
