@@ -20,11 +20,18 @@ from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target
 from vpo_envs.common.wording import counted, first_line
 
-OF_THIS_MACHINE = {"device", "imports", "name", "runs_dir"}
-"""Settings that do not concern the policy."""
+NOT_OF_THE_POLICY = {"device", "imports", "name", "runs_dir"}
+"""Settings that concern this machine alone."""
 SHOWN = (
-    *("steps", "prompts_per_step", "rollouts_per_prompt", "max_new_tokens", "temperature"),
-    *("learning_rate", "kl_coef", "lora_rank", "seed"),
+    "steps",
+    "prompts_per_step",
+    "rollouts_per_prompt",
+    "max_new_tokens",
+    "temperature",
+    "learning_rate",
+    "kl_coef",
+    "lora_rank",
+    "seed",
 )
 """Settings in the table of the card."""
 NOT_PUBLISHED = ("README.md", "training_args.bin")
@@ -68,8 +75,8 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
     Adapters are merged into a base model that is not on the Hub, since nobody else could load them.
     """
     if not is_run(run):
-        found = "is not the folder of a run" if run.exists() else "does not exist"
-        raise ValueError(f"{str(run)!r} {found}: {near_target(str(run))}give the folder of a run, such as runs/NAME")
+        reason = "is not the folder of a run" if run.exists() else "does not exist"
+        raise ValueError(f"{str(run)!r} {reason}: {near_target(str(run))}give the folder of a run, such as runs/NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{str(target)!r} already exists: give a folder that is empty or new")
     source = Path(find_model(str(run), checkpoint))
@@ -88,16 +95,18 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
         for file in source.iterdir():
             if file.is_file() and file.name not in (*NOT_OF_THE_MODEL, *NOT_PUBLISHED):
                 shutil.copyfile(file, target / file.name)
-    settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=OF_THIS_MACHINE))
+    settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=NOT_OF_THE_POLICY))
     step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])
     evaluated = step == config.steps and (run / "results.md").is_file()
     metadata: dict[str, Any] = {
         "library_name": "peft" if config.lora_rank and not merge else "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["vpo-gym", "reinforcement-learning", "multi-objective", config.method],
-        **({"base_model": settings["model"]} if on_hub else {}),
-        **({} if license is None else {"license": license}),
     }
+    if on_hub:
+        metadata["base_model"] = settings["model"]
+    if license is not None:
+        metadata["license"] = license
     results = (run / "results.md").read_text(encoding="utf-8").strip() if evaluated else None
     card = _model_card(repo, config, settings, metadata, step, results)
     (target / "README.md").write_text(card, encoding="utf-8")
@@ -112,19 +121,19 @@ def _upload(folder: Path, repo: str, private: bool) -> str:
 
     try:
         api = HfApi()
-        made = api.create_repo(repo, private=private, exist_ok=True)
-        api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message="Upload a policy of VPO Gym")
+        created = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=created.repo_id, folder_path=folder, commit_message="Upload a policy of VPO Gym")
     # The client raises its own types, those of its HTTP library and those of the system.
     except Exception as error:
         raise ValueError(
             f"cannot push to {repo!r} ({first_line(error)}): log in with `hf auth login` or set HF_TOKEN to a token "
             "with write access, and check the name and the network"
         ) from error
-    return str(made)
+    return str(created)
 
 
 def _without_paths(value: Any) -> Any:
-    """Replace each local path in the settings by its last part."""
+    """Return the settings with each local path replaced by its last part."""
     if isinstance(value, dict):
         return {name: _without_paths(entry) for name, entry in value.items()}
     if isinstance(value, list):
@@ -147,36 +156,41 @@ def _model_card(
     # JSON on one line is valid YAML, with every quote it needs.
     top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
     answers = config.answers_per_rollout
-    several = f"sets of {answers} answers" if answers > 1 else "single answers"
     numbers = " or ".join(map(str, config.numbers_of_answers))
     if len(config.numbers_of_answers) > 1:
-        several = f"{numbers} answers, as the prompt asks,"
-    what = (
-        f"A language model that gives {several} to tasks of `{settings['env']}`, an environment whose reward is a "
+        output = f"{numbers} answers, as the prompt asks,"
+    elif answers > 1:
+        output = f"sets of {answers} answers"
+    else:
+        output = "single answers"
+    description = (
+        f"A language model that gives {output} to tasks of `{settings['env']}`, an environment whose reward is a "
         f"vector. `{settings['model']}` was trained for {counted(step, 'step')} with the method `{settings['method']}` "
         "of VPO Gym, after Vector Policy Optimization ([arXiv 2605.22817](https://arxiv.org/abs/2605.22817))."
     )
     with suppress(ValueError, OSError):  # The environment may not be registered here.
         env = make_text_env(config.env, **config.env_kwargs, num_answers=answers)
-        objectives = [(one.name, one.description) for one in env.objectives]
-        what += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
+        objectives = [(objective.name, objective.description) for objective in env.objectives]
+        description += "\n\n" + markdown_table(["objective", "what it rewards"], objectives, "ll")
     rows = [(name, str(settings[name])) for name in SHOWN]
     rows.append(("answers per rollout", numbers))
     rows.append(("arguments of the environment", f"`{json.dumps(settings['env_kwargs'])}`"))
     if settings["method_options"]:
         rows.append(("options of the method", f"`{json.dumps(settings['method_options'])}`"))
-    found = "The run has no evaluation of these weights."
+    evaluation = "The run has no evaluation of these weights."
     if results is not None:
         note = "The interval is over prompts for this one run. It does not say how much training runs differ."
-        found = f"{results}\n\n{note}"
+        evaluation = f"{results}\n\n{note}"
     words = {
         "top": top,
         "title": repo.split("/")[-1],
-        "what": what,
+        "description": description,
         "settings": markdown_table(["setting", "value"], rows, "ll"),
-        "found": found,
+        "evaluation": evaluation,
         "needs": "vpo-gym[lora]" if metadata["library_name"] == "peft" else "vpo-gym",
-        "own": "" if settings["env"].startswith("vpo/") else "  # and import the module that registers the environment",
+        "import_note": ""
+        if settings["env"].startswith("vpo/")
+        else "  # and import the module that registers the environment",
         "repo": repo,
         "env": settings["env"],
         "kwargs": {**settings["env_kwargs"], "num_answers": answers},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from envs_data import BUNDLED_MODELS
@@ -29,7 +30,7 @@ from vpo_envs.text import format_answers
 def train_and_report(job: Job | TrainConfig) -> str:
     """Train as ``job`` says, then print, save and return a Markdown table of what changed on held-out prompts.
 
-    It is what ``vpo train`` does; settings alone stand for a new run.
+    ``vpo train`` does this. Settings alone stand for a new run.
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
     finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is
@@ -38,17 +39,36 @@ def train_and_report(job: Job | TrainConfig) -> str:
     started = time.perf_counter()
     job = Job(job) if isinstance(job, TrainConfig) else job
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)
-    place = trainer.config.runs_dir
-    where = [] if place == DEFAULT_RUNS_DIR else ["--runs-dir", str(place)]
-    again = vpo_command("train", "--resume", "--name", trainer.folder.path.name, *where)
-    with when_stopped(f"continue with: {again}"):
+    words = ["train", "--resume", "--name", trainer.folder.path.name]
+    if trainer.config.runs_dir != DEFAULT_RUNS_DIR:
+        words += ["--runs-dir", str(trainer.config.runs_dir)]
+    with when_stopped(f"continue with: {vpo_command(*words)}"):
         return _run(trainer, job.config.backend, started)
 
 
-def _run(trainer: Trainer, asked: Backend, started: float) -> str:
-    config, folder = trainer.config, trainer.folder
-    several = config.numbers_of_answers
-    answers = " or ".join(counted(m, "answer") for m in several)
+def _run(trainer: Trainer, backend: Backend, started: float) -> str:
+    """Do what :func:`train_and_report` says; ``backend`` is the one that was asked for."""
+    _print_start(trainer, backend)
+    numbers = trainer.config.numbers_of_answers
+    # The pools of the longest responses have the plain names.
+    endings = {m: "" if m == numbers[0] else f"_of_{m}" for m in numbers}
+    before = _pools_before(trainer, endings)
+    trainer.train()
+    after = {m: trainer.evaluate(f"after{ending}", m) for m, ending in endings.items()}
+    print("measuring, and drawing the figures")
+    texts, table = _report(trainer, before, after, endings)
+    folder = trainer.folder.path
+    print("", *texts, sep="\n")
+    print(f"{folder}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
+    print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")
+    print(f"read the answers, and why each earns what it does: {vpo_command('show', str(folder))}")
+    return table
+
+
+def _print_start(trainer: Trainer, backend: Backend) -> None:
+    """Print what is trained, how it fits, what samples, warnings, and the run folder."""
+    config = trainer.config
+    answers = " or ".join(counted(m, "answer") for m in config.numbers_of_answers)
     print(
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, "
         f"{counted(config.steps, 'step')} of {counted(config.prompts_per_step, 'prompt')} x "
@@ -56,76 +76,89 @@ def _run(trainer: Trainer, asked: Backend, started: float) -> str:
     )
     if trainer.plan:
         print(trainer.plan.table())
-    print(backend_in_words(asked, config))
+    print(backend_in_words(backend, config))
     for line in _warnings(trainer):
         print(line)
-    print(f"run folder: {folder.path}")
-    # The pools of the longest responses have the plain names.
-    endings = {m: "" if m == several[0] else f"_of_{m}" for m in several}
+    print(f"run folder: {trainer.folder.path}")
+
+
+def _pools_before(trainer: Trainer, endings: Mapping[int, str]) -> dict[int, Pool]:
+    """Return the pools of the model before training, by number of answers: sampled, or of a resumed run read."""
+    config = trainer.config
+    pools = {}
     if trainer.step == 0:
         print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
-        before = {m: trainer.evaluate(f"before{end}", m) for m, end in endings.items()}
-        first = summarise(before[several[0]])
-        for line in [*notices(first.pool), *about_rewards(first.pool, good_rewards(trainer.env)), *prospects(first)]:
+        pools = {m: trainer.evaluate(f"before{ending}", m) for m, ending in endings.items()}
+        summary = summarise(pools[config.numbers_of_answers[0]])
+        pool = summary.pool
+        for line in [*notices(pool), *about_rewards(pool, good_rewards(trainer.env)), *prospects(summary)]:
             print(f"before training, {line}")
-    else:
-        before = {}
-        for m, end in endings.items():
-            try:
-                before[m] = Pool.load(folder.path / f"pool_before{end}.npz")
-            except ValueError as error:  # It is missing or damaged.
-                print(f"{error}: sampling it again from the initial model")
-                before[m] = trainer.evaluate(f"before{end}", m, initial=True)
-    trainer.train()
-    after = {m: trainer.evaluate(f"after{end}", m) for m, end in endings.items()}
+        return pools
+    for m, ending in endings.items():
+        try:
+            pools[m] = Pool.load(trainer.folder.path / f"pool_before{ending}.npz")
+        except ValueError as error:  # It is missing or damaged.
+            print(f"{error}: sampling it again from the initial model")
+            pools[m] = trainer.evaluate(f"before{ending}", m, initial=True)
+    return pools
 
-    print("measuring, and drawing the figures")
-    summaries = {m: (summarise(before[m]), summarise(after[m])) for m in several}
-    rows_of_steps = read_metrics(folder.metrics)
-    taken = [row for row in rows_of_steps if row.get("kind") == "train"]
-    lost = no_signal(taken, config.prompts_per_step, before[several[0]])
-    texts, results = [], dict[str, Any]()
-    for m, end in endings.items():
-        rows, highest = change_rows(*summaries[m]), summaries[m][1].ceilings()
-        best = best_on_fronts(highest)
-        text = f"{change_table(rows)}\n" + (f"\n{best}\n" if best else "")
-        for notice in [*lost, *notices(after[m])]:
+
+def _report(
+    trainer: Trainer, before: Mapping[int, Pool], after: Mapping[int, Pool], endings: Mapping[int, str]
+) -> tuple[list[str], str]:
+    """Write ``results.md``, ``results.json`` and the figures.
+
+    Returns:
+        The text on each number of answers, the largest first, and the table of the first one.
+    """
+    config, folder = trainer.config, trainer.folder
+    first = config.numbers_of_answers[0]
+    log = read_metrics(folder.metrics)
+    steps = [row for row in log if row.get("kind") == "train"]
+    without_signal = no_signal(steps, config.prompts_per_step, before[first])
+    texts, tables = [], {}
+    results: dict[str, Any] = {}
+    summaries = {m: (summarise(before[m]), summarise(after[m])) for m in endings}
+    for m, (summary_before, summary_after) in summaries.items():
+        rows = change_rows(summary_before, summary_after)
+        ceilings = summary_after.ceilings()
+        tables[m] = change_table(rows)
+        text = f"{tables[m]}\n"
+        if best := best_on_fronts(ceilings):
+            text += f"\n{best}\n"
+        for notice in [*without_signal, *notices(after[m])]:
             text += f"\nAfter training, {notice}\n"
         sampled = f"{counted(config.eval_rollouts(m), 'rollout')} x {counted(m, 'answer')} each"
         texts.append(f"{after[m].prompts_in_words(config.eval_split)}, {sampled}\n\n{text}")
-        results |= {name + end: value for name, value in {**highest, "measures": rows}.items()}
-    trained = f"after {counted(trainer.step, 'step')}"
-    first, last = summaries[several[0]]
-    untrained, policy = Method("before", (first,)), Method(trained, (last,), rows=(tuple(rows_of_steps),))
+        results |= {name + endings[m]: value for name, value in {**ceilings, "measures": rows}.items()}
+    summary_before, summary_after = summaries[first]
+    base = Method("before", (summary_before,))
+    policy = Method(f"after {counted(trainer.step, 'step')}", (summary_after,), rows=(tuple(log),))
     with folder.room():
         write_text_atomically(folder.path / "results.md", "\n".join(texts))
         write_text_atomically(folder.path / "results.json", json.dumps(results, indent=2) + "\n")
         draw_learning([policy], folder.path / "learning_curves.png")
-        draw_curves([untrained, policy], folder.path / "best_at_k.png")
-    print("", *texts, sep="\n")
-    print(f"{folder.path}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
-    print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")
-    print(f"read the answers, and why each earns what it does: {vpo_command('show', str(folder.path))}")
-    return change_table(change_rows(*summaries[several[0]]))
+        draw_curves([base, policy], folder.path / "best_at_k.png")
+    return texts, tables[first]
 
 
 def _warnings(trainer: Trainer) -> list[str]:
     """Return warnings about what may keep the model from learning, each with a remedy."""
-    tokenizer, m, limit = trainer.policy.tokenizer, trainer.env.num_answers, trainer.config.max_new_tokens
+    config, tokenizer, m = trainer.config, trainer.policy.tokenizer, trainer.env.num_answers
     lines = []
-    if tokenizer.chat_template is None and trainer.config.model not in BUNDLED_MODELS:
+    if tokenizer.chat_template is None and config.model not in BUNDLED_MODELS:
         lines.append("the model has no chat template: prompts reach it as plain text")
     first_prompt = trainer.policy.encode_prompts([trainer.env.prompt(trainer.env.task(0), m)])[0][0].tolist()
     unknown = first_prompt.count(tokenizer.unk_token_id) / len(first_prompt)
     if unknown > 0.1:
-        lines.append(
+        line = (
             f"{unknown:.0%} of the first prompt's tokens are unknown to the model: "
             "choose one whose tokenizer knows them"
         )
-        if home := BUNDLED.get(trainer.config.model):
-            kwargs = json.dumps(home.get("env_kwargs", {}))
-            lines[-1] += f"; {trainer.config.model} is made for --env {home['env']} --env-kwargs '{kwargs}'"
-    config = trainer.config
+        if preset := BUNDLED.get(config.model):
+            kwargs = json.dumps(preset.get("env_kwargs", {}))
+            line += f"; {config.model} is made for --env {preset['env']} --env-kwargs '{kwargs}'"
+        lines.append(line)
     longest, budget = config.answers_per_rollout, config.search_budget or 0
     trained = longest * (config.method_options.get("k", 1) if config.method in POOLED else 1)
     pooled = config.method in POOLED or (config.method == "vpo" and budget >= FEWEST_FOR_A_POOL)
@@ -136,9 +169,9 @@ def _warnings(trainer: Trainer) -> list[str]:
             f"{2 * round(budget / longest)}"
         )
     tags = len(tokenizer(format_answers([""] * m, m), add_special_tokens=False)["input_ids"])
-    if tags >= limit:
+    if tags >= config.max_new_tokens:
         lines.append(
             f"no response can hold {counted(m, 'answer')}: the tags alone take {tags} tokens, and --max-new-tokens is "
-            f"{limit}"
+            f"{config.max_new_tokens}"
         )
     return lines

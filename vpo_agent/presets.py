@@ -39,55 +39,62 @@ _SMALLER = {
 }
 
 
-def _of(task: str, preset: str, model: str, max_new_tokens: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings for a preset of a task."""
-    env = {"env": f"vpo/{task}-v0", "env_kwargs": {"preset": preset}}
-    return {**settings, **env, "model": model, "max_new_tokens": max_new_tokens}
+def _preset(task: str, preset: str, model: str, max_new_tokens: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a preset of a task."""
+    return {
+        **settings,
+        "env": f"vpo/{task}-v0",
+        "env_kwargs": {"preset": preset},
+        "model": model,
+        "max_new_tokens": max_new_tokens,
+    }
 
 
 _CODER = "Qwen/Qwen2.5-Coder-7B-Instruct"
 
 TASKS: dict[str, Presets] = {
     "maze": {
-        "compact": _of("Maze", "compact", "tiny-maze", 60, _COMPACT),
-        "conflict": _of("Maze", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
-        "paper": _of("Maze", "paper", "Qwen/Qwen3-4B", 1024, _PAPER),
+        "compact": _preset("Maze", "compact", "tiny-maze", 60, _COMPACT),
+        "conflict": _preset("Maze", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+        "paper": _preset("Maze", "paper", "Qwen/Qwen3-4B", 1024, _PAPER),
     },
     "code": {
-        "compact": _of("Code", "compact", "tiny-code", 20, _COMPACT),
-        "paper": _of("Code", "paper", _CODER, 4096, _PAPER),
-        "conflict": _of("Code", "conflict", _CODER, 4096, {**_PAPER, "prompts_per_step": 16, "minibatch_prompts": 8}),
+        "compact": _preset("Code", "compact", "tiny-code", 20, _COMPACT),
+        "paper": _preset("Code", "paper", _CODER, 4096, _PAPER),
+        "conflict": _preset(
+            "Code", "conflict", _CODER, 4096, {**_PAPER, "prompts_per_step": 16, "minibatch_prompts": 8}
+        ),
     },
     "eureqa": {
-        "compact": _of("EUREQA", "compact", "tiny-eureqa", 24, _COMPACT),
-        "paper": _of("EUREQA", "paper", "Qwen/Qwen3-8B", 2048, _PAPER),
-        "conflict": _of("EUREQA", "conflict", "Qwen/Qwen3-8B", 2048, _PAPER),
+        "compact": _preset("EUREQA", "compact", "tiny-eureqa", 24, _COMPACT),
+        "paper": _preset("EUREQA", "paper", "Qwen/Qwen3-8B", 2048, _PAPER),
+        "conflict": _preset("EUREQA", "conflict", "Qwen/Qwen3-8B", 2048, _PAPER),
     },
     "musique": {
-        "compact": _of("MuSiQue", "compact", "tiny-musique", 20, _COMPACT),
-        "paper": _of("MuSiQue", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
-        "conflict": _of("MuSiQue", "conflict", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+        "compact": _preset("MuSiQue", "compact", "tiny-musique", 20, _COMPACT),
+        "paper": _preset("MuSiQue", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+        "conflict": _preset("MuSiQue", "conflict", "Qwen/Qwen3-1.7B", 1024, _PAPER),
     },
     "tools": {
-        "compact": _of("Tools", "compact", "tiny-tools", 32, _COMPACT),
-        "conflict": _of("Tools", "conflict", "Qwen/Qwen3-1.7B", 1024, _SMALLER),
-        "paper": _of("Tools", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+        "compact": _preset("Tools", "compact", "tiny-tools", 32, _COMPACT),
+        "conflict": _preset("Tools", "conflict", "Qwen/Qwen3-1.7B", 1024, _SMALLER),
+        "paper": _preset("Tools", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
     },
     "personas": {
-        "conflict": _of("Personas", "conflict", "Qwen/Qwen3-1.7B", 512, _SMALLER),
-        "paper": _of("Personas", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER),
+        "conflict": _preset("Personas", "conflict", "Qwen/Qwen3-1.7B", 512, _SMALLER),
+        "paper": _preset("Personas", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER),
     },
     "countdown": {
-        "compact": _of("Countdown", "compact", "tiny-countdown", 32, _COMPACT),
-        "conflict": _of("Countdown", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
-        "paper": _of("Countdown", "paper", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+        "compact": _preset("Countdown", "compact", "tiny-countdown", 32, _COMPACT),
+        "conflict": _preset("Countdown", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
+        "paper": _preset("Countdown", "paper", "Qwen/Qwen3-0.6B", 512, _SMALLER),
     },
     "programs": {
-        "compact": _of("Programs", "compact", "tiny-programs", 24, _COMPACT),
-        "paper": _of("Programs", "paper", _CODER, 512, _PAPER),
+        "compact": _preset("Programs", "compact", "tiny-programs", 24, _COMPACT),
+        "paper": _preset("Programs", "paper", _CODER, 512, _PAPER),
     },
-    "gsm8k": {"paper": _of("GSM8K", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)},
-    "reward-models": {"paper": _of("RewardModels", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)},
+    "gsm8k": {"paper": _preset("GSM8K", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)},
+    "reward-models": {"paper": _preset("RewardModels", "paper", "Qwen/Qwen3-1.7B", 512, _SMALLER)},
 }
 ALL: Presets = {f"{task}-{name}": preset for task, presets in TASKS.items() for name, preset in presets.items()}
 BUNDLED: Presets = {preset["model"]: preset for name, preset in ALL.items() if name.endswith("-compact")}

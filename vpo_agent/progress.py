@@ -34,10 +34,11 @@ def progress_bar(label: str, total: int, done: int = 0, *, unit: str = "step", *
 
     # Without its thread: each thread of a killed study sends its runs SIGTERM, and a second one saves nothing.
     tqdm.monitor_interval = 0
-    usual: dict[str, Any] = {"mininterval": 0.1, "dynamic_ncols": True}
-    if not sys.stderr.isatty():
-        usual = {"mininterval": LINE_S, "file": _Lines(sys.stderr)}
-    return tqdm(total=total, initial=done, unit=unit, desc=label, **{**usual, **options})
+    if sys.stderr.isatty():
+        options = {"mininterval": 0.1, "dynamic_ncols": True, **options}
+    else:
+        options = {"mininterval": LINE_S, "file": _Lines(sys.stderr), **options}
+    return tqdm(total=total, initial=done, unit=unit, desc=label, **options)
 
 
 def progress(items: Sequence[T], label: str, unit: str) -> Iterator[T]:

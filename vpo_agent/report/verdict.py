@@ -14,7 +14,7 @@ FEW = 3
 
 
 def headlines(methods: Sequence[Method]) -> list[str]:
-    """Return the measures that the verdict rests on: utility of few answers and of many, and best@k or pass@k of many."""
+    """Return the measures of the verdict: the utility of few answers, and the utility and pass@k or best@k of many."""
     names, k = common_names(methods), methods[0].summaries[0].k
     chosen: list[str] = []
     for choices in (
