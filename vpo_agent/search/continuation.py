@@ -1,4 +1,4 @@
-"""Finishes responses from given beginnings, many at a time; prompts are computed once."""
+"""Sampling the rest of responses from given beginnings, many at a time; prompts are computed once."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Continuer:
         stream, whatever other rows are sampled.
         """
         limits = [self.max_new_tokens - len(beginning) for beginning in beginnings]
-        found: list[list[int]] = []
-        while len(found) < len(limits):
-            part = slice(len(found), len(found) + self.most_rows)
+        finished: list[list[int]] = []
+        while len(finished) < len(limits):
+            part = slice(len(finished), len(finished) + self.most_rows)
             with suppress(torch.OutOfMemoryError):
-                found += self._finish(prompts[part], beginnings[part], closings[part], keys[part], limits[part])
+                finished += self._finish(prompts[part], beginnings[part], closings[part], keys[part], limits[part])
                 continue
             # What the failed attempt held is free only here, where its error is gone.
             if len(limits[part]) == 1:
@@ -58,28 +58,31 @@ class Continuer:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             self.most_rows = len(limits[part]) // 2
-        return found
+        return finished
 
     def _finish(
         self,
-        which: Sequence[int],
+        prompts: Sequence[int],
         beginnings: Sequence[Sequence[int]],
         closings: Sequence[str],
         keys: Sequence[Sequence[int]],
         limits: Sequence[int],
     ) -> list[list[int]]:
         """See :meth:`finish`; all rows at the same time, row i with up to ``limits[i]`` new tokens."""
-        source, begun = self._prompts, any(beginnings)
-        rows = [
-            Row(limit, uniform_numbers(np.random.SeedSequence(list(key))), self.temperature, stop=stop)
-            for limit, key, stop in zip(limits, keys, map(self.policy.closing_tag, closings), strict=True)
-        ]
-        decoder = self.policy.decoder(share_prompts=not begun)
-        if begun:
-            places = [(i, tuple(start)) for i, start in zip(which, beginnings, strict=True)]
-            distinct = {place: number for number, place in enumerate(dict.fromkeys(places))}
-            source = self.policy.cached_model.extend(source, *zip(*distinct, strict=True))
-            which = [distinct[place] for place in places]
-        decoder.join(source, which, rows)
+        rows = []
+        for limit, key, closing in zip(limits, keys, closings, strict=True):
+            numbers = uniform_numbers(np.random.SeedSequence(list(key)))
+            rows.append(Row(limit, numbers, self.temperature, stop=self.policy.closing_tag(closing)))
+        if not any(beginnings):
+            decoder = self.policy.decoder(share_prompts=True)
+            decoder.join(self._prompts, prompts, rows)
+        else:
+            # Equal beginnings of responses to the same prompt are computed once.
+            starts = [(prompt, tuple(begun)) for prompt, begun in zip(prompts, beginnings, strict=True)]
+            number_of = {start: number for number, start in enumerate(dict.fromkeys(starts))}
+            distinct_prompts, distinct_beginnings = zip(*number_of, strict=True)
+            extended = self.policy.cached_model.extend(self._prompts, distinct_prompts, distinct_beginnings)
+            decoder = self.policy.decoder(share_prompts=False)
+            decoder.join(extended, [number_of[start] for start in starts], rows)
         decoder.run()
         return [row.tokens for row in rows]

@@ -26,41 +26,61 @@ def best_of_n(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: S
     :func:`~vpo_agent.search.evolution.evolve`.
     """
     instances = [Instance(env, index, settings) for index in indices]
-    continuer = Continuer(policy, [env.prompt(one.task, env.num_answers) for one in instances], settings)
+    prompts = [env.prompt(instance.task, env.num_answers) for instance in instances]
+    continuer = Continuer(policy, prompts, settings)
     responses, ahead = 0, settings.iterations if settings.tokens is None else 1
-    while any(one.room for one in instances):
+    while any(instance.room for instance in instances):
         sample_responses(env, continuer, instances, ahead, settings.seed, begun=responses)
         # Answers beyond the budget are not logged, so how many are sampled at the same time changes nothing else.
         responses += -(-ahead // env.num_answers)
-        ahead = max(-(-one.room * one.sampled // max(one.spent, 1)) for one in instances)
-    return SearchResult("best-of-n", env.objective_names, tuple(one.record() for one in instances), settings.tokens)
+        ahead = max(-(-instance.room * instance.sampled // max(instance.spent, 1)) for instance in instances)
+    records = tuple(instance.record() for instance in instances)
+    return SearchResult("best-of-n", env.objective_names, records, settings.tokens)
 
 
 def sample_responses(
     env: AnyEnv, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int, *, begun: int = 0
 ) -> list[list[Answer]]:
-    """Sample whole responses until each instance with room has ``count`` more answers; log them, return the readable.
+    """Sample whole responses until each instance with room has ``count`` more answers, and log the answers.
 
-    ``begun`` responses have been sampled before.
+    Args:
+        env: The environment.
+        continuer: Samples responses to the prompts of the instances.
+        instances: The instances.
+        count: Answers to each, without the surplus answers of the last response.
+        seed: Of the search.
+        begun: Responses to each instance that were sampled before.
+
+    Returns:
+        The readable answers to each instance.
     """
     m = env.num_answers
-    responses = -(-count // m)
     closing = answer_tags(m)[-1][1]
-    rows = [(i, r) for i, one in enumerate(instances) if one.room for r in range(responses)]
-    keys = [(seed, instances[i].index, 0, begun + r) for i, r in rows]
-    sampled = continuer.finish([i for i, _ in rows], [[]] * len(rows), [closing] * len(rows), keys)
-    found: list[tuple[int, Answer | None, int]] = []
-    for (i, r), tokens in zip(rows, sampled, strict=True):
-        answers = read_answers(continuer.policy.tokenizer, tokens, m)
-        wanted = list(zip(answers, _costs(answers, len(tokens)), strict=True))[: count - r * m]
-        found += [(i, answer, cost) for answer, cost in wanted]
-    places, costs = [i for i, _, _ in found], [cost for _, _, cost in found]
-    log_answers(env, instances, places, [answer for _, answer, _ in found], costs)
-    return [[answer for place, answer, _ in found if place == i and answer is not None] for i in range(len(instances))]
+    with_room = [number for number, instance in enumerate(instances) if instance.room]
+    rows = [(number, response) for number in with_room for response in range(-(-count // m))]
+    sampled = continuer.finish(
+        [number for number, _ in rows],
+        [[]] * len(rows),
+        [closing] * len(rows),
+        [(seed, instances[number].index, 0, begun + response) for number, response in rows],
+    )
+    numbers: list[int] = []
+    answers: list[Answer | None] = []
+    costs: list[int] = []
+    readable: list[list[Answer]] = [[] for _ in instances]
+    for (number, response), tokens in zip(rows, sampled, strict=True):
+        in_response = read_answers(continuer.policy.tokenizer, tokens, m)
+        kept = in_response[: count - response * m]
+        numbers += [number] * len(kept)
+        answers += kept
+        costs += _costs(in_response, len(tokens))[: len(kept)]
+        readable[number] += [answer for answer in kept if answer is not None]
+    log_answers(env, instances, numbers, answers, costs)
+    return readable
 
 
 def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
-    """Tokens of each answer, counted from the end of the one before; the last also gets those after it."""
+    """Return the tokens of each answer, from the end of the one before; the last also gets those after it."""
     costs, spent = [], 0
     for answer in answers:
         end = spent if answer is None else max(spent, len(answer.response))
@@ -81,36 +101,41 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
     """
     m, seed = env.num_answers, settings.seed
     instances = [Instance(env, index, settings) for index in indices]
-    continuer = Continuer(policy, [env.prompt(one.task, m) for one in instances], settings)
+    continuer = Continuer(policy, [env.prompt(instance.task, m) for instance in instances], settings)
     starts = sample_responses(env, continuer, instances, min(settings.start, settings.iterations), seed)
-    streams = [np.random.default_rng([seed, one.index, 1]) for one in instances]
-    while any(not one.done for one in instances):
-        drawn = [
-            (i, one.sampled + ahead)
-            for i, one in enumerate(instances)
-            if not one.done
-            for ahead in range(min(settings.offspring, one.room))
-        ]
-        rows = [i for i, _ in drawn]
-        keys = [(seed, instances[i].index, 1, number) for i, number in drawn]
-        begun = [_begin(instances[i].archive, starts[i], streams[i]) for i in rows]
-        closings = [answer_tags(m)[position - 1][1] for _, position in begun]
-        new = continuer.finish(rows, [beginning for beginning, _ in begun], closings, keys)
-        children = [
-            read_answers(policy.tokenizer, [*beginning, *rest], m)[position - 1]
-            for (beginning, position), rest in zip(begun, new, strict=True)
-        ]
-        log_answers(env, instances, rows, children, [len(sampled) for sampled in new])
-    records = tuple(one.record() for one in instances)
+    streams = [np.random.default_rng([seed, instance.index, 1]) for instance in instances]
+    closing_tags = [closing for _, closing in answer_tags(m)]
+    while any(not instance.done for instance in instances):
+        # One row for each child; the lists go together.
+        rows: list[int] = []
+        keys: list[tuple[int, ...]] = []
+        beginnings: list[list[int]] = []
+        positions: list[int] = []
+        for number, instance in enumerate(instances):
+            if instance.done:
+                continue
+            for child in range(min(settings.offspring, instance.room)):
+                beginning, position = _begin(instance.archive, starts[number], streams[number])
+                rows.append(number)
+                keys.append((seed, instance.index, 1, instance.sampled + child))
+                beginnings.append(beginning)
+                positions.append(position)
+        closings = [closing_tags[position - 1] for position in positions]
+        new_tokens = continuer.finish(rows, beginnings, closings, keys)
+        children = []
+        for beginning, position, rest in zip(beginnings, positions, new_tokens, strict=True):
+            children.append(read_answers(policy.tokenizer, [*beginning, *rest], m)[position - 1])
+        log_answers(env, instances, rows, children, [len(tokens) for tokens in new_tokens])
+    records = tuple(instance.record() for instance in instances)
     return SearchResult("evolve", env.objective_names, records, settings.tokens)
 
 
 def _begin(archive: Archive, starts: Sequence[Answer], rng: np.random.Generator) -> tuple[list[int], int]:
-    """Return the tokens that the next child keeps, and which answer of its response it is."""
+    """Return the tokens that the next child keeps, and its position in its response, 1 to m."""
     if rng.random() < FRESH or not len(archive):
         if not starts:
             return [], 1
-        place = starts[int(rng.integers(len(starts)))]
-        return before(place), place.position
+        start = starts[int(rng.integers(len(starts)))]
+        return before(start), start.position
     parent = archive.parent(rng)
     return random_prefix(parent, rng), parent.position

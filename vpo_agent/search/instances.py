@@ -120,15 +120,18 @@ class Instance:
     def record(self) -> InstanceSearch:
         """Return what was found; a budget of answers that is not used up is filled with ``NOT_SAMPLED``."""
         unused = 0 if self._token_budget is not None else self.room
+        rewards = np.array([reward for reward, _, _ in self._log], dtype=np.float32)
+        statuses = [status for _, status, _ in self._log]
+        tokens = np.array([cost for _, _, cost in self._log], dtype=np.int64)
         return InstanceSearch(
             index=self.index,
             goal=self.goal,
             weights=self.weights,
             active=self.active,
             optimum=self.optimum,
-            rewards=np.pad(np.array([one for one, _, _ in self._log], dtype=np.float32), ((0, unused), (0, 0))),
-            status=np.array([*(one for _, one, _ in self._log), *[NOT_SAMPLED] * unused], dtype=np.int8),
-            tokens=np.pad(np.array([one for _, _, one in self._log], dtype=np.int64), (0, unused)),
+            rewards=np.pad(rewards, ((0, unused), (0, 0))),
+            status=np.array([*statuses, *[NOT_SAMPLED] * unused], dtype=np.int8),
+            tokens=np.pad(tokens, (0, unused)),
             best_answer=self.best_answer,
         )
 
@@ -149,9 +152,11 @@ def log_answers(
     answers: Sequence[Answer | None],
     costs: Sequence[int],
 ) -> None:
-    """Score answers one by one, so that one that repeats another is worth the same, and log each with its instance."""
-    texts = [format_answers([None if answer is None else answer.text], 1) for answer in answers]
-    batch = env.score_batch([instances[i].task for i in rows], texts, num_answers=1)
-    scored = zip(rows, answers, batch.rewards[:, 0], batch.status[:, 0], costs, strict=True)
-    for i, answer, reward, status, cost in scored:
-        instances[i].add(answer, reward, int(status), cost)
+    """Score answers one by one, so that an answer that repeats another earns the same, and log each with its instance.
+
+    ``rows`` are the numbers of their instances, ``costs`` their tokens.
+    """
+    responses = [format_answers([None if answer is None else answer.text], 1) for answer in answers]
+    batch = env.score_batch([instances[row].task for row in rows], responses, num_answers=1)
+    for number, (row, answer, cost) in enumerate(zip(rows, answers, costs, strict=True)):
+        instances[row].add(answer, batch.rewards[number, 0], int(batch.status[number, 0]), cost)

@@ -65,8 +65,12 @@ class InstanceSearch:
     def to_json(self) -> str:
         """Return one line of JSON."""
         row: dict[str, Any] = {
-            **{"index": self.index, "goal": self.goal, "optimum": self.optimum, "value": float(self.value[-1])},
-            **{"solved_at": self.solved_at(), "tokens_sampled": int(self.tokens.sum())},
+            "index": self.index,
+            "goal": self.goal,
+            "optimum": self.optimum,
+            "value": float(self.value[-1]),
+            "solved_at": self.solved_at(),
+            "tokens_sampled": int(self.tokens.sum()),
             "best_answer": self.best_answer,
         }
         row |= {name: getattr(self, name).tolist() for name in ARRAYS}
@@ -114,8 +118,8 @@ class SearchResult:
         """Return how many answers of each instance end within each of K budgets, in their unit, (N, K)."""
         if self.token_budget is None:
             return np.tile(np.asarray(budgets), (len(self.instances), 1))
-        ends = [one.tokens.cumsum() for one in self.instances]
-        return np.stack([np.searchsorted(each, budgets, side="right") for each in ends])
+        ends = [instance.tokens.cumsum() for instance in self.instances]
+        return np.stack([np.searchsorted(ends_of_answers, budgets, side="right") for ends_of_answers in ends])
 
     def spent_within(self, budgets: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many answers of each instance end within each of K budgets, and their tokens, (N, K) both.
@@ -134,7 +138,7 @@ class SearchResult:
 
     def value(self) -> Floats:
         """Return the value of the first 1 to B answers, (N, B); that of all where there are fewer."""
-        return _table([one.value for one in self.instances])
+        return _table([instance.value for instance in self.instances])
 
     def solved(self) -> NDArray[np.bool_]:
         """Return whether the first 1 to B answers solve each instance, (N, B); never if no front is known."""
@@ -146,11 +150,11 @@ class SearchResult:
 
     def tokens(self) -> NDArray[np.int64]:
         """Return the tokens sampled for the first 1 to B answers, (N, B); all where there are fewer."""
-        return _table([one.tokens.cumsum() for one in self.instances])
+        return _table([instance.tokens.cumsum() for instance in self.instances])
 
     def _solves(self, values: Floats) -> NDArray[np.bool_]:
-        optimum = np.array([np.inf if one.optimum is None else one.optimum for one in self.instances])
-        return np.asarray(values >= optimum[:, None] - TOLERANCE)
+        optima = np.array([np.inf if instance.optimum is None else instance.optimum for instance in self.instances])
+        return np.asarray(values >= optima[:, None] - TOLERANCE)
 
 
 def _table(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -171,9 +175,10 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
     if len(whole) < len(lines):
         write_text_atomically(path, "".join(whole))
     try:
-        return {one.index: one for one in map(InstanceSearch.from_json, whole)}
+        instances = [InstanceSearch.from_json(line) for line in whole]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"cannot read {str(path)!r}: {error!r}; delete it to search again") from None
+    return {instance.index: instance for instance in instances}
 
 
 def hard_instances(pools: Sequence[Pool], k: int = 30, goal: Goal = "scalar") -> list[int]:

@@ -96,15 +96,15 @@ def run_search(
         policy = target.load()
         _claim_policy(target, policy, log)
         done = read_log(log)
-        left = [index for index in job.indices if index not in done]
-        if left:
-            each = counted(job.iterations, "answer") if job.tokens is None else counted(job.tokens, "token")
-            say(f"{target.name}: {job.method} on {counted(len(left), 'instance')}, {each} each")
-            for first in range(0, len(left), SIDE_BY_SIDE):
-                found = SEARCHES[job.method](env, policy, left[first : first + SIDE_BY_SIDE], job)
-                with log.open("a", encoding="utf-8") as file:
-                    file.writelines(one.to_json() + "\n" for one in found.instances)
-                done.update({one.index: one for one in found.instances})
+        missing = [index for index in job.indices if index not in done]
+        if missing:
+            budget = counted(job.iterations, "answer") if job.tokens is None else counted(job.tokens, "token")
+            say(f"{target.name}: {job.method} on {counted(len(missing), 'instance')}, {budget} each")
+        for first in range(0, len(missing), SIDE_BY_SIDE):
+            part = SEARCHES[job.method](env, policy, missing[first : first + SIDE_BY_SIDE], job)
+            with log.open("a", encoding="utf-8") as file:
+                file.writelines(instance.to_json() + "\n" for instance in part.instances)
+            done |= {instance.index: instance for instance in part.instances}
         instances = tuple(done[index] for index in job.indices)
         tasks = tuple(task_of(env, index).canonical for index in job.indices)
         results[target.name] = SearchResult(job.method, env.objective_names, instances, job.tokens, tasks)
@@ -114,41 +114,51 @@ def run_search(
 
 
 def verdict(results: Mapping[str, SearchResult]) -> str:
-    """Say in a sentence which policy solves most instances with the whole budget, and by how much more than each other.
+    """Say in a sentence which policy solves most instances with the whole budget, and how many less each other solves.
 
-    Empty where no exact front says what solves one.
+    Empty where no exact front says what solves an instance.
     """
-    last = {name: one.solved_within([one.budget])[:, 0] for name, one in results.items()}
     first = next(iter(results.values()))
-    if any(one.optimum is None for one in first.instances):
+    if any(instance.optimum is None for instance in first.instances):
         return ""
-    best = max(last, key=lambda name: int(last[name].sum()))
-    said = f"With {counted(first.budget, first.unit)}, {best} solves {last[best].sum()} of {len(last[best])} instances"
-    for name, solved in last.items():
+    solved = {name: result.solved_within([result.budget])[:, 0] for name, result in results.items()}
+    best = max(solved, key=lambda name: int(solved[name].sum()))
+    count = f"{solved[best].sum()} of {len(solved[best])} instances"
+    parts = [f"With {counted(first.budget, first.unit)}, {best} solves {count}"]
+    for name, solved_by_other in solved.items():
         if name != best:
-            gap = over_prompts(last[best].astype(float) - solved, first.tasks)
+            gap = over_prompts(solved[best].astype(float) - solved_by_other, first.tasks)
             chance = "" if gap.low > 0 else ", which may be chance"
-            said += f"; {name} {solved.sum()}: {gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}] less{chance}"
-    return f"{said}."
+            interval = f"{gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}]"
+            parts.append(f"{name} {solved_by_other.sum()}: {interval} less{chance}")
+    return f"{'; '.join(parts)}."
 
 
 def summary(results: Mapping[str, SearchResult]) -> str:
     """Return the verdict, and a Markdown table of what each search reached against its budget."""
     body = []
     for name, result in results.items():
-        count, shown = len(result.instances), _shown(result)
-        values, solved = result.value_within(shown).mean(axis=0), result.solved_within(shown).sum(axis=0)
-        answers, tokens = (each.mean(axis=0) for each in result.spent_within(shown))
-        optima = [one.optimum for one in result.instances if one.optimum is not None]
-        optimum = _number(sum(optima) / count if len(optima) == count else None)
-        for column in range(len(shown)):
-            spent = [f"{each[column]:.0f}" for each in (answers, tokens)]
-            row = [name, result.method, *spent, _number(values[column]), optimum, f"{solved[column]} of {count}"]
-            body.append(row)
+        budgets = _shown(result)
+        optima = [instance.optimum for instance in result.instances if instance.optimum is not None]
+        is_known = len(optima) == len(result.instances)
+        optimum = _number(sum(optima) / len(optima) if is_known else None)
+        answers, tokens = result.spent_within(budgets)
+        columns = zip(
+            answers.mean(axis=0),
+            tokens.mean(axis=0),
+            result.value_within(budgets).mean(axis=0),
+            result.solved_within(budgets).sum(axis=0),
+            strict=True,
+        )
+        for mean_answers, mean_tokens, value, solved in columns:
+            spent = [f"{mean_answers:.0f}", f"{mean_tokens:.0f}"]
+            solved_of_all = f"{solved} of {len(result.instances)}"
+            body.append([name, result.method, *spent, _number(value), optimum, solved_of_all])
     goal = next(iter(results.values())).goal
     head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], "optimum", "solved"]
-    said = verdict(results)
-    return f"{said}\n\n" * bool(said) + markdown_table(head, body, "llrrrrr")
+    table = markdown_table(head, body, "llrrrrr")
+    sentence = verdict(results)
+    return f"{sentence}\n\n{table}" if sentence else table
 
 
 def _number(value: float | None) -> str:
@@ -190,7 +200,7 @@ def _claim(job: SearchJob, out: Path) -> None:
 
 
 def _claim_policy(target: SearchTarget, policy: LMPolicy, log: Path) -> None:
-    """Note whose answers a log holds, or check that they are this policy's."""
+    """Note in ``search.json`` which policy a log belongs to, or check that it is this one."""
     digest = blake2b(digest_size=16)
     for name, tensor in sorted(policy.model.state_dict().items()):
         digest.update(name.encode())
@@ -219,27 +229,35 @@ def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str
     """
     if not results:
         raise ValueError("no searches to plot: the mapping is empty; pass at least one SearchResult")
-    goal = next(iter(results.values())).goal
+    first = next(iter(results.values()))
     figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
-    panels = figure.subplots(1, 2)
-    for axes, heading in zip(panels, ("Instances solved ↑", f"{VALUE_NAMES[goal].capitalize()} ↑, mean"), strict=True):
-        style.dress(axes, heading)
+    panels = solved_panel, value_panel = figure.subplots(1, 2)
+    style.dress(solved_panel, "Instances solved ↑")
+    style.dress(value_panel, f"{VALUE_NAMES[first.goal].capitalize()} ↑, mean")
+    for axes in panels:
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
-    panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
+    solved_panel.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for (name, result), look in zip(results.items(), looks(list(results)), strict=True):
         budgets = np.unique(np.linspace(1, result.budget, POINTS).astype(int)).tolist()
-        values, solved = result.value_within(budgets), result.solved_within(budgets)
-        for axes, curve in zip(panels, (solved.sum(axis=0), values.mean(axis=0)), strict=True):
-            drawn: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ls": look.line, "mec": style.PAPER}
-            drawn |= {"drawstyle": "steps-post", "markevery": max(1, len(curve) // 8)}
-            legend[name] = axes.plot(budgets, curve, lw=2.0, ms=6, mew=1.0, **drawn)[0]
-    optimum = [one.optimum for one in next(iter(results.values())).instances]
-    known = [value for value in optimum if value is not None]
-    if len(known) == len(optimum):
-        legend["exact front's optimum"] = panels[1].axhline(float(np.mean(known)), color=style.INK, lw=1.3, ls="--")
+        drawn: dict[str, Any] = {
+            "color": look.colour,
+            "marker": look.marker,
+            "ls": look.line,
+            "mec": style.PAPER,
+            "drawstyle": "steps-post",
+            "markevery": max(1, len(budgets) // 8),
+            "lw": 2.0,
+            "ms": 6,
+            "mew": 1.0,
+        }
+        solved_panel.plot(budgets, result.solved_within(budgets).sum(axis=0), **drawn)
+        legend[name] = value_panel.plot(budgets, result.value_within(budgets).mean(axis=0), **drawn)[0]
+    optima = [instance.optimum for instance in first.instances if instance.optimum is not None]
+    if len(optima) == len(first.instances):
+        mean = float(np.mean(optima))
+        legend["exact front's optimum"] = value_panel.axhline(mean, color=style.INK, lw=1.3, ls="--")
     for axes in panels:
         style.from_zero(axes)
-    unit = next(iter(results.values())).unit
-    figure.supxlabel(f"{unit}s sampled per instance", color=style.FAINT_INK, fontsize=11)
+    figure.supxlabel(f"{first.unit}s sampled per instance", color=style.FAINT_INK, fontsize=11)
     return style.save(figure, path, legend, title=title)

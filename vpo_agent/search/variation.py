@@ -18,7 +18,7 @@ from vpo_envs.text import answer_tags, split_answers
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer and its place in a response."""
+    """One answer and where it stands in a response."""
 
     text: str
     """The content of the tag."""
@@ -35,19 +35,19 @@ class Answer:
 def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> list[Answer | None]:
     """Find the answers of a response, as :func:`vpo_envs.text.split_answers` does; ``None`` for one that is missing."""
     text = decode(tokenizer, response)
-    found: list[Answer | None] = []
-    for position, answer in enumerate(split_answers(text, num_answers), start=1):
-        if answer is None:
-            found.append(None)
+    answers: list[Answer | None] = []
+    contents = split_answers(text, num_answers)
+    for number, ((opening, closing), content) in enumerate(zip(answer_tags(num_answers), contents, strict=True)):
+        if content is None:
+            answers.append(None)
             continue
-        opening, closing = answer_tags(num_answers)[position - 1]
         begins = text.rfind(opening, 0, text.rfind(closing)) + len(opening)
-        start = _token_after(tokenizer, response, begins)
+        start = _tokens_until(tokenizer, response, begins)
         # Trailing blanks are not worth varying.
-        stop = _token_after(tokenizer, response, begins + len(answer.rstrip()), start)
-        closed = _token_after(tokenizer, response, begins + len(answer) + len(closing), stop)
-        found.append(Answer(answer, tuple(response[:closed]), position, start, stop))
-    return found
+        stop = _tokens_until(tokenizer, response, begins + len(content.rstrip()), start)
+        closed = _tokens_until(tokenizer, response, begins + len(content) + len(closing), stop)
+        answers.append(Answer(content, tuple(response[:closed]), number + 1, start, stop))
+    return answers
 
 
 def random_prefix(answer: Answer, rng: np.random.Generator) -> list[int]:
@@ -65,7 +65,7 @@ def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
     return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def _token_after(tokenizer: Any, response: Sequence[int], characters: int, low: int = 0) -> int:
+def _tokens_until(tokenizer: Any, response: Sequence[int], characters: int, low: int = 0) -> int:
     """Return how many tokens hold the first ``characters`` characters of the response."""
 
     def length(count: int) -> int:
