@@ -37,19 +37,20 @@ def load_gguf(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBa
     try:
         # AutoTokenizer would parse the whole file to find a class, whose own vocabulary the file's replaces anyway.
         tokenizer = PreTrainedTokenizerFast.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
-        found: Any = AutoModelForCausalLM.from_pretrained(
+        model_and_report: Any = AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=dtype, output_loading_info=True, **options
         )
-        model, report = found
-        if missing := sorted(report["missing_keys"]):
+        packed, report = model_and_report
+        missing = sorted(report["missing_keys"])
+        if missing:
             raise ValueError(f"{missing[0]} is missing")
-        # A model read from GGUF refuses to be saved, so the weights move to one that was not.
-        made = type(model).from_pretrained(None, config=model.config, state_dict=model.state_dict(), dtype=dtype)
+        # A model read from GGUF refuses to be saved, so the weights move to an ordinary model.
+        model = type(packed).from_pretrained(None, config=packed.config, state_dict=packed.state_dict(), dtype=dtype)
     except Exception as error:  # of transformers, the tokenizers or gguf
-        raise _why(file, name, error) from error
+        raise _unreadable(file, name, error) from error
     # The folder of a GGUF file does not name the model; adapters store what they belong to.
-    made.name_or_path = made.config.name_or_path = tokenizer.name_or_path = str(file)
-    return made, tokenizer
+    model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = str(file)
+    return model, tokenizer
 
 
 def read_gguf_config(name: str) -> PretrainedConfig:
@@ -58,7 +59,7 @@ def read_gguf_config(name: str) -> PretrainedConfig:
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
     except Exception as error:  # of transformers or gguf
-        raise _why(file, name, error) from error
+        raise _unreadable(file, name, error) from error
     return config
 
 
@@ -72,8 +73,11 @@ def _file(name: str) -> Path:
     return file
 
 
-def _why(file: Path, name: str, error: Exception) -> ValueError:
-    """Return what is wrong with a file that could not be read; to parse it takes seconds, so that comes last."""
+def _unreadable(file: Path, name: str, error: Exception) -> ValueError:
+    """Return an error that says what is wrong with a file that could not be read.
+
+    To parse the file takes seconds, so it is parsed only now.
+    """
     from gguf import GGUFReader
 
     try:

@@ -78,15 +78,16 @@ class Step:
         if not tokens.is_cuda:
             return self._compute()
         if self._graph is None:
-            here, (aside, first) = torch.cuda.current_stream(tokens.device), _aside(tokens.device)
-            aside.wait_stream(here)
-            with torch.cuda.stream(aside):
+            present_stream = torch.cuda.current_stream(tokens.device)
+            recording_stream, first_graph = _recording_stream(tokens.device)
+            recording_stream.wait_stream(present_stream)
+            with torch.cuda.stream(recording_stream):
                 if self._logits is not None:
                     with suppress(torch.OutOfMemoryError):  # Without the memory for it, the step is computed as before.
-                        self._graph = self._record(self._logits, first.pool())
+                        self._graph = self._record(self._logits, first_graph.pool())
                 if self._graph is None:
                     self._logits = self._compute()
-            here.wait_stream(aside)
+            present_stream.wait_stream(recording_stream)
         if self._graph is not None:
             self._graph.replay()
         assert self._logits is not None
@@ -139,10 +140,11 @@ def no_waits() -> Iterator[None]:
 
 
 @cache
-def _aside(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.CUDAGraph]:
-    """The stream on which steps are recorded, since its workspaces must not be first needed then, and a first graph.
+def _recording_stream(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.CUDAGraph]:
+    """Return the stream on which steps are recorded, and a first graph that is recorded on it.
 
-    All recordings have the memory of that graph, which it keeps for them; logits are copied out of it.
+    The workspaces of the stream must exist before a step is recorded. All recordings have the memory of the first
+    graph, which it keeps for them; logits are copied out of it.
     """
     stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):

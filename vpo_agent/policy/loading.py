@@ -30,7 +30,7 @@ SMALL = 10_000_000
 million took 1.5 s on one thread and 25 s on two; those of one with 18 million, 5 s and 90 s. Two free cores are up to
 twice as fast as one."""
 USUAL_THREADS = torch.get_num_threads()
-_cores = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
+_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _threads = USUAL_THREADS if USUAL_THREADS in (_cores, _cores // 2) else 0
 """What PyTorch chose by itself, one a core, or what :func:`fit_threads` did; 0 where a program chose before."""
 
@@ -42,20 +42,20 @@ def choose_device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError:
-        place = None
-    if place is None or place.type not in ("cpu", "cuda"):
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
         raise ValueError(f"unknown device {device!r}: give auto, cpu, cuda or cuda:0")
-    if place.type == "cuda":
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if not found:
+    if chosen.type == "cuda":
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not gpus:
             raise ValueError(f"device {device!r} asks for a GPU, but PyTorch sees none: use --device cpu")
-        if (place.index or 0) >= found:
+        if (chosen.index or 0) >= gpus:
             raise ValueError(
-                f"device {device!r} does not exist: PyTorch sees {counted(found, 'GPU')}, cuda:0 to cuda:{found - 1}"
+                f"device {device!r} does not exist: PyTorch sees {counted(gpus, 'GPU')}, cuda:0 to cuda:{gpus - 1}"
             )
-    return place
+    return chosen
 
 
 def fit_threads(model: torch.nn.Module) -> None:
@@ -98,8 +98,7 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             return load_gguf(name, dtype)
     try:
         with quiet_transformers():
-            cached = (try_to_load_from_cache(name, file) for file in ("config.json", "adapter_config.json"))
-            if not Path(name).exists() and not any(isinstance(path, str) for path in cached):
+            if not Path(name).exists() and not _is_cached(name):
                 HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
             model = _read_weights(name, dtype)
@@ -111,6 +110,12 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             f"Hugging Face Hub with network access ({first_line(error)})"
         ) from error
     return model, tokenizer
+
+
+def _is_cached(name: str) -> bool:
+    """Return whether the local cache of the Hub holds the configuration of a model or of adapters."""
+    files = ("config.json", "adapter_config.json")
+    return any(isinstance(try_to_load_from_cache(name, file), str) for file in files)
 
 
 def lora_config(rank: int) -> Any:
@@ -203,12 +208,12 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
 
 
 def _base_of_adapters(name: str) -> str | None:
-    """Name of the base model if ``name`` holds adapters."""
+    """Return the name of the base model if ``name`` holds adapters, otherwise ``None``."""
     if find_spec("peft") is None:
         if (Path(name) / "adapter_config.json").is_file():
             check_package("peft", "lora", "a folder of LoRA adapters")
         return None
-    found = find_adapter_config_file(name)
-    if found is None:
+    config_file = find_adapter_config_file(name)
+    if config_file is None:
         return None
-    return str(json.loads(Path(found).read_text(encoding="utf-8"))["base_model_name_or_path"])
+    return str(json.loads(Path(config_file).read_text(encoding="utf-8"))["base_model_name_or_path"])

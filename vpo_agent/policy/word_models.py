@@ -90,8 +90,12 @@ def with_words_of(policy: LMPolicy, env: AnyEnv, *, instances: int = 256, seed: 
 def _words(env: AnyEnv, instances: int) -> list[str]:
     """Return the words of the first instances' prompts and demonstrations, and the tags, sorted."""
     splitter = word_tokenizer([]).backend_tokenizer.pre_tokenizer
-    rng, words = np.random.default_rng(0), {tag for m in (1, 8) for pair in answer_tags(m) for tag in pair}
-    for task in map(env.task, progress(range(instances), "reading the words of the task", "instance")):
+    rng = np.random.default_rng(0)
+    words: set[str] = set()
+    for opening, closing in (*answer_tags(1), *answer_tags(8)):
+        words |= {opening, closing}
+    for index in progress(range(instances), "reading the words of the task", "instance"):
+        task = env.task(index)
         for text in (env.prompt(task, env.num_answers), *env.demonstrations(task, rng, env.num_answers)):
             words.update(word for word, _ in splitter.pre_tokenize_str(text))
     return sorted(words)
