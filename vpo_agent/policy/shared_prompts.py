@@ -33,8 +33,9 @@ class SharedPrompts:
         for layer in cache.layers:
             if type(layer) is not DynamicLayer or not layer.is_initialized:
                 raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
-        self.keys: list[Any] = [layer.keys for layer in cache.layers]
-        self.values: list[Any] = [layer.values for layer in cache.layers]
+        layers: list[Any] = list(cache.layers)
+        self.keys = [layer.keys for layer in layers]
+        self.values = [layer.values for layer in layers]
         if any(key.shape != value.shape for key, value in zip(self.keys, self.values, strict=True)):
             # The function that computes attention would end the process.
             raise NotImplementedError("keys and values of the same width are needed")
