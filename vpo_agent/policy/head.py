@@ -87,10 +87,12 @@ class _TokenLogProbs(torch.autograd.Function):
         states, weight, bias, chosen = ctx.saved_tensors
         slope = slopes[0][:, None] / ctx.temperature
         # Sums over tiles are in float32: in bfloat16 a small gradient would vanish next to a large one.
-        needs_states, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-        by_states = torch.zeros_like(states) if needs_states else None
-        by_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
-        by_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
+        by_states, by_weight, by_bias = (
+            torch.zeros_like(tensor, dtype=dtype) if needed else None
+            for tensor, dtype, needed in zip(
+                (states, weight, bias), (states.dtype, torch.float32, torch.float32), ctx.needs_input_grad, strict=False
+            )
+        )
         for tile in _tiles(states):
             product = _product(states[tile], weight, bias)
             with torch.enable_grad():
@@ -124,7 +126,7 @@ def _product(states: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tens
 
 
 def _tempered(logits: Tensor, temperature: float) -> Tensor:
-    """Return logits divided by the temperature, in float32."""
+    """Tempered logits in float32."""
     return logits.float() if temperature == 1.0 else logits.float() / temperature
 
 

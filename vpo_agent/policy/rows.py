@@ -66,10 +66,9 @@ class CachedModel:
         if self.most_positions is not None:
             # An ended row may run beyond the last position before it is removed.
             positions = positions.clamp_max(self.most_positions - 1)
-        if self.takes_positions:
-            more = {"position_ids": positions, **more}
+        where = {"position_ids": positions} if self.takes_positions else {}
         out = self._causal_lm(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **more
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where, **more
         )
         logits: Tensor = out.logits[:, -1]
         return logits
@@ -93,10 +92,8 @@ class CachedModel:
     def extend(self, prompts: Prompts, which: Sequence[int], beginnings: Sequence[Sequence[int]]) -> Prompts:
         """Compute the prompts ``which``, each followed by the beginning of a response; some may be empty."""
         if not self.joins_any_time:
-            texts = []
-            for prompt, beginning in zip(which, beginnings, strict=True):
-                texts.append([*prompts.ids[prompt][prompts.mask[prompt]].tolist(), *beginning])
-            return self.read(*self.pad(texts))
+            heads = [prompts.ids[i][prompts.mask[i]].tolist() for i in which]
+            return self.read(*self.pad([[*head, *begun] for head, begun in zip(heads, beginnings, strict=True)]))
         ids, mask = self.pad(beginnings)
         rows = torch.tensor(which, device=ids.device)
         cache: Any = DynamicCache(config=self.config)
@@ -157,7 +154,8 @@ class Rows:
             self._cache.reorder_cache(rows)
         if len(self._positions):
             width = max(self._mask.shape[1], mask.shape[1])
-            self._mask = torch.cat([pad(part, (width - part.shape[1], 0)) for part in (self._mask, mask)])
+            both = (self._mask, mask)
+            self._mask = torch.cat([pad(one, (width - one.shape[1], 0)) for one in both])
             self._positions = torch.cat([self._positions, mask.sum(1)])
         else:
             self._mask, self._positions = mask, mask.sum(1)
@@ -182,14 +180,14 @@ class Rows:
         if not order:
             self._clear()
             return
-        moved = [new for new, old in enumerate(order) if new != old]
-        rows = torch.tensor(order, dtype=torch.long).to(self._positions.device, non_blocking=True)
-        moved_rows = torch.tensor(moved, dtype=torch.long).to(self._positions.device, non_blocking=True)
-        self._keep(order, rows, moved_rows)
+        moved = [place for place, row in enumerate(order) if row != place]
+        rows, places = (
+            torch.tensor(one, dtype=torch.long).to(self._positions.device, non_blocking=True) for one in (order, moved)
+        )
+        self._keep(order, rows, places)
         self._positions = self._positions[rows]
 
     def _keep(self, order: Sequence[int], rows: Tensor, moved: Tensor) -> None:
-        """Keep ``rows``, which are ``order`` as a tensor; ``moved`` are those that get another number."""
         self._widths = [self._widths[row] for row in order]
         self._gaps = [self._gaps[row] for row in order]
         for layer in self._cache.layers:

@@ -8,9 +8,6 @@ logarithms PyTorch's attention function for the CPU returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers import DynamicCache
@@ -33,9 +30,7 @@ class SharedPrompts:
         for layer in cache.layers:
             if type(layer) is not DynamicLayer or not layer.is_initialized:
                 raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
-        layers: list[Any] = list(cache.layers)
-        self.keys = [layer.keys for layer in layers]
-        self.values = [layer.values for layer in layers]
+        self.keys, self.values = ([getattr(one, name) for one in cache.layers] for name in ("keys", "values"))
         if any(key.shape != value.shape for key, value in zip(self.keys, self.values, strict=True)):
             # The function that computes attention would end the process.
             raise NotImplementedError("keys and values of the same width are needed")
@@ -60,22 +55,17 @@ class SharedPrompts:
         prompts, key_heads = self.keys[layer].shape[:2]
         # Heads that share keys are adjacent, so they can pass as several tokens of one head.
         queries = query.view(rows, key_heads, -1, width)
-        over_response, norm_of_response = _attend(queries, key, value, None, scale)
+        own, own_norm = _attend(queries, key, value, None, scale)
 
         table = queries.index_select(0, self.row_at).view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
         bias = None if self.bias is None else self.bias.to(query.dtype)
-        table_over_prompts, table_of_norms = _attend(
-            table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale
+        before, before_norm = _attend(table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale)
+        before, before_norm = (
+            part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1).index_select(0, self.place)
+            for part in (before, before_norm)
         )
-        over_prompt = self._by_row(table_over_prompts, table.shape[:-1])
-        norm_of_prompt = self._by_row(table_of_norms, table.shape[:-1])
-        share_of_response = torch.sigmoid(norm_of_response - norm_of_prompt).to(query.dtype)
-        return torch.lerp(over_prompt, over_response, share_of_response).reshape(rows, 1, heads, width)
-
-    def _by_row(self, values: Tensor, table_shape: Sequence[int]) -> Tensor:
-        """Return the values of each row, from those of a table (P, key heads, rows of a prompt, queries)."""
-        table = values.view(*table_shape, -1).transpose(1, 2)
-        return table.flatten(0, 1).index_select(0, self.cell_of_row)
+        share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
+        return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
 
     def _lay_out(self) -> None:
         """Compute a table of the rows of each prompt, (P, most rows of a prompt), which may have gaps."""
@@ -84,13 +74,13 @@ class SharedPrompts:
         widest = int(counts.max())
         by_prompt = self.owner.argsort(stable=True)
         ranks = torch.arange(rows, device=self.owner.device) - (counts.cumsum(0) - counts)[self.owner[by_prompt]]
-        cells = self.owner[by_prompt] * widest + ranks
+        places = self.owner[by_prompt] * widest + ranks
         self.row_at = by_prompt.new_zeros(prompts * widest)
-        """The row in each cell of the table; in a gap, any row."""
-        self.row_at[cells] = by_prompt
-        self.cell_of_row = torch.empty_like(cells)
-        """The cell of each row."""
-        self.cell_of_row[by_prompt] = cells
+        """The row at each place of the table; in a gap, any row."""
+        self.row_at[places] = by_prompt
+        self.place = torch.empty_like(places)
+        """The place of each row."""
+        self.place[by_prompt] = places
         self.bias: Tensor | None = None
         """Added to the scores, (P, 1, 1, Lp)."""
         if self.mask is not None:
@@ -99,7 +89,7 @@ class SharedPrompts:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Return attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
+    """Attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
     # scaled_dot_product_attention calls this on a CPU, but does not return the normaliser.
     out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
     return out, norm[..., None]
