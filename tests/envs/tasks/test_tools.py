@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from itertools import combinations, permutations
 from typing import Any
 
@@ -167,6 +168,16 @@ def test_arguments_are_the_same_only_if_they_are_the_same_value(first: Any, seco
     assert read_attempt(write_attempt(both)) == read_attempt(write_attempt(both[::-1]))
 
 
+def test_null_arguments_are_none() -> None:
+    attempt = read_attempt('<think>t</think><tool_call>{"name": "list", "parameters": null}</tool_call>')
+    assert attempt == read_attempt(write_attempt([("list", {})]))
+    assert attempt.well_formed
+    assert score(call_task(("list", {})), write_attempt([("list", {})]).replace("{}", "null")) == ONES
+    # A null among the arguments is a value.
+    assert score(call_task(("list", {"of": None})), write_attempt([("list", {"of": None})])) == ONES
+    assert score(call_task(("list", {"of": None})), write_attempt([("list", {})])) == [1, 1, 0, 0]
+
+
 # --- comparing values ---
 
 
@@ -176,6 +187,11 @@ def test_arguments_are_the_same_only_if_they_are_the_same_value(first: Any, seco
         (5, 5, 1), (5, 5.0, 1), (5, -5, 0), (3.5, 35, 0), (0.1 + 0.2, 0.3, 1),
         (10**400, 1.5, 0), (10**20, 10**20 + 1, 0),
         (5, "5", 1), ("5", 5, 1), ("5.0", "5", 1), ("-5", "5", 0), ("3.5", "35", 0), ("007", "7", 0), (7, "007", 0),
+        ("3.10", "3.1", 0), ("3.1", "3.10", 0), ("1.0.0", "1.0", 0), ("2.50", "2.5", 0), ("5.00", "5", 0),
+        ("2023.0", "2023", 1), ("2023.0", 2023, 1), (3.1, "3.10", 1), ("v3.10", "v3.1", 0), ("-0.5", "0.5", 0),
+        (1700000000.25, 1700000000.75, 0), ("1700000000.25", "1700000000.75", 0), (1700000000.25, "1700000000.75", 0),
+        (1700000000.123456, 1700000000.123457, 0), (2**53, 2**53 + 1, 0), (float(2**53), 2**53 + 1, 0),
+        (1e-12, 2e-12, 0), (16777216.0, 16777217.0, 0), (0.1 + 0.7, 0.8, 1), ("5", "5.0", 1),
         (5, "five", 0), ("1e3", 1000, 0), (5, "5 ", 0), ("²", 2, 0), ("٣", 3, 0),
         (True, True, 1), (True, False, 0), (False, "false", 0), ("false", False, 0), (True, 1, 0), (0, False, 0),
         (None, None, 1), (None, 0, 0), (None, "", 0), (None, False, 0),
@@ -227,6 +243,15 @@ def test_every_value_agrees_with_itself_and_agreement_has_no_side(first: Any, se
     assert value_match(first, first) == 1.0
     assert 0.0 <= value_match(first, second) <= 1.0
     assert value_match(first, second) == pytest.approx(value_match(second, first))
+
+
+@given(st.decimals(-(10**6), 10**6, places=3), st.decimals(-(10**6), 10**6, places=3), st.integers(0, 2))
+def test_numbers_agree_where_they_are_equal(first: Decimal, second: Decimal, shift: int) -> None:
+    for number in (second, first + shift * Decimal("0.001")):
+        assert value_match(float(first), float(number)) == float(first == number)
+        assert value_match(float(first), f"{number:f}") == float(first == number)
+        texts = f"{first:f}", f"{number:f}"
+        assert value_match(*texts) == float(texts[0] == texts[1])
 
 
 @settings(max_examples=60, deadline=None)

@@ -55,6 +55,15 @@ def test_a_gold_reply_makes_a_row_where_no_call_is_wanted(tmp_path: Path) -> Non
     assert (task.calls, task.reply) == ((), "Which bell do you mean?")
 
 
+def test_nulls_of_calls_without_text_or_arguments_are_read(tmp_path: Path) -> None:
+    silent: list[Any] = [*CHAT["prompt"], {"role": "assistant", "content": None, "tool_calls": []}]  # type: ignore[misc]
+    gold = '<think>I list.</think>\n<tool_call>\n{"name": "list", "parameters": null}\n</tool_call>'
+    env = ToolsEnv(source=write_rows(tmp_path, {**CHAT, "prompt": silent}, {**RAW, "output": gold}))
+    assert env.rows[0].dialogue == "<user> Ring three times. </user>"
+    assert [(call.name, call.parameters) for call in env.rows[1].calls] == [("list", {})]
+    assert env.score_batch([env.rows[1]], [f"<answer>{gold}</answer>"]).rewards.tolist() == [[[1.0] * 4]]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -49,8 +49,8 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
     3. ``arg_value``: mean over paired calls of how far the values of the gold arguments agree.
 
     Calls to the same tool are paired so that the sum of the last two is highest; a call without a partner, on either
-    side, counts 0. Values are compared by type: numbers by value (also where a string is nothing but a number),
-    booleans and null exactly, lists by position, objects by key. Other strings must be equal in generated tasks; in
+    side, counts 0. Values are compared by type: numbers by value, also with a string that is nothing but a
+    number, booleans and null exactly, lists by position, objects by key. Strings must be equal in generated tasks; in
     rows of ToolRL they earn token F1, or, if they contain a digit, 1 for the same tokens in the same order.
 
     Where no call is wanted all four are 1 for a well-formed real reply, and 0 for anything else. A real reply has at

@@ -26,20 +26,21 @@ ALL_WAYS = 3
 def value_match(gold: Any, given: Any, exact: bool = False) -> float:
     """Return how far two JSON values agree, in [0, 1].
 
-    Booleans and null agree only with themselves. Numbers are compared by value, and so is a string that is nothing but
-    a number, without leading zeros. Other strings earn 1 if they are equal; if not, :func:`text_match`, or 0 if
-    ``exact``. Lists earn the mean over positions, objects the mean over the keys of both; what only one side has
-    counts 0. Values of different types do not agree.
+    Booleans and null agree only with themselves. Numbers are compared by value, and so are a number and a string that
+    is nothing but one, without leading zeros. Strings earn 1 if they are equal; if not, :func:`text_match`, or 0 if
+    ``exact``. So version 3.10 is not 3.1, but 2023.0 is 2023, since data sets write whole numbers either way. Lists
+    earn the mean over positions, objects the mean over the keys of both; what only one side has counts 0. Values of
+    different types do not agree.
     """
-    if isinstance(gold, str) and isinstance(given, str) and gold == given:
-        return 1.0
+    if isinstance(gold, str) and isinstance(given, str):
+        if gold == given or _whole(gold) == _whole(given):
+            return 1.0
+        return 0.0 if exact else text_match(gold, given)
     if isinstance(gold, bool) or isinstance(given, bool) or gold is None or given is None:
         return float(type(gold) is type(given) and gold == given)
     gold_number, given_number = _number(gold), _number(given)
     if gold_number is not None and given_number is not None:
         return float(_equal(gold_number, given_number))
-    if isinstance(gold, str) and isinstance(given, str):
-        return 0.0 if exact else text_match(gold, given)
     if isinstance(gold, list) and isinstance(given, list):
         longer = max(len(gold), len(given))
         return sum([value_match(*pair, exact) for pair in zip(gold, given, strict=False)]) / longer if longer else 1.0
@@ -130,10 +131,13 @@ def _number(value: Any) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def _whole(text: str) -> str:
+    """Return a text without the ``.0`` of a whole number."""
+    return text.removesuffix(".0") if _number(text) is not None else text
+
+
 def _equal(first: int | float, second: int | float) -> bool:
-    if isinstance(first, int) and isinstance(second, int):
-        return first == second
-    try:
-        return math.isclose(first, second, rel_tol=1e-9)
-    except OverflowError:
-        return False
+    """Return whether numbers are equal, floats up to their last bit."""
+    if isinstance(first, float) and isinstance(second, float):
+        return abs(first - second) <= math.ulp(max(abs(first), abs(second)))
+    return first == second

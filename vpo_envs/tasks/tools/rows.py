@@ -53,6 +53,8 @@ def _read_chat(prompt: object) -> tuple[str, str]:
     for number, message in enumerate(prompt):
         if not isinstance(message, Mapping):
             raise BadRow(f"prompt.{number}", f"expected a message with role and content, got {_kind(message)}")
+        if message.get("role") == "assistant" and message.get("content") is None:
+            continue  # it made calls and said nothing
         content = _text(message, "content", f"prompt.{number}.")
         (system if message.get("role") == "system" else others).append(content)
     if not system or not others:

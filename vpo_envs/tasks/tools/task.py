@@ -316,7 +316,8 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
             return calls, keys, len(body), False
         try:
             match value:
-                case {"name": str(name), "parameters": dict(arguments)} if len(value) == 2:
+                case {"name": str(name), "parameters": dict() | None as given} if len(value) == 2:
+                    arguments = given or {}  # null stands for no arguments
                     keys.append((name.strip(), freeze(arguments)))
                     calls.append(Call(name.strip(), arguments))
                 case _:
