@@ -7,15 +7,21 @@ The caller's function interprets a row; the errors of this module say where the 
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar, get_args
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -199,6 +205,35 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def as_json(value: object) -> Any:
+    """Return a value of a row as JSON that is the same in every process, whatever its column holds.
+
+    Dates and times become texts in ISO 8601, decimal numbers and identifiers texts, bytes base64, arrays, tuples and
+    sets lists, and a number that is NaN null. Of an object of any other type only the name of its type is kept.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): as_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(as_json, value), key=repr)
+    if isinstance(value, date | time | datetime):
+        return None if value != value else value.isoformat()  # pandas has a NaT, which is not itself
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal | UUID | Fraction):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if hasattr(value, "tolist"):  # arrays and numbers of NumPy
+        return as_json(value.tolist())
+    return f"<{type(value).__name__}>"
+
+
 def _parquet_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
     try:
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -206,11 +241,26 @@ def _parquet_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
         raise ValueError(f"{source}: reading parquet needs pyarrow: pip install pyarrow") from None
     try:
         with parquet.ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
-            for number, row in enumerate(rows, start=1):
-                yield f"row {number}", row
+            number = 0
+            for batch in file.iter_batches():
+                names, columns = batch.schema.names, [_column_values(column) for column in batch.columns]
+                for values in zip(*columns, strict=True):
+                    number += 1
+                    yield f"row {number}", dict(zip(names, values, strict=True))
     except pyarrow.ArrowException as error:
         raise ValueError(f"{source}: not a readable parquet file ({_first_line(error)})") from None
+
+
+def _column_values(column: Any) -> list[Any]:
+    """Return the values of a column of parquet; those that Python has no type for, such as the year 10000, as text."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        try:
+            values = column.cast("string").to_pylist()
+        except NotImplementedError:
+            values = [f"<{column.type}>"] * len(column)
+    return values
 
 
 def _hub_rows(source: str, split: str) -> Iterator[tuple[str, object]]:

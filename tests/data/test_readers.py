@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from envs_data.readers import BadRow, LoadedRows, load_rows, parse_json
+from envs_data.readers import BadRow, LoadedRows, as_json, load_rows, parse_json
 from vpo_envs.core import SPLITS, Objective, Split, Task, Unparsable
 from vpo_envs.tasks.base import TaskEnv
 
@@ -50,6 +50,22 @@ def write(path: Path, text: str) -> Path:
 
 
 # --- good sources ---
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text(max_size=5)
+        | st.floats(allow_nan=False, allow_infinity=False),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_json_is_itself_as_json(value: Any) -> None:
+    assert as_json(value) == value
+    assert json.loads(json.dumps(as_json(value), allow_nan=False)) == value
 
 
 @pytest.mark.parametrize("ending", [".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".JSONL"])

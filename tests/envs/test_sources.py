@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,38 @@ def test_parquet_is_read_and_its_bad_rows_are_refused(env_id: str, tmp_path: Pat
     without = {key: value for key, value in GOOD[env_id].items() if key != NEEDED[env_id]}
     parquet.write_table(pyarrow.Table.from_pylist([without]), path)
     assert "rows.parquet, row 1, field '" in refusal(env_id, path)
+
+
+EXTRA: dict[str, Any] = {
+    "when": datetime(2024, 1, 1, tzinfo=UTC),
+    "day": date(2024, 1, 1),
+    "clock": time(12, 30),
+    "took": timedelta(seconds=1.5),
+    "picture": b"\xff\xd8\x00",
+    "price": Decimal("1.50"),
+    "score": float("nan"),
+    "nothing": None,
+    "nested": {"day": date(2024, 1, 1), "pictures": [b"\x00", None], "scores": [float("inf"), 0.5]},
+}
+"""Columns that no task asks for."""
+
+
+@TASKS
+def test_columns_of_any_type_do_no_harm_to_rows_of_parquet(env_id: str, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="reading parquet needs pyarrow")
+    from pyarrow import parquet
+
+    rows = [{**GOOD[env_id], **EXTRA}, {**GOOD[env_id], **dict.fromkeys(EXTRA)}]
+    table = pyarrow.Table.from_pylist(rows)
+    nanoseconds = pyarrow.array([1, 10**18 + 1], pyarrow.int64()).cast(pyarrow.timestamp("ns"))
+    pairs = pyarrow.array([[("a", 1)], []], pyarrow.map_(pyarrow.string(), pyarrow.int64()))
+    beyond = pyarrow.array([2**40, None], pyarrow.int64()).cast(pyarrow.timestamp("s"))
+    for name, column in (("nanoseconds", nanoseconds), ("pairs", pairs), ("beyond", beyond)):
+        table = table.append_column(name, column)
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    tasks = make(env_id, tmp_path / "rows.parquet").rows
+    (tmp_path / "rows.jsonl").write_bytes(as_lines(GOOD[env_id]))
+    assert tasks == make(env_id, tmp_path / "rows.jsonl").rows * 2
 
 
 @TASKS

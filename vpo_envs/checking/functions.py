@@ -22,7 +22,7 @@ class FunctionRewards(Subject):
     def __init__(self, functions: Mapping[str, Function], rows: Sequence[Row], bounds: tuple[float, float]) -> None:
         super().__init__()
         self.bounds, self._rows = bounds, rows
-        self._functions = RewardFunctions(functions, rows[0])
+        self._functions = RewardFunctions(functions, rows)
         self.names = self._functions.names
         weights = np.full(len(self.names), 1 / len(self.names))
         self.cases = [Case(row["prompt"], good_responses(row), good_responses(row), weights, None) for row in rows]

@@ -107,7 +107,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
             raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
         self._columns = columns
         super().__init__(source=source, **options)
-        self.functions = RewardFunctions(functions, self.rows[0].row)
+        self.functions = RewardFunctions(functions, [task.row for task in self.rows])
         names = self.functions.names
         self.ranges = _ranges_of(names, ranges)
         """Lowest and highest reward of each objective."""

@@ -24,21 +24,24 @@ class RewardFunctions:
 
     A function with a parameter ``completions`` is called as TRL calls it: with lists of prompts, completions and the
     other fields of the rows, for a list of results. Any other is called for each response, with those of its parameters
-    that are ``prompt``, ``response`` (or ``completion``) or a field of the row.
+    that are ``prompt``, ``response`` (or ``completion``) or a field of the row. A field that a function needs, and that
+    only other rows have, is null.
 
     Args:
         functions: Functions by name.
-        row: A row as the functions are given it, whose good response tells which of them return mappings.
+        rows: The rows as the functions are given them, one or more. The good response of the first tells which of the
+            functions return mappings.
 
     Raises:
-        ValueError: A function needs something that the row does not have, or it fails for the good response.
+        ValueError: A function needs something that no row has, or it fails for the good response.
     """
 
-    def __init__(self, functions: Mapping[str, Function], row: Row) -> None:
+    def __init__(self, functions: Mapping[str, Function], rows: Sequence[Row]) -> None:
+        fields = dict.fromkeys(field for row in rows for field in row)
         for name, function in functions.items():
-            _check_parameters(name, function, row)
+            _check_parameters(name, function, fields)
         self.functions = functions
-        self._parts = {name: _parts(name, function, row) for name, function in functions.items()}
+        self._parts = {name: _parts(name, function, rows[0]) for name, function in functions.items()}
         """The objectives of each function that returns a mapping; none for one that returns a number."""
         self.described = {
             part: (inspect.getdoc(functions[name]) or f"Reward function {name}").partition("\n")[0].rstrip(".")
@@ -178,6 +181,8 @@ def module_of(target: str) -> str:
 def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> Row:
     """Return a row of a file under the names that reward functions know; a chat becomes the text of its last message.
 
+    Values that JSON does not know become ones that it knows; see :func:`envs_data.readers.as_json`.
+
     Args:
         raw: The row.
         columns: The names of fields that are called differently in the file, such as ``{"prompt": "question"}``.
@@ -185,7 +190,7 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
     Raises:
         BadRow: The row lacks a prompt or one of the columns.
     """
-    from envs_data.readers import BadRow  # loads pydantic, which the registration of environments should not
+    from envs_data.readers import BadRow, as_json  # loads pydantic, which the registration of environments should not
 
     renamed = dict(columns or {})
     row = {name: value for name, value in raw.items() if name not in renamed.values()}
@@ -202,7 +207,7 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
         row["prompt"] = prompt[-1].get("content")
     if not isinstance(row["prompt"], str) or not row["prompt"].strip():
         raise BadRow("prompt", "it is neither a text nor a chat, or empty")
-    return row
+    return {name: as_json(value) for name, value in row.items()}
 
 
 def read_range(given: Any, name: str) -> tuple[float, float]:
@@ -214,18 +219,33 @@ def read_range(given: Any, name: str) -> tuple[float, float]:
 
 
 def good_responses(row: Row) -> tuple[str, ...]:
-    """Return the responses of a row that should score well: those of ``responses``, ``response`` or ``answer``."""
+    """Return the responses of a row that should score well: those of ``responses``, or ``response`` or ``answer``.
+
+    Null and blank ones count as absent. Of a list of texts in ``response`` or ``answer``, which are names of the same
+    thing, the first is returned.
+    """
     several = row.get("responses")
-    if isinstance(several, list) and several:
-        return tuple(map(str, several))
-    response = row.get("response", row.get("answer"))
-    return () if response is None else (str(response),)
+    if isinstance(several, list) and (texts := [str(value) for value in several if not _is_absent(value)]):
+        return tuple(texts)
+    for name in ("response", "answer"):
+        value = row.get(name)
+        if isinstance(value, list) and (len(value) == 1 or any(isinstance(alias, str) for alias in value)):
+            value = next((alias for alias in value if not _is_absent(alias)), None)
+        if not _is_absent(value):
+            return (str(value),)
+    return ()
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> list[Any]:
     """Return the results of a function for responses to rows."""
     parameters, open_ended = _parameters(function)
     names = {parameter.name for parameter in parameters}
+    required = dict.fromkeys(parameter.name for parameter in parameters if parameter.default is parameter.empty)
+    rows = [{**required, **row} for row in rows]
     if BATCHED in names:
         return _call_batched(function, rows, responses, None if open_ended else names)
     results = []
@@ -239,8 +259,9 @@ def _call_batched(
     function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str] | None
 ) -> list[Any]:
     """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``None``."""
-    fields = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"} if rows else {}
-    values = {**fields, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
+    fields = dict.fromkeys(name for row in rows for name in row if name != "prompt")
+    columns = {name: [row.get(name) for row in rows] for name in fields}
+    values = {**columns, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
     returned = function(**{name: value for name, value in values.items() if names is None or name in names})
     results = list(returned) if isinstance(returned, Iterable) else None
     if results is None or len(results) != len(responses):
@@ -260,17 +281,17 @@ def _parameters(function: Function) -> tuple[list[inspect.Parameter], bool]:
     return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)], open_ended
 
 
-def _check_parameters(name: str, function: Function, row: Row) -> None:
+def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> None:
     parameters, _ = _parameters(function)
     batched = any(parameter.name == BATCHED for parameter in parameters)
-    known = {*row, "prompts", BATCHED} if batched else {*row, "response", "completion"}
+    known = {*fields, "prompts", BATCHED} if batched else {*fields, "response", "completion"}
     if inspect.iscoroutinefunction(function):
         raise ValueError(f"{name} is async, so it returns no number when it is called: make it an ordinary function")
     for parameter in parameters:
         if parameter.name not in known and parameter.default is parameter.empty:
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
             raise ValueError(
-                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({', '.join(row)})"
+                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({', '.join(fields)})"
             )
 
 

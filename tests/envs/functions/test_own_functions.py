@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
 
 from vpo_envs import FunctionsEnv, Status, check_vector_env, from_functions
 from vpo_envs.core import SPLITS
+from vpo_envs.functions.rewards import good_responses
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers
 
@@ -230,3 +235,136 @@ def test_a_file_and_functions_by_name_are_an_id_with_arguments(tmp_path: Path) -
 def test_what_does_not_fit_is_said_in_a_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FunctionsEnv(**{"source": ROWS, "rewards": [correct], "columns": COLUMNS, "split": "test", **options})
+
+
+# --- rows of any kind ---
+
+
+@pytest.mark.parametrize(
+    ("row", "good"),
+    [
+        ({"answer": "42"}, ("42",)),
+        ({"answer": 42}, ("42",)),
+        ({"answer": "42", "response": None}, ("42",)),
+        ({"answer": "42", "response": " "}, ("42",)),
+        ({"answer": "42", "responses": None}, ("42",)),
+        ({"answer": "42", "responses": []}, ("42",)),
+        ({"answer": "42", "responses": [None, ""]}, ("42",)),
+        ({"answer": "42", "response": "It is 42."}, ("It is 42.",)),
+        ({"answer": "42", "response": "It is 42.", "responses": ["a", None, "b"]}, ("a", "b")),
+        ({"answer": ["Rome", "Roma"]}, ("Rome",)),
+        ({"answer": [None, "", "Roma"]}, ("Roma",)),
+        ({"answer": ["Rome"], "response": [None]}, ("Rome",)),
+        ({"answer": [42, "forty-two"]}, ("42",)),
+        ({"answer": [7]}, ("7",)),
+        ({"answer": [1, 2]}, ("[1, 2]",)),  # no names, but one answer that is a list
+        ({"answer": None, "response": None, "responses": None}, ()),
+        ({"answer": []}, ()),
+        ({"answer": [None]}, ()),
+        ({"answer": 0}, ("0",)),
+        ({"answer": False}, ("False",)),
+        ({}, ()),
+    ],
+)
+def test_good_responses_are_those_that_a_row_states(row: dict[str, Any], good: tuple[str, ...]) -> None:
+    assert good_responses({"prompt": "?", **row}) == good
+
+
+def test_each_of_several_names_of_an_answer_is_right_and_the_first_is_shown() -> None:
+    def named(response: str, answer: list[str]) -> float:
+        return float(response in answer)
+
+    rows = [{"prompt": f"Capital of {n}?", "answer": [f"City {n}", f"Town {n}"]} for n in range(20)]
+    env = from_functions(rows, named)
+    for task in env.rows:
+        names = task.fields["answer"]
+        assert env.demonstrations(task, np.random.default_rng(0), 1) == names[:1]
+        batch = env.score_batch([task] * 3, [format_answers([name]) for name in (*names, "Village")])
+        assert batch.rewards.ravel().tolist() == [1, 1, 0]
+
+
+PLAIN = {
+    "when": datetime(2024, 1, 1, 12, 30),
+    "day": date(2024, 1, 1),
+    "clock": time(12, 30),
+    "took": timedelta(seconds=1.5),
+    "picture": b"\xff\xd8",
+    "price": Decimal("1.50"),
+    "share": Fraction(1, 3),
+    "id": UUID(int=1),
+    "nan": float("nan"),
+    "far": float("-inf"),
+    "array": np.array([[1.5, float("nan")]]),
+    "number": np.int64(3),
+    "flag": np.bool_(True),
+    "set": {"b", "a", "c"},
+    "nested": {1: (date(2024, 1, 1), [b"\x00", None])},
+    "object": object(),
+}
+AS_JSON = {
+    "when": "2024-01-01T12:30:00",
+    "day": "2024-01-01",
+    "clock": "12:30:00",
+    "took": 1.5,
+    "picture": "/9g=",
+    "price": "1.50",
+    "share": "1/3",
+    "id": "00000000-0000-0000-0000-000000000001",
+    "nan": None,
+    "far": "-inf",
+    "array": [[1.5, None]],
+    "number": 3,
+    "flag": True,
+    "set": ["a", "b", "c"],
+    "nested": {"1": ["2024-01-01", ["AA==", None]]},
+    "object": "<object>",
+}
+
+
+def test_columns_of_any_type_reach_the_functions_as_json() -> None:
+    seen: list[dict[str, Any]] = []
+
+    def correct(completions: list[str], answer: list[str], **others: Any) -> list[float]:
+        seen.append(others)
+        return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+    env = from_functions([{"prompt": f"{n}?", "answer": str(n), **PLAIN} for n in range(10)], correct, split="train")
+    task = env.rows[0]
+    assert type(task).model_validate_json(task.model_dump_json()) == task
+    assert {name: task.fields[name] for name in AS_JSON} == AS_JSON
+    assert {name: seen[0][name][0] for name in AS_JSON} == AS_JSON
+    check_vector_env(env, instances=2)
+
+
+def test_a_field_that_only_other_rows_have_is_null() -> None:
+    def plain(response: str, hint: str | None) -> float:
+        return 1.0 if hint is None else float(response == hint)
+
+    def by_default(response: str, hint: str = "none") -> float:
+        return float(hint == "none")
+
+    def together(completions: list[str], hint: list[str | None]) -> list[float]:
+        return [float(one is not None) for one in hint]
+
+    rows = [{"prompt": f"{n}?", "answer": str(n), **({"hint": str(n)} if n % 2 else {})} for n in range(20)]
+    env = from_functions(rows, [plain, by_default, together], split="train")
+    for task in env.rows:
+        vector = env.score_batch([task], [format_answers([str(task.fields["answer"])])]).rewards[0, 0].tolist()
+        assert vector == ([1, 0, 1] if "hint" in task.fields else [1, 1, 0])
+    with pytest.raises(ValueError, match=r"needs 'other', which is neither prompt, response nor a field of the rows"):
+        from_functions(rows, lambda response, other: 1.0)
+
+
+def test_rows_of_parquet_with_nulls_have_the_good_answers_that_they_state(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="reading parquet needs pyarrow")
+    from pyarrow import parquet
+
+    rows = [
+        {"prompt": "2 + 2", "answer": ["4", "four"], "response": None, "when": datetime(2024, 1, 1)},
+        {"prompt": "3 + 3", "answer": ["6"], "response": "It is 6.", "when": None},
+        {"prompt": "4 + 4", "answer": None, "response": "It is 8.", "when": None},
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    env = from_functions(f"whole:{tmp_path / 'rows.parquet'}", lambda response, answer: 1.0)
+    good = [env.demonstrations(task, np.random.default_rng(0), 1) for task in env.rows]
+    assert good == [["4"], ["It is 6."], ["It is 8."]]

@@ -345,9 +345,9 @@ def test_gold_of_every_published_row_scores_all_ones() -> None:
 GOOD = write_published(small_task(3))
 
 
-@pytest.mark.parametrize("aliases", [None, [], ["", " - "], ["Red Fox", "Reynard"]])
-def test_aliases_may_be_null(aliases: list[str] | None) -> None:
-    task = read_published({**GOOD, "answer_aliases": aliases})
+@pytest.mark.parametrize("aliases", [None, [], ["", " - "], [None], ["Red Fox", None, "Reynard"]])
+def test_aliases_may_be_null(aliases: list[str | None] | None) -> None:
+    task = read_published({**GOOD, "answer_aliases": aliases, "answerable": None})
     assert task.answers == (("Red Fox", "Reynard") if aliases and "Reynard" in aliases else ("Red Fox",))
     assert read_published({key: value for key, value in GOOD.items() if key != "answer_aliases"}).answers == (
         "Red Fox",

@@ -228,21 +228,21 @@ class _Row(_Published):
     question: str = Field(min_length=1)
     question_decomposition: list[_Step] = Field(min_length=1, max_length=MAX_HOPS)
     answer: str
-    answer_aliases: list[str] | None = None
-    answerable: bool = True
+    answer_aliases: list[str | None] | None = None
+    answerable: bool | None = True
 
 
 def read_published(raw: Mapping[str, Any]) -> MuSiQueTask:
     """Return the task of a row of MuSiQue-Ans.
 
-    Aliases may be null; blank or repeated ones are dropped.
+    Aliases may be null; blank or repeated ones are dropped. A row that does not say so has an answer.
     """
     if "paragraphs" not in raw and "question_decomposition" not in raw:
         raise BadRow("", "unknown schema: a row of MuSiQue-Ans has id, paragraphs, question_decomposition and others")
     if raw.get("answerable") is False:
         raise BadRow("answerable", "the question has no answer in its paragraphs: use the rows of MuSiQue-Ans")
     row = _Row.model_validate(dict(raw))
-    aliases = [alias for alias in row.answer_aliases or [] if any(map(str.isalnum, alias))]
+    aliases = [alias for alias in row.answer_aliases or [] if alias and has_words(alias)]
     return MuSiQueTask(
         id=row.id,
         question=row.question,
