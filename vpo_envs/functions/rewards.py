@@ -290,8 +290,9 @@ def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> N
     for parameter in parameters:
         if parameter.name not in known and parameter.default is parameter.empty:
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
+            known_fields = ", ".join(fields)
             raise ValueError(
-                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({', '.join(fields)})"
+                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({known_fields})"
             )
 
 

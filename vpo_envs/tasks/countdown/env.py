@@ -78,7 +78,7 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     parse = staticmethod(read_expression)
     evaluate = staticmethod(judge)
 
-    def canonical(self, answer: Expression, outcome: CountdownOutcome) -> Expression:
+    def effective(self, answer: Expression, outcome: CountdownOutcome) -> Expression:
         """Return the expression, without whether intermediate results are whole where that makes no difference."""
         return answer._replace(whole=outcome.whole)
 
