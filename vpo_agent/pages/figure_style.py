@@ -27,13 +27,13 @@ from vpo_agent.measure.intervals import Band
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 GREY = "#56606b"
-"""The colour of a model before training."""
-MARKERS_OF_UNTRAINED = ("X", "P", "*")
+"""The colour of a base."""
+MARKERS_OF_BASES = ("X", "P", "*")
 MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = ("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr")
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""
-UNTRAINED = re.compile(r"(before|base|start|untrained)\b")
+_BASE_LABEL = re.compile(r"(base|before)\b")
 
 
 class Look(NamedTuple):
@@ -42,6 +42,11 @@ class Look(NamedTuple):
     colour: str
     marker: str
     line: str = "-"
+
+
+def names_base(label: str) -> bool:
+    """Return whether a label is that of a base, the model before training: ``base`` or ``before``, and what follows."""
+    return _BASE_LABEL.match(label) is not None
 
 
 def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Look]:
@@ -53,15 +58,15 @@ def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Loo
     numbers = [_known(label) for label in labels]
     for position, source in enumerate(sources):
         number_of_source = _known(source or "")
-        is_free = numbers[position] is None and not UNTRAINED.match(labels[position])
+        is_free = numbers[position] is None and not names_base(labels[position])
         if is_free and number_of_source not in numbers:
             numbers[position] = number_of_source
     drawn = []
-    untrained = 0
+    bases = 0
     for position, label in enumerate(labels):
-        if UNTRAINED.match(label):
-            drawn.append(Look(GREY, MARKERS_OF_UNTRAINED[untrained % len(MARKERS_OF_UNTRAINED)]))
-            untrained += 1
+        if names_base(label):
+            drawn.append(Look(GREY, MARKERS_OF_BASES[bases % len(MARKERS_OF_BASES)]))
+            bases += 1
             continue
         number = numbers[position]
         if number is None:

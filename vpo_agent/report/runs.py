@@ -25,7 +25,7 @@ NOT_OF_THE_TRAINING = frozenset(
 """Entries of a pool's source that training does not depend on."""
 OPTION = "option "
 """Beginning of the names of a method's options among the settings."""
-UNTRAINED = "untrained"
+BASE = "base"
 """Stands for the method of a pool that was sampled before the first step."""
 
 
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def method(self) -> str | None:
-        """Return the estimator it was trained with or `UNTRAINED`, if it is known."""
+        """Return the method that it was trained with, or :data:`BASE`, if it is known."""
         method = self.settings.get("method")
         return str(method) if method else None
 
@@ -102,7 +102,7 @@ def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
 
     if settings.get("step") == 0:
         kept = {name: value for name, value in settings.items() if name in ("model", "num_answers", "seed")}
-        return {"method": UNTRAINED, **kept}
+        return {"method": BASE, **kept}
     # The pool holds the fixed weights as well, where `check_comparable` compares them.
     resolved = {name: value for name, value in settings.items() if name != "scalar_weights"}
     if "step" in resolved:

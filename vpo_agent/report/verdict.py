@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vpo_agent.measure.intervals import Band
+from vpo_agent.pages.figure_style import names_base
 from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.tables import number
 from vpo_envs.common.wording import counted
@@ -45,7 +46,7 @@ def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
 
 
 def _is_base(method: Method) -> bool:
-    return method.summaries[0].pool.source.get("step") == 0 or method.label.split(",")[0] in ("base", "before")
+    return method.summaries[0].pool.source.get("step") == 0 or names_base(method.label)
 
 
 def standing(method: Method) -> list[str]:

@@ -31,7 +31,7 @@ def test_unknown_labels_take_free_colours_first() -> None:
 
 
 def test_a_model_before_training_is_grey_whatever_it_is_trained_with_later() -> None:
-    labels = ["before", "untrained", "base, 3 answers a rollout", "baseline-free"]
+    labels = ["before", "base", "base, 3 answers a rollout", "baseline-free"]
     *grey, other = looks(labels, ["vpo"] * 4)
     assert {look.colour for look in grey} == {GREY}
     assert len({look.marker for look in grey}) == 3

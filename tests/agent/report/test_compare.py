@@ -231,7 +231,7 @@ def test_an_untrained_pool_is_not_the_trained_method(tmp_path: Path) -> None:
     for name, step in (("pool_before", 0), ("pool_middle", 10), ("pool_end", 20)):
         replace(pool, source={**pool.source, "step": step}).save(run / f"{name}.npz")
     tables = compare_runs([run, run / "pool_before.npz"], out=tmp_path / "report")
-    assert [row["method"] for row in tables["methods"]] == ["vpo", "untrained"]
+    assert [row["method"] for row in tables["methods"]] == ["vpo", "base"]
     assert make_labels([read_run(run), read_run(run / "pool_middle.npz")]) == ["vpo (steps=20)", "vpo (steps=10)"]
     with pytest.raises(ValueError, match="are both vpo with seed 0, which is one run, not two"):
         compare_runs([run, run / "pool_end.npz"], out=tmp_path / "report")
