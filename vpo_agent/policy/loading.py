@@ -185,7 +185,6 @@ def quiet_transformers() -> Iterator[None]:
 
 def _read_weights(name: str, dtype: torch.dtype) -> Any:
     """Read a model without its tokenizer; the base of adapters may hold adapters itself."""
-    name = find_bundled(name)
     if is_gguf(name):
         return load_gguf(name, dtype)[0]
     base = _base_of_adapters(name)
@@ -193,7 +192,7 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
         return AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
     from peft import PeftModel
 
-    model: Any = _read_weights(base, dtype)
+    model: Any = _read_weights(find_bundled(base), dtype)
     if hasattr(model, "get_base_model"):
         model.load_adapter(name, f"adapters {len(model.peft_config)}")
         model.base_model.set_adapter(list(model.peft_config))

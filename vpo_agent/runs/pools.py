@@ -61,14 +61,14 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from any causal language model: a bundled one, a folder, a GGUF file, or a name on the Hub."""
-    find_model(model)  # refuses a path that leads nowhere
+    path = find_model(model)
     if "env" not in given:
         reason = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"
         hint = "" if model in BUNDLED_MODELS else near_target(model)
         raise ValueError(f"{model!r} {reason}: {hint}to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
-    return _sample(given, {}, {"model": model}, model)
+    return _sample(given, {}, {"model": model}, path)
 
 
 def sample_endpoint(policy: EndpointPolicy, given: Mapping[str, Any]) -> Pool:
