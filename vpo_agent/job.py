@@ -61,7 +61,7 @@ def _run(trainer: Trainer, backend: Backend, started: float) -> str:
     print("", *texts, sep="\n")
     print(f"{folder}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
     print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")
-    print(f"read the answers, and why each earns what it does: {vpo_command('show', str(folder))}")
+    print(f"show the answers, their rewards and the reasons: {vpo_command('show', str(folder))}")
     return table
 
 

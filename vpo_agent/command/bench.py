@@ -24,16 +24,22 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "bench",
         help="score a model on the fixed tasks of bench-v1",
-        description="Score the sets of three answers that a model gives on fixed tasks: 0 is what answers earn that "
-        "do not read the task, 1 the best three answers there are. An interrupted bench in --out is continued.",
+        description="Score the sets of three answers that a model gives on fixed tasks. 0 is what a model can score "
+        "without reading the task, 1 the score of the best three answers. An interrupted bench in --out is continued.",
     )
     add = parser.add_argument
-    models = (
-        "a run, a model (bundled, folder, GGUF file, Hub name) or optimum, for all tasks or as TASK=MODEL for one; "
+    add(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="a run, a model (bundled, folder, GGUF file, Hub name) or optimum, for all tasks or as TASK=MODEL for "
+        "one; by default the bundled base of each task",
     )
-    add("models", nargs="*", metavar="MODEL", help=f"{models}by default the bundled base of each task")
-    add("--track", choices=["compact", "natural"], help="compact for tiny models, natural for all others, which is the "
-        "default behind an --endpoint")  # fmt: skip
+    add(
+        "--track",
+        choices=["compact", "natural"],
+        help="compact for tiny models, natural for all others, which is the default behind an --endpoint",
+    )
     add("--seed", type=at_least(0), default=0, metavar="N", help="other instances, for a private score (default: 0)")
     add("--name", help="name of the entry (default: that of the models)")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:0")

@@ -21,9 +21,9 @@ def add_parser(commands: Commands) -> None:
     )
     page = commands.add_parser(
         "explore",
-        help="make a page on which you move the weights and see whose answer wins",
+        help="write a page on which you change the weights and see whose answer wins",
         description="Show the answers of several policies to the same prompts in one HTML file that opens offline: "
-        "move the weights of the objectives, and see which answer of each policy wins, beside the exact front.",
+        "change the weights of the objectives, and see which answer of each policy wins, beside the exact front.",
     )
     for parser, run, out in ((report, compare, "comparison"), (page, explore, "explore.html")):
         add = parser.add_argument
@@ -42,9 +42,9 @@ def add_parser(commands: Commands) -> None:
     add("--prompts", type=at_least(1), default=20, metavar="N", help=shown)
     texts = commands.add_parser(
         "show",
-        help="read the answers of a run, also while it trains, and why each earns what it does",
-        description="Print a few prompts with their answers, rewards and reasons, and write a page with many more to "
-        "sort, filter and search. During training, give the command again for the newest answers.",
+        help="show a run's answers, rewards and the reasons; works during training",
+        description="Print a few prompts with their answers, rewards and reasons, and write a page with many more "
+        "answers to sort, filter and search. During training, repeat the command to see the newest answers.",
     )
     texts.add_argument("folder", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
     texts.add_argument("--out", type=Path, metavar="FILE", help="the page (default: transcripts.html in the folder)")

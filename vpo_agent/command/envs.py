@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from vpo_envs.checking.subject import Row
     from vpo_envs.core import AnyEnv
 
-WORTH_INSTANCES = 16
-"""Number of tasks on which the worth of a set and of the vector is measured."""
+CONFLICT_TASKS = 16
+"""Number of tasks on which the conflict of the objectives is measured."""
 DETAIL_CHARS = 240
 """Longer details of a check are cut."""
 
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
     envs.add_argument("--row", action="store_true", help="show a row of the data sets that it reads instead")
 
     player = commands.add_parser(
-        "play", help="answer in the terminal, again and again, and see how near the best you are"
+        "play", help="answer a task in the terminal, as often as you like, and see how close you are to the best"
     )
     player.add_argument("id", help=env_help)
     player.add_argument("--seed", type=at_least(0), help="which task; a random one if left out")
@@ -118,7 +118,7 @@ def list_envs() -> None:
             print(f"{'':<{width}}  {show_objectives(env.objective_names)}")
         else:
             _, info = env.reset(seed=0)
-            print(f"{'':<{width}}  {show_objectives(info['objectives'])} (one action a step, not text)")
+            print(f"{'':<{width}}  {show_objectives(info['objectives'])} (one action per step, not text)")
 
 
 def show_row(env_id: str | None) -> None:
@@ -163,7 +163,7 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
         _show_example(env, task, "a good answer", good)
     _show_example(env, task, "a poor answer", poor_example(env, index))
     with suppress(UnknownFront):
-        print(f"\n{objective_conflict(env, WORTH_INSTANCES).headline}")
+        print(f"\n{objective_conflict(env, CONFLICT_TASKS).headline}")
 
 
 def _show_example(env: AnyEnv, task: Any, title: str, example: Example) -> None:
@@ -180,7 +180,7 @@ def _show_example(env: AnyEnv, task: Any, title: str, example: Example) -> None:
 
 
 def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
-    """Show an environment of ordinary multi-objective RL: one action a step, arrays for observations."""
+    """Show an environment of ordinary multi-objective RL: one action per step, arrays for observations."""
     import gymnasium as gym
 
     from vpo_agent.command.show import show_objectives

@@ -1,4 +1,4 @@
-"""``vpo play``: a person answers in the terminal, as often as they like, and sees how near to the best they came."""
+"""``vpo play``: a person answers a task in the terminal, as often as they like, and compares with the best answers."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ def add_parser(commands: Commands) -> None:
         "warm-start",
         help="teach a model an environment's answers by its demonstrations",
         description="Train a model on an environment's demonstrations by next-token prediction, so that RL starts from "
-        "a policy that answers readably and in all ways. On validation tasks, it shows on the way which share of the "
-        "answers can be read and what they are worth to a search. The folder holds an ordinary model and its recipe.",
+        "a policy whose answers are readable and diverse. Evaluations during training show the share of validation "
+        "answers that can be read, and their utility. The folder holds an ordinary model and its recipe.",
     )
     parser.declare = _declare_recipe
     parser.set_defaults(run=warm_start)

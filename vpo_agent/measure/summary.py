@@ -22,7 +22,7 @@ class Curve(NamedTuple):
     """One measure along k, or along the number of generated tokens."""
 
     ks: NDArray[Any]
-    """Numbers of answers, or of tokens to a prompt, (c,)."""
+    """Numbers of answers, or of tokens per prompt, (c,)."""
     values: Floats
     """(N, c)."""
 

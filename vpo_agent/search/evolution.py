@@ -93,8 +93,8 @@ def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
 def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by varying those found so far.
 
-    An instance whose answers are worth as much as its exact front is not sampled further. What an instance finds does
-    not depend on the other instances of the search.
+    An instance is not sampled further once the value of its answers reaches that of its exact front. What the search
+    finds for an instance does not depend on the other instances.
 
     Raises:
         ValueError: An index outside the split, or prompts and responses that are too long for the model.

@@ -77,7 +77,7 @@ def values_on_the_way(rewards: Floats, weights: Floats) -> Floats:
 
 
 def ranked_values(pool: Pool, goal: Goal) -> tuple[Floats, Floats | None]:
-    """Return what single answers are worth to a set, and the value of each exact front.
+    """Return values of single answers, from which those of sets follow, and the value of each exact front.
 
     Returns:
         Values (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected value of any k

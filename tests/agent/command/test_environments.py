@@ -69,7 +69,7 @@ def test_each_environment_is_listed_with_its_task_and_its_objectives(capsys: pyt
     assert set(listed) == {*text_env_ids(), "vpo/MazeSteps-v0"}
     maze = "Find routes through a maze that make different trade-offs between gold, diamonds and lava."
     assert listed["vpo/Maze-v0"] == (maze, "completion, gold, diamond, avoid_lava")
-    assert listed["vpo/MazeSteps-v0"][1] == "completion, gold, diamond, avoid_lava (one action a step, not text)"
+    assert listed["vpo/MazeSteps-v0"][1] == "completion, gold, diamond, avoid_lava (one action per step, not text)"
 
 
 def test_a_row_of_a_data_set_is_shown_that_the_environment_reads(
