@@ -62,7 +62,7 @@ def main() -> None:
 def set_size(target: str) -> int:
     """Return how many answers the policy writes in a response: the run states it, the bundled model writes three."""
     folder = Path(target)
-    return read_run_config(folder).answers_per_rollout if is_run(folder) else 3
+    return read_run_config(folder).max_answers if is_run(folder) else 3
 
 
 def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:

@@ -25,7 +25,7 @@ def main() -> None:
     arguments = parser.parse_args()
     policy = load_policy(str(arguments.run))
     config = read_run_config(arguments.run)
-    settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.answers_per_rollout}
+    settings: dict[str, Any] = {**config.env_kwargs, "split": "validation", "num_answers": config.max_answers}
     env = make_text_env(config.env, **settings, render_mode="rgb_array")
     figure = new_figure(height=3.6, width=3.2 * arguments.mazes)
     for index in range(arguments.mazes):

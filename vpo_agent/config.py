@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vpo_agent.estimators.choices import BUILT_IN, MOST_ANSWERS_OF_A_SEARCH, SET_SIZE, answers_of, settings_for_search
@@ -18,9 +18,8 @@ from vpo_envs.common.wording import counted, did_you_mean
 from vpo_envs.registration import saved_env
 
 Backend = Literal["auto", "native", "vllm"]
+Schedule = Literal["constant", "linear", "cosine"]
 
-ANSWERS_STREAM = 3
-"""Second number of the seed that places the numbers of answers in a step; sampling has 0 and 1, shuffling 2."""
 DEFAULT_RUNS_DIR = Path("runs")
 FRESH = "small"
 """A model of fresh weights for a warm start."""
@@ -120,7 +119,10 @@ class _Rollouts(Sampling, Method):
 class Optimisation(_Group):
     """the gradient steps on a batch of rollouts"""
 
-    learning_rate: float = _setting(1e-6, "AdamW's learning rate, constant after the warm-up", gt=0)
+    learning_rate: float = _setting(1e-6, "AdamW's highest learning rate", gt=0)
+    schedule: Schedule = _setting(
+        "constant", "learning rate after the warm-up: constant, or linear or cosine, which end at 0 with the last step"
+    )
     warmup_steps: int = _setting(0, "steps over which the learning rate rises from zero", ge=0)
     adam_beta2: float = _setting(0.999, "AdamW's second decay rate", gt=0, lt=1)
     weight_decay: float = _setting(0.01, "AdamW's decoupled weight decay", ge=0)
@@ -212,7 +214,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> TrainConfig:
-        if answers_of(self.method) == "single" and max(self.answers) > 1:
+        if answers_of(self.method) == "single" and self.max_answers > 1:
             raise ValueError(
                 f"method {self.method} scores one answer per rollout, but num_answers is {self.num_answers}: "
                 "set num_answers to 1, or choose vpo or multi_rlvr"
@@ -222,7 +224,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
                 f"num_weights must be a power of two for the sobol sampler, got {self.num_weights}: "
                 "choose 64, 128 or 256, or weight_sampler iid"
             )
-        check_room(max(self.answers), self.max_new_tokens)
+        check_room(self.max_answers, self.max_new_tokens)
         for name in ("split", "num_answers", "answers_as_steps", "render_mode"):
             if name in self.env_kwargs:
                 hint = "set num_answers" if name == "num_answers" else "leave it out"
@@ -244,33 +246,21 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         # An environment of one's own may take no data_seed.
         return {**self.env_kwargs, **({"data_seed": self.data_seed} if self.data_seed else {})}
 
-    @property
-    def answers(self) -> list[int]:
-        """The numbers of answers that rollouts are asked for, each as often as its share: mostly one, m."""
-        chosen = self.num_answers or usual_answers(self.method)
+    @cached_property
+    def answer_shares(self) -> list[int]:
+        """The numbers of answers that prompts ask for, each as often as its share: mostly one, m."""
+        chosen = self.num_answers or default_num_answers(self.method)
         return chosen if isinstance(chosen, list) else [chosen]
 
     @property
-    def answers_per_rollout(self) -> int:
-        """m, the largest if there are several."""
-        return max(self.answers)
+    def answer_counts(self) -> list[int]:
+        """The different numbers of answers, the largest first."""
+        return sorted(set(self.answer_shares), reverse=True)
 
     @property
-    def numbers_of_answers(self) -> list[int]:
-        """The different numbers of answers, the largest first."""
-        return sorted(set(self.answers), reverse=True)
-
-    def answers_asked(self, step: int) -> list[int]:
-        """Return the number of answers that each prompt of a step asks for, (P,).
-
-        The shares are exact over the run, and the order within a step is random, so that no number stays with a task.
-        """
-        first, count = step * self.prompts_per_step, self.prompts_per_step
-        asked = [self.answers[place % len(self.answers)] for place in range(first, first + count)]
-        if len(self.answers) > 1:
-            order = np.random.default_rng([self.seed, ANSWERS_STREAM, step]).permutation(count)
-            asked = [asked[place] for place in order]
-        return asked
+    def max_answers(self) -> int:
+        """M, the largest number of answers."""
+        return max(self.answer_shares)
 
     def eval_rollouts(self, num_answers: int) -> int:
         """Return the rollouts per prompt that give at least ``eval_answers`` answers."""
@@ -356,7 +346,7 @@ def env_options(env: str, env_kwargs: Mapping[str, Any], imports: Sequence[str] 
     return [*options, *(word for module in imports for word in ("--import", module))]
 
 
-def usual_answers(method: str) -> int:
+def default_num_answers(method: str) -> int:
     """Return the answers per rollout of a method where ``num_answers`` is not set."""
     return 1 if answers_of(method) == "single" else SET_SIZE
 

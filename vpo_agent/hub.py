@@ -155,9 +155,9 @@ def _model_card(
     """Return the text of ``README.md``, headed by the ``metadata`` that the Hub reads; ``settings`` have no paths."""
     # JSON on one line is valid YAML, with every quote it needs.
     top = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())
-    answers = config.answers_per_rollout
-    numbers = " or ".join(map(str, config.numbers_of_answers))
-    if len(config.numbers_of_answers) > 1:
+    answers = config.max_answers
+    numbers = " or ".join(map(str, config.answer_counts))
+    if len(config.answer_counts) > 1:
         output = f"{numbers} answers, as the prompt asks,"
     elif answers > 1:
         output = f"sets of {answers} answers"

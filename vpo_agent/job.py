@@ -49,7 +49,7 @@ def train_and_report(job: Job | TrainConfig) -> str:
 def _run(trainer: Trainer, backend: Backend, started: float) -> str:
     """Do what :func:`train_and_report` says; ``backend`` is the one that was asked for."""
     _print_start(trainer, backend)
-    numbers = trainer.config.numbers_of_answers
+    numbers = trainer.config.answer_counts
     # The pools of the longest responses have the plain names.
     endings = {m: "" if m == numbers[0] else f"_of_{m}" for m in numbers}
     before = _pools_before(trainer, endings)
@@ -68,7 +68,7 @@ def _run(trainer: Trainer, backend: Backend, started: float) -> str:
 def _print_start(trainer: Trainer, backend: Backend) -> None:
     """Print what is trained, how it fits, what samples, warnings, and the run folder."""
     config = trainer.config
-    answers = " or ".join(counted(m, "answer") for m in config.numbers_of_answers)
+    answers = " or ".join(counted(m, "answer") for m in config.answer_counts)
     print(
         f"{config.method} on {config.env}: {config.model} on {trainer.policy.device}, "
         f"{counted(config.steps, 'step')} of {counted(config.prompts_per_step, 'prompt')} x "
@@ -89,7 +89,7 @@ def _pools_before(trainer: Trainer, endings: Mapping[int, str]) -> dict[int, Poo
     if trainer.step == 0:
         print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
         pools = {m: trainer.evaluate(f"before{ending}", m) for m, ending in endings.items()}
-        summary = summarise(pools[config.numbers_of_answers[0]])
+        summary = summarise(pools[config.answer_counts[0]])
         pool = summary.pool
         for line in [*notices(pool), *about_rewards(pool, good_rewards(trainer.env)), *prospects(summary)]:
             print(f"before training, {line}")
@@ -112,7 +112,7 @@ def _report(
         The text on each number of answers, the largest first, and the table of the first one.
     """
     config, folder = trainer.config, trainer.folder
-    first = config.numbers_of_answers[0]
+    first = config.answer_counts[0]
     log = read_metrics(folder.metrics)
     steps = [row for row in log if row.get("kind") == "train"]
     without_signal = no_signal(steps, config.prompts_per_step, before[first])
@@ -159,7 +159,7 @@ def _warnings(trainer: Trainer) -> list[str]:
             kwargs = json.dumps(preset.get("env_kwargs", {}))
             line += f"; {config.model} is made for --env {preset['env']} --env-kwargs '{kwargs}'"
         lines.append(line)
-    longest, budget = config.answers_per_rollout, config.search_budget or 0
+    longest, budget = config.max_answers, config.search_budget or 0
     trained = longest * (config.method_options.get("k", 1) if config.method in POOLED else 1)
     pooled = config.method in POOLED or (config.method == "vpo" and budget >= FEWEST_FOR_A_POOL)
     if pooled and trained < budget - longest // 2:

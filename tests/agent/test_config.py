@@ -20,6 +20,7 @@ from vpo_agent.config import (
     read_run_config,
 )
 from vpo_agent.estimators import available_estimators
+from vpo_agent.rollouts.collect import numbers_of_answers
 
 
 @pytest.mark.parametrize(
@@ -108,10 +109,14 @@ def test_what_is_set_wins_over_a_search_budget(given: dict[str, Any], expected: 
     assert make_config(config.grouped()) == config
 
 
-def test_numbers_of_answers_have_exact_shares_over_a_run() -> None:
+def test_mixed_numbers_of_answers_have_exact_shares_over_a_run() -> None:
     config = make_config({"num_answers": [1, 3, 1], "prompts_per_step": 4})
-    assert (config.answers_per_rollout, config.numbers_of_answers) == (3, [3, 1])
-    asked = [m for step in range(6) for m in config.answers_asked(step)]
+    assert (config.max_answers, config.answer_counts) == (3, [3, 1])
+    asked = [
+        m
+        for step in range(6)
+        for m in numbers_of_answers(config.answer_shares, config.prompts_per_step, seed=config.seed, step=step)
+    ]
     assert asked.count(1) == 16
     # A data set of eight tasks is asked for another number in another pass.
     assert asked[:8] != asked[8:16]
@@ -121,8 +126,8 @@ def test_numbers_of_answers_have_exact_shares_over_a_run() -> None:
 @pytest.mark.parametrize(
     ("method", "given", "expected"), [("vpo", None, 3), ("vpo", 5, 5), ("multi_rlvr", None, 3), ("grpo", None, 1)]
 )
-def test_answers_per_rollout_follow_the_method(method: str, given: int | None, expected: int) -> None:
-    assert make_config({"method": method, "num_answers": given}).answers_per_rollout == expected
+def test_max_answers_follow_the_method(method: str, given: int | None, expected: int) -> None:
+    assert make_config({"method": method, "num_answers": given}).max_answers == expected
 
 
 @pytest.mark.parametrize(("answers", "m", "rollouts"), [(30, 3, 10), (30, 1, 30), (31, 3, 11), (1, 3, 1)])

@@ -9,7 +9,6 @@ import pytest
 
 from vpo_agent import progress as module
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import SampleRequest
 from vpo_agent.progress import progress, progress_bar
 
 
@@ -44,8 +43,7 @@ def test_a_bar_moves_while_one_batch_is_sampled(
 ) -> None:
     monkeypatch.setattr(module, "LINE_S", 0)
     policy = LMPolicy.from_pretrained(str(letters_model), device="cpu")
-    request = SampleRequest(["ab"] * 4, 5, 2, 12, 1.0, (0,), range(4), "sampling")
-    policy.sample_in_parts(request, 1024)
+    policy.sample(["ab"] * 4, rollouts=5, num_answers=2, max_new_tokens=12, label="sampling")
     counts = [int(one) for one in re.findall(r"(\d+)/20", capsys.readouterr().err)]
     assert counts == sorted(counts)
     assert len(set(counts)) > 3

@@ -19,7 +19,7 @@ from vpo_agent.estimators.losses import policy_loss
 from vpo_agent.estimators.weights import draw_weights, prompt_key
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.collect import Rollouts, collect
+from vpo_agent.rollouts.collect import Rollouts, collect, numbers_of_answers
 from vpo_agent.trainer import Trainer
 from vpo_envs import MazeCompactEnv, MazeEnv, ScorerFailure, Status, register_env
 from vpo_envs.tasks.maze.routes import MazeOutcome
@@ -68,18 +68,19 @@ def config(folder: Path, **changes: Any) -> TrainConfig:
     return make_config({**settings, **changes})
 
 
-def rollouts_of_next_step(trainer: Trainer) -> list[Rollouts]:
-    """The rollouts by their number of answers; usually one."""
+def rollouts_of_next_step(trainer: Trainer) -> Rollouts:
     return collect(
         trainer.env,
         trainer.policy,
         [trainer.env.task(trainer.step * P + i) for i in range(P)],
-        num_answers=trainer.config.answers_asked(trainer.step),
+        num_answers=numbers_of_answers(
+            trainer.config.answer_shares, trainer.config.prompts_per_step, seed=trainer.config.seed, step=trainer.step
+        ),
         rollouts=G,
         max_new_tokens=60,
         temperature=trainer.config.temperature,
         seed=[trainer.config.seed, 0, trainer.step],
-    ).parts
+    )
 
 
 def gradient_of_first_step(trainer: Trainer) -> dict[str, Tensor]:
@@ -108,7 +109,8 @@ def set_scores(rollouts: Rollouts, seed: int, **draw: Any) -> Scores:
     )
     scores = np.zeros(rollouts.rewards.shape[:2])
     for p in range(len(scores)):
-        for g, matrix in enumerate(rollouts.rewards[p].astype(float)):
+        m = rollouts.num_answers[p]
+        for g, matrix in enumerate(rollouts.rewards[p, :, :m].astype(float)):
             scores[p, g] = np.mean([max(float(w @ answer) for answer in matrix) for w in weights[p]])
     return scores
 
@@ -117,23 +119,21 @@ def scalar_scores(rollouts: Rollouts, seed: int) -> Scores:
     return np.asarray(rollouts.rewards[:, :, 0].astype(float).mean(-1))
 
 
-def gradient_by_hand(parts: list[Rollouts], score: Callable[[Rollouts, int], Scores], seed: int) -> dict[str, Tensor]:
-    """Of minus the mean over a part's tokens of advantage times log-probability, weighted by its prompts."""
+def gradient_by_hand(rollouts: Rollouts, score: Callable[[Rollouts, int], Scores], seed: int) -> dict[str, Tensor]:
+    """Of minus the mean over tokens of advantage times log-probability, in which prompts count alike.
+
+    The tokens of prompts that ask for the same number of answers count alike.
+    """
     model = AutoModelForCausalLM.from_pretrained(bundled_model_path("tiny-maze"), dtype=torch.float32)
-    valid = [(part.status != Status.INVALID).all(-1) for part in parts]
-    counted = sum(kept.any(1).sum() for kept in valid)
-    tokens = [
-        int(part.samples.mask.sum(1)[torch.from_numpy(kept.flatten())].sum())
-        for part, kept in zip(parts, valid, strict=True)
-    ]
-    each = [
-        (part.samples, score(part, seed), kept, p, own * counted / kept.any(1).sum())
-        for part, kept, own in zip(parts, valid, tokens, strict=True)
-        for p in np.flatnonzero(kept.any(1))
-    ]
-    for samples, scores, kept, p, divisor in each:
-        group = scores[p][kept[p]]
-        for g in np.flatnonzero(kept[p]):
+    samples, scores = rollouts.samples, score(rollouts, seed)
+    valid = (rollouts.status != Status.INVALID).all(-1)
+    lengths = samples.mask.sum(1).view(P, G).numpy() * valid
+    scored = valid.any(1)
+    for p in np.flatnonzero(scored):
+        alike = scored & (rollouts.num_answers == rollouts.num_answers[p])
+        divisor = lengths[alike].sum() * scored.sum() / alike.sum()
+        group = scores[p][valid[p]]
+        for g in np.flatnonzero(valid[p]):
             advantage = (scores[p, g] - group.mean()) / (group.std() + 1e-6) if group.std() > 1e-6 else 0.0
             prompt = samples.prompt_ids[p][samples.prompt_mask[p]]
             response = samples.ids[p * G + g][samples.mask[p * G + g]]
@@ -163,7 +163,7 @@ def test_a_step_takes_the_policy_gradient_of_standardised_scores(
     trainer = Trainer(config(tmp_path, **changes))
     rollouts = rollouts_of_next_step(trainer)
     row = trainer.train_step()
-    assert sorted(part.rewards.shape[2] for part in rollouts) == sorted(set(trainer.config.answers))
+    assert set(rollouts.num_answers.tolist()) == set(trainer.config.answer_shares)
     expected = gradient_by_hand(rollouts, score, trainer.config.seed)
     assert_close(gradient_of_first_step(trainer), expected, 1e-4)
     norm = torch.cat([value.flatten() for value in expected.values()]).norm()
@@ -176,7 +176,7 @@ def test_a_step_takes_the_policy_gradient_of_standardised_scores(
 def test_each_step_scores_its_rollouts_under_weights_of_its_own(draw: dict[str, Any], tmp_path: Path) -> None:
     trainer = Trainer(config(tmp_path, alpha=draw["alpha"], weight_sampler=draw["sampler"], seed=2, temperature=1.2))
     trainer.train_step()
-    [rollouts] = rollouts_of_next_step(trainer)
+    rollouts = rollouts_of_next_step(trainer)
     expected = set_scores(rollouts, 2, step=1, **draw).mean()
     assert set_scores(rollouts, 2, step=0, **draw).mean() != pytest.approx(expected, abs=1e-4)
     assert trainer.train_step()["set_score"] == pytest.approx(expected, abs=1e-6)
@@ -194,14 +194,14 @@ def test_the_scalar_score_has_its_fixed_weights_on_active_objectives(
     changes: dict[str, Any], weights: list[float], tmp_path: Path
 ) -> None:
     trainer = Trainer(config(tmp_path, method="grpo", **changes))
-    expected = (rollouts_of_next_step(trainer)[0].rewards[:, :, 0] @ np.array(weights)).mean()
+    expected = (rollouts_of_next_step(trainer).rewards[:, :, 0] @ np.array(weights)).mean()
     assert trainer.train_step()["set_score"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_settings_of_the_loss_are_those_of_the_update(tmp_path: Path) -> None:
     settings = {"clip_low": 0.05, "clip_high": 0.01, "kl_coef": 0.5, "minibatch_prompts": 3}
     trainer = Trainer(config(tmp_path, **settings))
-    samples = rollouts_of_next_step(trainer)[0].samples
+    samples = rollouts_of_next_step(trainer).samples
     advantages = torch.randn(P, G, generator=torch.Generator().manual_seed(0))
     assert trainer.reference is not None
     reference = trainer.reference.log_probs(samples)[0]
@@ -246,7 +246,7 @@ def test_the_table_is_made_from_held_out_mazes_at_its_own_temperature(split: str
     )
     env = MazeEnv(preset="compact", num_answers=3, split=split)  # type: ignore[arg-type]
     tasks = [env.task(index) for index in range(3)]
-    expected = collect(env, trainer.policy, tasks, rollouts=2, max_new_tokens=60, temperature=0.3, seed=[0, 1]).parts[0]
+    expected = collect(env, trainer.policy, tasks, rollouts=2, max_new_tokens=60, temperature=0.3, seed=[0, 1])
     pool = trainer.evaluate("before")
     np.testing.assert_array_equal(pool.rewards, expected.rewards)
     assert not {task.content_hash() for task in tasks} & {trainer.env.task(i).content_hash() for i in range(100)}
@@ -258,7 +258,7 @@ def test_the_table_is_made_from_held_out_mazes_at_its_own_temperature(split: str
 def test_the_logged_kl_is_the_one_to_the_initial_model(changes: dict[str, Any], tmp_path: Path) -> None:
     trainer = Trainer(config(tmp_path, kl_coef=1e-3, **{"learning_rate": 3e-2, **changes}))
     assert trainer.train_step()["kl"] == pytest.approx(0, abs=1e-6)
-    samples = rollouts_of_next_step(trainer)[0].samples
+    samples = rollouts_of_next_step(trainer).samples
     initial = LMPolicy.from_pretrained(bundled_model_path("tiny-maze"), device="cpu")
     with torch.no_grad():
         gap = (initial.log_probs(samples)[0] - samples.log_probs)[samples.mask].double()

@@ -21,7 +21,7 @@ from vpo_agent.errors import TrainingDiverged
 from vpo_agent.estimators import Advantages, available_estimators, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.collect import Rollouts, collect
+from vpo_agent.rollouts.collect import Rollouts, collect, numbers_of_answers
 from vpo_agent.runs.checkpoints import checkpoints
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
@@ -265,7 +265,12 @@ def test_a_run_for_one_answer_and_three_logs_both_and_resumes(letters_config: Ma
     resumed.train()
     assert_same_run(whole, resumed)
     assert whole.folder.transcripts.read_bytes() == resumed.folder.transcripts.read_bytes()
-    asked = [resumed.config.answers_asked(step) for step in range(3)]
+    asked = [
+        numbers_of_answers(
+            resumed.config.answer_shares, resumed.config.prompts_per_step, seed=resumed.config.seed, step=step
+        )
+        for step in range(3)
+    ]
     assert all(sorted(one) == [1, 1, 3, 3, 3, 3] for one in asked)
     assert asked[0] != asked[1] or asked[1] != asked[2]
     for row in rows_of(resumed):

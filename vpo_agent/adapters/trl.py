@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vpo_agent.estimators.bound import BoundEstimator
 from vpo_agent.estimators.losses import token_weights
-from vpo_agent.learning.bound_estimator import BoundEstimator
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
 from vpo_envs import Status
@@ -65,7 +65,7 @@ class TRLAdapter:
         method_options: Options of the estimator.
         rollouts_per_prompt: G.
         num_answers: The different numbers of answers that prompts may ask for; that of the environment by default.
-        **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
+        **settings: Other fields of :class:`~vpo_agent.estimators.bound.BoundEstimator`.
 
     Raises:
         ValueError: An unknown method or option, a method whose mean is not 0, several answers for a method of single
@@ -185,24 +185,9 @@ class TRLAdapter:
         """
         numbers = num_answers or [self.num_answers[0]] * len(tasks)
         responses: list[ScoredResponse] = gather_object(self._score_responses(completion_ids, tasks, rows, numbers))
-        group = _group_size(responses)
-        scored = np.empty((len(responses), len(self.columns)))
-        for m in {response.num_answers for response in responses}:
-            indices = [index for index, response in enumerate(responses) if response.num_answers == m]
-            groups = [self.env.task_type.model_validate_json(responses[index].task) for index in indices[::group]]
-            rewards = np.stack([responses[index].rewards for index in indices])
-            valid = np.array([responses[index].valid for index in indices])
-            scored[indices] = self._columns(
-                groups,
-                rewards.reshape(len(groups), group, m, self.env.reward_dim),
-                valid.reshape(len(groups), group),
-                step,
-            )
-        tokens = torch.tensor([response.tokens for response in responses])
-        parts = torch.tensor([response.num_answers for response in responses])
-        scored[:, 0] *= token_weights(tokens, parts).numpy()
+        columns = self._columns(responses, step)
         first = PartialState().process_index * len(rows)
-        self.scored = scored[first : first + len(rows)]
+        self.scored = columns[first : first + len(rows)]
 
     def _score_responses(
         self, completion_ids: list[list[int]], tasks: list[str], rows: list[int], num_answers: list[int]
@@ -228,32 +213,31 @@ class TRLAdapter:
                 )
         return [scored[index] for index in range(len(tasks))]
 
-    def _columns(
-        self, groups: list[Any], rewards: NDArray[np.float32], valid: NDArray[np.bool_], step: int
-    ) -> NDArray[np.float64]:
-        """Return the values of :attr:`columns` for groups that were asked for the same number of answers.
-
-        Args:
-            groups: The task of each group, (P,).
-            rewards: (P, G, m, d).
-            valid: False for rollouts whose scorer failed, (P, G).
-            step: Training step.
-
-        Returns:
-            (P·G, 3 + d).
-        """
-        result = self.estimator.estimate(rewards, valid, groups, self.estimator.weights(groups, step))
+    def _columns(self, responses: list[ScoredResponse], step: int) -> NDArray[np.float64]:
+        """Return the values of :attr:`columns` for whole groups of responses, (P·G, 3 + d)."""
+        group = _group_size(responses)
+        first_of_groups = responses[::group]
+        tasks = [self.env.task_type.model_validate_json(response.task) for response in first_of_groups]
+        num_answers = np.array([response.num_answers for response in first_of_groups])
+        rewards = np.zeros((len(tasks), group, int(num_answers.max()), self.env.reward_dim), dtype=np.float32)
+        for index, response in enumerate(responses):
+            rewards[index // group, index % group, : response.num_answers] = response.rewards
+        answered = np.arange(rewards.shape[2]) < num_answers[:, None]
+        valid = np.array([response.valid for response in responses]).reshape(len(tasks), group)
+        active = np.stack([self.env.active(task) for task in tasks])
+        result = self.estimator.estimate(tasks, rewards, step=step, active=active, valid=valid, answered=answered)
         self._check_mean(result.advantages)
-        active = np.stack([self.env.active(task) for task in groups])[:, None]
-        objective_means = np.where(active, rewards.mean(axis=2), np.nan)
+        tokens = torch.tensor([response.tokens for response in responses]).view(len(tasks), group).sum(1)
+        weights = token_weights(tokens, torch.from_numpy(num_answers)).numpy()
+        means = rewards.sum(axis=2) / num_answers[:, None, None]
         diversities = np.empty(valid.shape)
-        for number, (rollouts, scored) in enumerate(zip(rewards, valid, strict=True)):
-            diversities[number] = diversity(rollouts[scored].reshape(-1, self.env.reward_dim))
+        for number, (rollouts, scored, asked) in enumerate(zip(rewards, valid, answered, strict=True)):
+            diversities[number] = diversity(rollouts[scored][:, asked].reshape(-1, self.env.reward_dim))
         columns = np.concatenate(
             [
-                result.advantages.double().numpy()[..., None],
+                result.advantages.double().numpy()[..., None] * weights[:, None, None],
                 result.scores.numpy()[..., None],
-                objective_means,
+                np.where(active[:, None], means, np.nan),
                 diversities[..., None],
             ],
             axis=-1,

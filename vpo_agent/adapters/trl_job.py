@@ -99,7 +99,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "vllm_importance_sampling_correction": config.importance_cap is not None,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": config.importance_cap,
-        "generation_kwargs": {"stop": end_tags(config.answers), "include_stop_str_in_output": True},
+        "generation_kwargs": {"stop": end_tags(config.answer_shares), "include_stop_str_in_output": True},
     }
 
 
@@ -124,13 +124,13 @@ def row_of(logs: dict[str, Any], step: int) -> dict[str, Any]:
 def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     """Return the adapter for the environment and method of a run; ValueError if they or TRL do not fit."""
     from vpo_agent.adapters.trl import TRLAdapter
-    from vpo_agent.learning.bound_estimator import SETTINGS
+    from vpo_agent.estimators.bound import SETTINGS
     from vpo_agent.rollouts.collect import make_text_env
 
-    env = make_text_env(config.env, **config.train_kwargs, num_answers=config.answers_per_rollout, split="train")
+    env = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
     settings = {name: getattr(config, name) for name in names}
-    return TRLAdapter(env, tokenizer, num_answers=config.numbers_of_answers, **settings)
+    return TRLAdapter(env, tokenizer, num_answers=config.answer_counts, **settings)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -177,6 +177,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
     from vpo_agent.rollouts.backends import backend_in_words, with_backend
+    from vpo_agent.rollouts.collect import numbers_of_answers
     from vpo_agent.runs.run_folder import RunFolder
 
     config = with_backend(job.config)
@@ -219,7 +220,13 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             reward_funcs=adapter.reward_functions(),
             train_dataset=adapter.dataset(
                 range(config.steps * config.prompts_per_step),
-                [m for step in range(config.steps) for m in config.answers_asked(step)],
+                [
+                    m
+                    for step in range(config.steps)
+                    for m in numbers_of_answers(
+                        config.answer_shares, config.prompts_per_step, seed=config.seed, step=step
+                    )
+                ],
             ),
             args=GRPOConfig(
                 **{

@@ -17,10 +17,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vpo_agent.estimators import available_estimators, estimator
-from vpo_agent.learning.bound_estimator import SETTINGS, BoundEstimator
+from vpo_agent.estimators.bound import SETTINGS, BoundEstimator
 from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
@@ -50,15 +48,15 @@ def settings_of_rows(
         num_answers: Answers in a response, m; a list such as ``[1, 3]`` makes tasks ask for these numbers in turn.
         method: An estimator that scores each rollout by itself.
         method_options: Options of the estimator.
-        **settings: Other fields of :class:`~vpo_agent.learning.bound_estimator.BoundEstimator`.
+        **settings: Other fields of :class:`~vpo_agent.estimators.bound.BoundEstimator`.
 
     Raises:
         ValueError: An unknown environment, method or option, a method that needs more than a score per rollout, or a
             number of fixed weights other than the number of objectives.
     """
     estimator(method)
-    if method in UNLIKE_GRPO:
-        fitting = ", ".join(name for name in available_estimators() if name not in UNLIKE_GRPO)
+    if estimator(method).compares_rollouts:
+        fitting = ", ".join(name for name in available_estimators() if not estimator(name).compares_rollouts)
         raise ValueError(
             f"{method} compares the rollouts of a group, and verl takes one score per rollout: choose one of "
             f"{fitting}, or train with the built-in trainer"
@@ -174,8 +172,7 @@ def compute_score(
             f"the scorer of {data_source} failed ({batch.failure}), and verl cannot leave a rollout out of its group: "
             "check that the scorer's requirements are installed on every reward worker"
         )
-    weights = estimator_of_row.weights([task], 0)
-    result = estimator_of_row.estimate(batch.rewards[None], np.ones((1, 1), dtype=bool), [task], weights)
+    result = estimator_of_row.estimate([task], batch.rewards[None], step=0)
     means = dict(zip(env.objective_names, batch.rewards[0].mean(0), strict=True))
     row = {
         "score": float(result.scores[0, 0]),

@@ -18,7 +18,7 @@ from huggingface_hub import hf_hub_download
 from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS, VERSION, BenchTask, best_three, digest
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
-from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
+from vpo_agent.policy.samples import TextResponses, TextSampler
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.runs.pools import sample_endpoint, sample_model
 from vpo_agent.runs.targets import find_model, near_target
@@ -74,9 +74,9 @@ class Written(TextSampler):
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
 
-    def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
+    def sample(self, prompts: Sequence[str], *, rollouts: int, **_: Any) -> TextResponses:
         """Return the same response as often as ``request`` asks for one."""
-        return Responses([text for text in self._texts for _ in range(request.rollouts)], None)
+        return TextResponses([text for text in self._texts for _ in range(rollouts)], None)
 
 
 def blind_responses() -> dict[str, dict[str, list[str]]]:

@@ -145,7 +145,7 @@ def _write_track(arguments: argparse.Namespace) -> str:
 def run_verl(arguments: argparse.Namespace) -> None:
     """Write the files for verl and print the command line."""
     from vpo_agent.adapters.verl import command_line, dataset_rows, settings_of_rows, write_parquet
-    from vpo_agent.config import usual_answers
+    from vpo_agent.config import default_num_answers
     from vpo_agent.policy.gguf_file import is_gguf
     from vpo_envs.common.wording import counted
     from vpo_envs.registration import env_type, registering_module
@@ -157,7 +157,7 @@ def run_verl(arguments: argparse.Namespace) -> None:
         )
     # verl scores in processes of its own, which must import what registers the environment.
     module = None if ":" in arguments.env else registering_module(arguments.env)
-    numbers = arguments.num_answers or [usual_answers(arguments.method)]
+    numbers = arguments.num_answers or [default_num_answers(arguments.method)]
     settings = settings_of_rows(
         arguments.env if module is None else f"{module}:{arguments.env}",
         num_answers=numbers if len(numbers) > 1 else numbers[0],

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
     if planned.memory is None:
         raise ValueError("vpo plan needs the memory of the GPU: give it, such as --memory 80GB")
     from vpo_agent.learning.fits import GIGA, plan_run, read_shape
-    from vpo_agent.policy.rows import check_context
+    from vpo_agent.policy.cached_model import check_context
 
     prompt = planned.prompt_tokens or longest_prompt(config)
     if survey:
@@ -98,7 +98,7 @@ def longest_prompt(config: TrainConfig) -> int:
 
     longest = 0
     for split, prompts in (("train", config.prompts_per_step), (config.eval_split, config.eval_prompts)):
-        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.answers_per_rollout, split=split)
+        env = make_text_env(config.env, **config.env_kwargs, num_answers=config.max_answers, split=split)
         tasks = [env.task(index) for index in range(prompts)]
-        longest = max(longest, *(len(env.prompt(task, m)) for task in tasks for m in config.numbers_of_answers))
+        longest = max(longest, *(len(env.prompt(task, m)) for task in tasks for m in config.answer_counts))
     return -(-longest // TOKEN_CHARACTERS)

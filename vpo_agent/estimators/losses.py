@@ -72,7 +72,14 @@ def policy_loss(
     """
     if kl_coef > 0.0 and reference_log_probs is None:
         raise ValueError(f"kl_coef={kl_coef} needs reference_log_probs; pass them or set kl_coef=0")
-    _check_settings(clip_low, clip_high, kl_coef, normalizer)
+    if not 0.0 <= clip_low <= 1.0:
+        raise ValueError(f"clip_low must lie in [0, 1]; got {clip_low}")
+    if not clip_high >= 0.0:
+        raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
+    if not kl_coef >= 0.0:
+        raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
+    if normalizer is not None and not normalizer > 0:
+        raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
     _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
     # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
@@ -80,18 +87,18 @@ def policy_loss(
     per_token = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(mask)
     advantage = _masked(per_token, mask).detach()
 
-    log_ratio = _bounded(current - sampled)
+    log_ratio = (current - sampled).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     count = mask.sum().clamp(min=1)
     divisor = count if normalizer is None else normalizer
-    surrogate = _total(-torch.minimum(ratio * advantage, clipped * advantage), mask) / divisor
+    surrogate = torch.where(mask, -torch.minimum(ratio * advantage, clipped * advantage), 0.0).sum() / divisor
 
     loss = surrogate
     kl = torch.zeros_like(surrogate.detach())
     if reference_log_probs is not None:
         reference = _masked(reference_log_probs, mask).detach()
-        kl = _total(kl_per_token(current, reference), mask) / divisor
+        kl = torch.where(mask, kl_per_token(current, reference), 0.0).sum() / divisor
         if kl_coef > 0:
             loss = surrogate + kl_coef * kl
 
@@ -107,17 +114,21 @@ def policy_loss(
     )
 
 
-def token_weights(lengths: Tensor, parts: Tensor) -> Tensor:
-    """Return the weight of a token of each prompt, (P,), so that a mean over tokens counts parts by their prompts.
+def token_weights(lengths: Tensor, num_answers: Tensor) -> Tensor:
+    """Return the weight of a token of each prompt, (P,), for a mean over tokens in which prompts count alike.
 
-    Otherwise prompts that ask for three answers would count three times as much as those that ask for one. Prompts
-    without tokens, as ``lengths`` (P,) says, do not count, and those of a single one of the ``parts`` (P,) weigh 1.
+    Without weights, prompts that ask for three answers would count three times as much as those that ask for one.
+
+    Args:
+        lengths: Tokens of the responses to each prompt, (P,); prompts without any do not count.
+        num_answers: Answers that each prompt asks for, (P,). Prompts that ask for the same number share a weight, which
+            is 1 if all do.
     """
     lengths, counted = lengths.double(), lengths > 0
     weights = torch.ones_like(lengths)
-    for part in parts.unique():
-        own = counted & (parts == part)
-        weights[own] = lengths.sum() * own.sum() / (counted.sum() * lengths[own].sum())
+    for m in num_answers.unique():
+        alike = counted & (num_answers == m)
+        weights[alike] = lengths.sum() * alike.sum() / (counted.sum() * lengths[alike].sum())
     return weights
 
 
@@ -132,8 +143,8 @@ def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Ten
     Returns:
         (B, T) in (0, cap], without gradient; min(1, cap) outside the mask.
     """
-    log_ratio = _bounded(_masked(log_probs, mask) - _masked(sampled_log_probs, mask))
-    return log_ratio.detach().exp().clamp(max=cap)
+    log_ratio = _masked(log_probs, mask) - _masked(sampled_log_probs, mask)
+    return log_ratio.detach().clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp().clamp(max=cap)
 
 
 def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
@@ -142,35 +153,14 @@ def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
     exp(x) - 1 - x with x = log reference - log policy, cut off at 20: unbiased, never negative, of low variance. Its
     gradient is that of KL(reference || policy). Both log-probs have the same shape, which is that of the result.
     """
-    gap = _bounded(reference_log_probs - log_probs)
+    gap = (reference_log_probs - log_probs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return gap.exp() - 1.0 - gap
-
-
-def _total(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the sum over the tokens that count."""
-    return torch.where(mask, values, 0.0).sum()
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:
     """Return the values in at least float32, 0 outside the mask, with no gradient from there."""
     kept = torch.where(mask, values, 0.0)
     return kept if kept.dtype == torch.float64 else kept.float()
-
-
-def _bounded(log_ratio: Tensor) -> Tensor:
-    """Cut a log-ratio off where its exponential would leave the useful range."""
-    return log_ratio.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-
-
-def _check_settings(clip_low: float, clip_high: float, kl_coef: float, normalizer: float | None) -> None:
-    if not 0.0 <= clip_low <= 1.0:
-        raise ValueError(f"clip_low must lie in [0, 1]; got {clip_low}")
-    if not clip_high >= 0.0:
-        raise ValueError(f"clip_high must be at least 0; got {clip_high}; float('inf') turns it off")
-    if not kl_coef >= 0.0:
-        raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
-    if normalizer is not None and not normalizer > 0:
-        raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
 
 
 def _check_shapes(

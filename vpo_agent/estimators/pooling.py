@@ -29,10 +29,10 @@ Baseline = Literal["group", "subset", "others"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 
-@register_estimator("vpo", answers="set", needs_weights=True)
-def vpo(groups: RewardGroups) -> Advantages:
-    """Set score, the mean over drawn weights of the best answer, standardised within the group (arXiv 2605.22817)."""
-    return pool(_best_answers(groups), groups.valid)
+@register_estimator("vpo", answers="set", needs_weights=True, compares_rollouts=False)
+def vpo(groups: RewardGroups) -> Tensor:
+    """Set score, the mean over drawn weights of the best answer (arXiv 2605.22817)."""
+    return groups.best_utilities().mean(dim=-1)
 
 
 @register_estimator("vpo_pool", answers="set", needs_weights=True)
@@ -41,7 +41,7 @@ def vpo_pool(groups: RewardGroups, *, k: int | None = None, baseline: Baseline =
 
     Without k a pool has max(2, G // 2) rollouts, as for `set_rl` and `max_at_k`.
     """
-    return pool(_best_answers(groups), groups.valid, k=k, baseline=baseline)
+    return pool(groups.best_utilities(), groups.valid, k=k, baseline=baseline)
 
 
 @register_estimator("set_rl", answers="single", needs_weights=True)
@@ -59,24 +59,19 @@ def max_at_k(groups: RewardGroups, *, k: int | None = None, baseline: Baseline =
     return pool(groups.scalar_scores(), groups.valid, k=k, baseline=baseline)
 
 
-@register_estimator("multi_rlvr", answers="set")
-def multi_rlvr(groups: RewardGroups) -> Advantages:
-    """Mean scalar reward of the answers, standardised within the group (after Puri et al., arXiv 2603.24844)."""
-    return pool(groups.scalar_scores().mean(dim=-1, keepdim=True), groups.valid)
+@register_estimator("multi_rlvr", answers="set", compares_rollouts=False)
+def multi_rlvr(groups: RewardGroups) -> Tensor:
+    """Mean scalar reward of the answers (after Puri et al., arXiv 2603.24844)."""
+    return groups.mean_answer(groups.scalar_scores())
 
 
-@register_estimator("grpo", answers="single")
-def grpo(groups: RewardGroups) -> Advantages:
-    """Scalar reward, standardised within the group (arXiv 2402.03300)."""
-    return pool(groups.scalar_scores(), groups.valid)
+@register_estimator("grpo", answers="single", compares_rollouts=False)
+def grpo(groups: RewardGroups) -> Tensor:
+    """Scalar reward of the one answer (arXiv 2402.03300)."""
+    return groups.scalar_scores()[:, :, 0]
 
 
-def _best_answers(groups: RewardGroups) -> Tensor:
-    """Return the utility of the best answer of each rollout under each drawn weighting, (P, G, K)."""
-    return groups.utilities(groups.drawn_weights()).amax(dim=2)
-
-
-def pool(values: Tensor, valid: Tensor, *, k: int | None = 1, baseline: Baseline = "group") -> Advantages:
+def pool(values: Tensor, valid: Tensor, *, k: int | None, baseline: Baseline = "group") -> Advantages:
     """Estimate the gradient of the expected best of k rollouts, averaged over weightings.
 
     Under one weighting, the mean of the maximum of x over all k-subsets I of the n rollouts is an unbiased estimate of
@@ -127,8 +122,8 @@ def pool(values: Tensor, valid: Tensor, *, k: int | None = 1, baseline: Baseline
             matrix = _pool_matrix(n, min(k, n - spare), baseline == "subset").to(values)
             filled = torch.nn.functional.pad(ranked[:, :n] @ matrix.mT, (0, num_rollouts - n))
             by_rank = torch.where(counts == n, filled, by_rank)
-    each = torch.zeros_like(ranked).scatter(1, order, by_rank).view(num_prompts, num_weightings, num_rollouts)
-    pulls = each.mean(dim=1)
+    by_rollout = torch.zeros_like(ranked).scatter(1, order, by_rank).view(num_prompts, num_weightings, num_rollouts)
+    pulls = by_rollout.mean(dim=1)
     return Advantages(standardise(pulls, valid) if baseline == "group" else pulls, scores)
 
 

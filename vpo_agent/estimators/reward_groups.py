@@ -1,4 +1,7 @@
-"""A batch of reward matrices as estimators receive it: checked and cleaned, with weights on the active objectives."""
+"""A batch of reward matrices as estimators receive it: checked and cleaned, with weights on the active objectives.
+
+Axes: P prompts, G rollouts of each, M answers in a rollout, d objectives, K drawn weights.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,16 @@ _SIMPLEX_TOLERANCE = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class RewardGroups:
-    """A checked batch; float64 where the device has it. Rewards of inactive objectives and invalid rollouts are 0."""
+    """A checked batch, in float64 where the device has it.
+
+    Prompts may ask for different numbers of answers. M is the largest of them, and ``answered`` says which answers a
+    prompt asks for. Rewards are 0 for other answers, for inactive objectives and in invalid rollouts.
+    """
 
     rewards: Tensor
-    """(P, G, m, d) reward matrices."""
+    """(P, G, M, d) reward matrices."""
+    answered: Tensor
+    """(P, M) boolean: the answers that a prompt asks for; at least one of each prompt."""
     scalar_weights: Tensor
     """(P, d) fixed weights: non-negative, 0 at inactive objectives, summing to 1 for each prompt."""
     active: Tensor
@@ -28,90 +37,100 @@ class RewardGroups:
     weights: Tensor | None
     """(P, K, d) drawn weights, shared by the rollouts of a prompt; never None for a method that needs them."""
 
+    @classmethod
+    def checked(
+        cls,
+        rewards: Tensor,
+        *,
+        weights: Tensor | None = None,
+        scalar_weights: Tensor | Sequence[float] | None = None,
+        active: Tensor | None = None,
+        valid: Tensor | None = None,
+        answered: Tensor | None = None,
+    ) -> RewardGroups:
+        """Check and clean the arguments of :func:`~vpo_agent.estimators.advantages`; they are not modified."""
+        if rewards.dim() != 4 or 0 in rewards.shape:
+            raise ValueError(
+                "rewards need shape (prompts, rollouts, answers, objectives), none of them 0; "
+                f"got {tuple(rewards.shape)}"
+            )
+        num_prompts, num_rollouts, num_answers, num_objectives = rewards.shape
+        device = rewards.device
+        work = torch.float32 if device.type == "mps" else torch.float64
+        all_active = active is None
+        active = _boolean("active", active, (num_prompts, num_objectives), "(prompts, objectives)", device)
+        valid = _boolean("valid", valid, (num_prompts, num_rollouts), "(prompts, rollouts)", device)
+        answered = _boolean("answered", answered, (num_prompts, num_answers), "(prompts, answers)", device)
+        for has_any, lacks in ((active.any(dim=1), "an active objective"), (answered.any(dim=1), "an answer")):
+            if not has_any.all():
+                raise ValueError(
+                    f"every prompt needs {lacks}; prompt {_first(~has_any)} has none; leave it out of the batch"
+                )
+        counts = valid[:, :, None, None] & answered[:, None, :, None] & active[:, None, None, :]
+        cleaned = torch.where(counts, rewards.detach().to(work), 0.0)
+        if not cleaned.isfinite().all():
+            raise ValueError(
+                f"rewards must be finite; those of prompt {_first(~cleaned.isfinite().flatten(1).all(dim=1))} are not; "
+                "mark rollouts whose scorer failed in valid"
+            )
+        if weights is not None:
+            shape = tuple(weights.shape)
+            if len(shape) != 3 or (shape[0], shape[2]) != (num_prompts, num_objectives) or not shape[1]:
+                raise ValueError(
+                    f"weights need shape ({num_prompts}, K, {num_objectives}), K draws for each prompt; got {shape}"
+                )
+            weights = weights.detach().to(device, work)
+            off = (weights.sum(dim=-1) - 1).abs().amax()
+            if off > _SIMPLEX_TOLERANCE:
+                raise ValueError(
+                    f"weights must sum to 1 over the objectives; one row is off by {off.item():.3g}; divide by the sum"
+                )
+            _check_non_negative("weights", weights)
+            if not all_active:
+                weights = _on_active_face("weights", weights, active[:, None, :])
+        if scalar_weights is None:
+            fixed = active.to(work)
+        else:
+            fixed = torch.as_tensor(scalar_weights).detach().to(device, work)
+            _check_scalar_shape(tuple(fixed.shape), num_prompts, num_objectives)
+            fixed = fixed.expand(num_prompts, num_objectives)
+        _check_non_negative("objective weights", fixed)
+        fixed = _on_active_face("objective weights", fixed, active)
+        return cls(cleaned, answered, fixed, active, valid, weights)
+
     def scalar_scores(self) -> Tensor:
-        """Return the scalar reward of each answer under the fixed weights, (P, G, m)."""
+        """Return the scalar reward of each answer under the fixed weights, (P, G, M)."""
         return torch.einsum("pgmd,pd->pgm", self.rewards, self.scalar_weights)
 
     def utilities(self, weights: Tensor) -> Tensor:
-        """Return the utility w . r of each answer under each of (P, K, d) weights, (P, G, m, K)."""
+        """Return the utility w . r of each answer under each of (P, K, d) weights, (P, G, M, K)."""
         return torch.bmm(self.rewards.flatten(1, 2), weights.mT).view(*self.rewards.shape[:3], -1)
 
-    def drawn_weights(self) -> Tensor:
-        """Return the drawn weights, (P, K, d)."""
+    def best_utilities(self) -> Tensor:
+        """Return the utility of the best answer of each rollout under each drawn weighting, (P, G, K)."""
         if self.weights is None:
             raise ValueError("no weights were given; register the estimator with needs_weights=True")
-        return self.weights
+        return self.best_answer(self.utilities(self.weights))
+
+    def best_answer(self, values: Tensor) -> Tensor:
+        """Return the largest value over the answers that a prompt asks for: (P, G, M, …) to (P, G, …)."""
+        answered = self.answered.view(len(values), 1, -1, *[1] * (values.dim() - 3))
+        return torch.where(answered, values, -torch.inf).amax(dim=2)
+
+    def mean_answer(self, values: Tensor) -> Tensor:
+        """Return the mean value over the answers that a prompt asks for: (P, G, M, …) to (P, G, …)."""
+        answered = self.answered.view(len(values), 1, -1, *[1] * (values.dim() - 3))
+        return torch.where(answered, values, 0.0).sum(dim=2) / answered.sum(dim=2)
 
 
-def checked_groups(
-    rewards: Tensor,
-    weights: Tensor | None,
-    scalar_weights: Tensor | Sequence[float] | None,
-    active: Tensor | None,
-    valid: Tensor | None,
-) -> RewardGroups:
-    """Check the arguments of `advantages` and return them cleaned; they are not modified."""
-    if rewards.dim() != 4 or 0 in rewards.shape:
-        raise ValueError(
-            f"rewards need shape (prompts, rollouts, answers, objectives), none of them 0; got {tuple(rewards.shape)}"
-        )
-    num_prompts, num_rollouts, _, num_objectives = rewards.shape
-    device = rewards.device
-    work = torch.float32 if device.type == "mps" else torch.float64
-    on = _boolean("active", active, (num_prompts, num_objectives), "(prompts, objectives)", device)
-    kept = _boolean("valid", valid, (num_prompts, num_rollouts), "(prompts, rollouts)", device)
-    if not on.any(dim=1).all():
-        raise ValueError(
-            f"every prompt needs an active objective; prompt {_first(~on.any(dim=1))} has none; "
-            "leave it out of the batch"
-        )
-    counted = kept[:, :, None, None] & on[:, None, None, :]
-    cleaned = torch.where(counted, rewards.detach().to(work), 0.0)
-    if not cleaned.isfinite().all():
-        raise ValueError(
-            f"rewards must be finite; those of prompt {_first(~cleaned.isfinite().flatten(1).all(dim=1))} are not; "
-            "mark rollouts whose scorer failed in valid"
-        )
-    drawn = None if weights is None else _checked_weights(weights, on, work)
-    if drawn is not None and active is not None:
-        drawn = _on_active_face("weights", drawn, on[:, None, :])
-    fixed = _checked_scalar_weights(scalar_weights, on, work)
-    return RewardGroups(cleaned, fixed, on, kept, drawn)
-
-
-def _checked_scalar_weights(values: Tensor | Sequence[float] | None, active: Tensor, work: torch.dtype) -> Tensor:
-    """Return fixed weights (P, d) on the active face, equal ones by default."""
+def _check_scalar_shape(shape: tuple[int, ...], num_prompts: int, num_objectives: int) -> None:
     name = "objective weights"
-    if values is None:
-        return _on_active_face(name, torch.ones_like(active, dtype=work), active)
-    num_prompts, num_objectives = active.shape
-    fixed = torch.as_tensor(values).detach().to(active.device, work)
-    if fixed.dim() > 2:
-        raise ValueError(f"{name} need shape (d,) or (P, d); got {tuple(fixed.shape)}")
-    if (got := fixed.shape[-1] if fixed.dim() else 1) != num_objectives:
+    if len(shape) > 2:
+        raise ValueError(f"{name} need shape (d,) or (P, d); got {shape}")
+    if (got := shape[-1] if shape else 1) != num_objectives:
         raise ValueError(f"{name} need {counted(num_objectives, 'value')}, one per objective; got {got}")
-    if fixed.dim() == 2 and fixed.shape[0] != num_prompts:
-        raise ValueError(f"{name} need {counted(num_prompts, 'row')}, one per prompt; got {fixed.shape[0]}")
-    _check_non_negative(name, fixed)
-    return _on_active_face(name, fixed.expand(num_prompts, num_objectives), active)
-
-
-def _checked_weights(weights: Tensor, active: Tensor, work: torch.dtype) -> Tensor:
-    """Return drawn weights (P, K, d) after checking that they lie on the simplex."""
-    num_prompts, num_objectives = active.shape
-    shape = tuple(weights.shape)
-    if len(shape) != 3 or (shape[0], shape[2]) != (num_prompts, num_objectives) or not shape[1]:
-        raise ValueError(
-            f"weights need shape ({num_prompts}, K, {num_objectives}), K draws for each prompt; got {shape}"
-        )
-    drawn = weights.detach().to(active.device, work)
-    _check_non_negative("weights", drawn)
-    off = (drawn.sum(dim=-1) - 1).abs().amax()
-    if off > _SIMPLEX_TOLERANCE:
-        raise ValueError(
-            f"weights must sum to 1 over the objectives; one row is off by {off.item():.3g}; divide by the sum"
-        )
-    return drawn
+    if len(shape) == 2 and shape[0] != num_prompts:
+        raise ValueError(f"{name} need {counted(num_prompts, 'row')}, one per prompt; got {shape[0]}")
 
 
 def _check_non_negative(name: str, values: Tensor) -> None:

@@ -66,9 +66,9 @@ def draw_weights(
     Raises:
         ValueError: an argument lies outside the range given above, or a prompt has no active objective.
     """
-    _check(num_objectives, num_weights, alpha, sampler)
     prompts = _as_uint64(keys)
-    mask = _check_active(active, len(prompts), num_objectives)
+    mask = np.ones((len(prompts), num_objectives), dtype=bool) if active is None else np.asarray(active, dtype=bool)
+    _check(num_objectives, num_weights, alpha, sampler, mask, len(prompts))
     streams = _mix(_mix(_mix(_as_uint64([seed])) ^ prompts) ^ _as_uint64([step]))
     if sampler == "iid":
         bits = _hash(streams, num_weights * num_objectives).reshape(-1, num_weights, num_objectives)
@@ -150,7 +150,9 @@ def _as_uint64(values: NDArray[Any] | Sequence[int]) -> NDArray[np.uint64]:
     return np.array([int(value) & _MASK64 for value in values], dtype=np.uint64)
 
 
-def _check(num_objectives: int, num_weights: int, alpha: float, sampler: str) -> None:
+def _check(
+    num_objectives: int, num_weights: int, alpha: float, sampler: str, active: NDArray[np.bool_], num_prompts: int
+) -> None:
     if num_objectives < 1:
         raise ValueError(f"num_objectives must be at least 1; got {num_objectives}")
     if num_weights < 1:
@@ -165,20 +167,14 @@ def _check(num_objectives: int, num_weights: int, alpha: float, sampler: str) ->
             f"num_weights must be a power of two for sampler={sampler!r}; got {num_weights}; "
             f"use {lower} or {2 * lower}, or sampler='iid'"
         )
-
-
-def _check_active(active: NDArray[np.bool_] | None, num_prompts: int, num_objectives: int) -> NDArray[np.bool_]:
-    """Return the mask (P, d) as booleans, all True by default."""
-    mask = np.ones((num_prompts, num_objectives), dtype=bool) if active is None else np.asarray(active, dtype=bool)
-    if mask.shape != (num_prompts, num_objectives):
+    if active.shape != (num_prompts, num_objectives):
         raise ValueError(
             f"active needs shape ({num_prompts}, {num_objectives}), one row per prompt and one column per objective; "
-            f"got {mask.shape}"
+            f"got {active.shape}"
         )
-    empty = np.flatnonzero(~mask.any(axis=1))
+    empty = np.flatnonzero(~active.any(axis=1))
     if empty.size:
         raise ValueError(
             f"every prompt needs an active objective; prompt {int(empty[0])} of {num_prompts} has none; "
             "mark one active or leave the prompt out"
         )
-    return mask

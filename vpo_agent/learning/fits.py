@@ -16,17 +16,15 @@ import torch
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import TrainConfig
+from vpo_agent.policy.cached_model import SPARE_COLUMNS, most_positions
 from vpo_agent.policy.graph_rows import COLUMNS_AHEAD
 from vpo_agent.policy.head import TILE_TOKENS_GPU
-from vpo_agent.policy.kv_cache import SPARE_COLUMNS
-from vpo_agent.policy.rows import most_positions
+from vpo_agent.policy.samples import MOST_RESPONSES
 from vpo_envs.common.wording import counted, did_you_mean, first_line
 
 GIGA = 1e9
 USABLE = 0.9
 """Share of a device's memory that is planned with; the rest is for kernels, fragments and what formulas leave out."""
-MOST_RESPONSES = 1024
-"""Most responses sampled at the same time where the setting is ``"auto"``."""
 
 
 class TooSmall(ValueError):
@@ -214,7 +212,7 @@ def _smaller_settings(config: TrainConfig) -> Iterator[dict[str, Any]]:
     for changes in all_changes:
         yield dict(changes)
         trained_rollouts = changes.get("rollouts_per_prompt", config.rollouts_per_prompt)
-        yield {**changes, "eval_answers": min(config.eval_answers, trained_rollouts * min(config.answers))}
+        yield {**changes, "eval_answers": min(config.eval_answers, trained_rollouts * min(config.answer_shares))}
 
 
 def _as_options(config: TrainConfig, changes: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -319,7 +317,7 @@ class _RunMemory:
 
     def _responses(self, prompts: int) -> int:
         # An evaluation samples all responses to a prompt at the same time, too.
-        in_evaluation = self.config.eval_rollouts(min(self.config.answers))
+        in_evaluation = self.config.eval_rollouts(min(self.config.answer_shares))
         return max(prompts * self.config.rollouts_per_prompt, in_evaluation)
 
     def _cache(self, prompts: int) -> int:

@@ -1,4 +1,4 @@
-"""AdamW that keeps float32 copies of half-precision weights."""
+"""AdamW that keeps float32 copies of half-precision weights, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from vpo_agent.config import Schedule
 from vpo_agent.errors import memory_for
 
 NEEDS = ("the optimizer", "give --lora-rank, or a smaller --model")
@@ -28,7 +29,7 @@ class MasterAdamW:
 
     Raises:
         ValueError: No parameter needs a gradient.
-        OutOfMemory: The copies or, at the first step, the moments do not fit into the device's memory.
+        OutOfMemory: The copies or the moments do not fit into the device's memory.
     """
 
     @memory_for(*NEEDS)
@@ -62,13 +63,19 @@ class MasterAdamW:
             weight_decay=weight_decay,
             fused=self._fused or None,
         )
+        for master in self.masters.values():
+            # As AdamW makes it in its first step; made here, memory that is too small is noticed before any sampling.
+            self.adamw.state[master] = {
+                "step": torch.zeros((), device=master.device if self._fused else "cpu"),
+                "exp_avg": torch.zeros_like(master, memory_format=torch.preserve_format),
+                "exp_avg_sq": torch.zeros_like(master, memory_format=torch.preserve_format),
+            }
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
         for tensor in (*self.parameters.values(), *self.masters.values()):
             tensor.grad = None
 
-    @memory_for(*NEEDS)
     def step(self, learning_rate: float, max_norm: float) -> float:
         """Clip the gradient to ``max_norm`` and take a step.
 
@@ -86,11 +93,26 @@ class MasterAdamW:
                 parameter.copy_(self.masters[name])
         return norm
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return copies of the weights and the optimizer's state in the memory of the host, for :meth:`restore`."""
+        masters = {f"master/{name}": master.detach() for name, master in self.masters.items()}
+        return {label: tensor.to("cpu", copy=True) for label, tensor in {**self.state(), **masters}.items()}
+
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Go back to a :meth:`snapshot`, bit by bit."""
+        with torch.no_grad():
+            for name, master in self.masters.items():
+                master.copy_(snapshot[f"master/{name}"])
+                for key, value in self.adamw.state[master].items():
+                    value.copy_(snapshot[f"{key}/{name}"])
+                if self.parameters[name] is not master:
+                    self.parameters[name].copy_(master)
+
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the master copies as named tensors, for a checkpoint."""
         tensors = {}
         for name, master in self.masters.items():
-            for key, value in self.adamw.state.get(master, {}).items():
+            for key, value in self.adamw.state[master].items():
                 tensors[f"{key}/{name}"] = value
             if master is not self.parameters[name]:
                 tensors[f"master/{name}"] = master.detach()
@@ -122,6 +144,31 @@ class MasterAdamW:
             # The number of steps is on the device only where the fused step reads it there.
             here = key != "step" or self._fused
             self.adamw.state[master][key] = value.to(master.device if here else "cpu").clone()
+
+
+def learning_rate(
+    step: int, *, peak: float, warmup_steps: int = 0, schedule: Schedule = "constant", steps: int | None = None
+) -> float:
+    """Return the learning rate of a training step, a function of its arguments alone, so that a run can be resumed.
+
+    The rate rises linearly over ``warmup_steps`` and is ``peak`` after them. From there "constant" stays, "linear"
+    decreases linearly towards 0, which it would reach after the last step, and "cosine" does so along half a cosine.
+
+    Args:
+        step: Number of the step, from 0.
+        peak: The highest rate.
+        warmup_steps: Steps before the rate is ``peak``.
+        schedule: "constant", "linear" or "cosine".
+        steps: Steps of the whole run; only "constant" does without.
+    """
+    rise = min(1.0, (step + 1) / (warmup_steps + 1))
+    if schedule == "constant":
+        return peak * rise
+    if steps is None:
+        raise ValueError(f"the schedule {schedule!r} needs the number of steps of the run")
+    done = min(max(0, step - warmup_steps) / max(1, steps - warmup_steps), 1.0)
+    fall = 1.0 - done if schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2
+    return peak * min(rise, fall)
 
 
 def _move_gradient(master: Tensor, parameter: Tensor) -> None:

@@ -46,7 +46,7 @@ class WarmStart:
         self.optimizer = MasterAdamW(
             policy.model.named_parameters(), learning_rate=learning_rate, beta2=0.98, weight_decay=0.01
         )
-        self.microbatches = MicroBatches("auto", policy.device, shorten="--responses")
+        self.microbatches = MicroBatches("auto", policy.device, packs=policy.packs, option=None, shorten="--responses")
         self.done = 0
         """Steps taken."""
 
@@ -58,25 +58,25 @@ class WarmStart:
 
     def learn(self, samples: Samples) -> float:
         """Take the step on these responses; return the loss, in nats per token."""
-        prompts, tokens = torch.arange(self.instances), samples.mask.sum()
-
-        def accumulate(sizes: list[int]) -> float:
-            total = 0.0
-            for part in prompts.split(sizes):
-                loss = -self.policy.log_probs(samples.subset(part))[0].sum() / tokens
-                loss.backward()
-                total += float(loss.detach())
-            return total
-
-        self.optimizer.zero_grad()
-        loss = self.microbatches.run(
-            accumulate, samples, prompts, packs=self.policy.packs, drop=self.optimizer.zero_grad
-        )
+        loss = self._gradient(samples)
         rise = (self.done + 1) / min(WARM_UP_STEPS, self.steps / 5)
         fall = 5 * (self.steps - self.done) / self.steps
         self.optimizer.step(self.learning_rate * min(1.0, rise, fall), max_norm=1.0)
         self.done += 1
         return loss
+
+    def _gradient(self, samples: Samples) -> float:
+        """Accumulate the gradient of the loss in the optimizer; return the loss."""
+        tokens = samples.trained.sum()
+        while True:
+            self.optimizer.zero_grad()
+            with self.microbatches.halved_if_out_of_memory():
+                total = 0.0
+                for prompts in self.microbatches.split(samples, torch.arange(self.instances)):
+                    loss = -self.policy.log_probs(samples.subset(prompts))[0].sum() / tokens
+                    loss.backward()
+                    total += float(loss.detach())
+                return total
 
 
 def demonstrated(

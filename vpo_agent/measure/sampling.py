@@ -60,21 +60,35 @@ def sample_pool(
         label: Name of the progress bars; there are none without.
     """
     # Torch is slow to import, and a saved pool is read without it.
-    from vpo_agent.policy.samples import SampleRequest
     from vpo_agent.rollouts.collect import score
 
     m = num_answers or env.num_answers
     tasks = [env.task(index) for index in indices]
     prompts = [env.prompt(task, m) for task in tasks]
-    request = SampleRequest(prompts, rollouts, m, max_new_tokens, temperature, seed, range(len(prompts)), label)
-    responses = sampler.sample_texts(request, sample_batch)
+    responses = sampler.sample(
+        prompts,
+        rollouts=rollouts,
+        num_answers=m,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        sample_batch=sample_batch,
+        label=label,
+    )
     texts = responses.texts
     scored, size = [], -(-len(tasks) // SCORED_PARTS)
     for first in _with_progress(range(0, len(tasks), size), label, "scoring"):
         tasks_of_part = tasks[first : first + size]
         texts_of_part = texts[first * rollouts : (first + size) * rollouts]
         scored.append(
-            score(env, tasks_of_part, texts_of_part, rollouts=rollouts, num_answers=m, scorer_threads=scorer_threads)
+            score(
+                env,
+                tasks_of_part,
+                texts_of_part,
+                rollouts=rollouts,
+                num_answers=np.full(len(tasks_of_part), m),
+                scorer_threads=scorer_threads,
+            )
         )
     rewards, status = (np.concatenate(parts) for parts in zip(*scored, strict=True))
     active = np.stack([env.active(task) for task in tasks])

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vpo_agent.policy.rows import Prompts, Rows
+from vpo_agent.policy.cached_model import Prompts
+from vpo_agent.policy.rows import Rows
 
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
@@ -102,10 +103,11 @@ class Decoder:
         self._logits = torch.cat([self._logits, logits]) if running else logits
         self._read_settings()
 
-    def run(self, tick: Callable[[int], None] = lambda tokens: None) -> None:
-        """Sample until every row has ended; ``tick`` is told how many tokens the rows that have not have."""
+    def run(self, on_tokens: Callable[[int], None] | None = None) -> None:
+        """Sample until every row has ended; ``on_tokens`` is told how many tokens the rows that have not have."""
         while running := self.step(self._look_every):
-            tick(len(running[0].tokens))
+            if on_tokens is not None:
+                on_tokens(len(running[0].tokens))
 
     @torch.no_grad()
     def step(self, most: int = 1) -> list[Row]:
@@ -117,10 +119,10 @@ class Decoder:
         count = min(most, max(row.limit - len(row.tokens) for row in running))
         uniforms = self._uniforms(count)
         drawn = []
-        for place in range(count):
+        for uniforms_of_token in uniforms:
             if self._tokens is not None:
                 self._logits = self._cache.append(self._tokens)
-            self._tokens, log_probs = self._draw(uniforms[place])
+            self._tokens, log_probs = self._draw(uniforms_of_token)
             drawn.append(torch.stack([self._tokens.double(), log_probs.double()]))
         # The only place where the host waits for the device; one copy, in a format that holds both.
         for tokens, log_probs in torch.stack(drawn).tolist():
@@ -156,23 +158,27 @@ class Decoder:
         self._tokens = None
 
     def _read_settings(self) -> None:
-        """Store the settings of the rows as tensors, or as ``None`` if no row differs from the default."""
-        device = self._logits.device
-
-        def tensor(values: list[float], default: float) -> Tensor | None:
-            return torch.tensor(values).to(device, non_blocking=True)[:, None] if set(values) - {default} else None
-
-        self._temperatures = tensor([max(row.temperature, GREEDY_BELOW) for row in self.rows], 1.0)
-        self._greedy = tensor([row.temperature < GREEDY_BELOW for row in self.rows], False)
-        self._top_p = tensor([row.top_p for row in self.rows], 1.0)
+        """Store the settings of the rows as tensors, (rows, 1), or as ``None`` if no row differs from the default."""
+        settings: list[Tensor | None] = []
+        for values, default in (
+            ([max(row.temperature, GREEDY_BELOW) for row in self.rows], 1.0),
+            ([row.temperature < GREEDY_BELOW for row in self.rows], False),
+            ([row.top_p for row in self.rows], 1.0),
+        ):
+            if all(value == default for value in values):
+                settings.append(None)
+            else:
+                settings.append(torch.tensor(values).to(self._logits.device, non_blocking=True)[:, None])
+        self._temperatures, self._greedy, self._top_p = settings
 
     def _uniforms(self, count: int) -> Tensor:
         """The next ``count`` random numbers of each row, (count, rows); 0 beyond its end."""
-        counts = [0 if row.finish else min(count, row.limit - len(row.tokens)) for row in self.rows]
-        numbers = [
-            [*islice(row.uniforms, own), *[0.0] * (count - own)] for row, own in zip(self.rows, counts, strict=True)
-        ]
-        return torch.from_numpy(np.array(numbers, np.float32).T.copy()).to(self._logits.device, non_blocking=True)
+        numbers = np.zeros((count, len(self.rows)), np.float32)
+        for column, row in enumerate(self.rows):
+            if not row.finish:
+                left = min(count, row.limit - len(row.tokens))
+                numbers[:left, column] = list(islice(row.uniforms, left))
+        return torch.from_numpy(numbers).to(self._logits.device, non_blocking=True)
 
     def _draw(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """A token for each row by its random number, (rows,), and its log-probability, (rows,) both."""

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from vpo_agent.policy.kv_cache import RowsLayer
-from vpo_agent.policy.rows import CachedModel, Rows
+from vpo_agent.policy.cached_model import CachedModel, RowsLayer
+from vpo_agent.policy.rows import Rows
 
 COLUMNS_AHEAD = 128
 """Columns made room for at a time: their memory against recording anew."""

@@ -70,12 +70,15 @@ class _TokenLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(states, weight, bias, chosen)
         ctx.finish, ctx.temperature = finish, temperature
+        ctx.tile_tokens = TILE_TOKENS_CPU if states.device.type == "cpu" else TILE_TOKENS_GPU
         log_probs = states.new_empty(len(states), dtype=torch.float32)
         entropies = torch.empty_like(log_probs)
-        for tile in _tiles(states):
-            logits = _product(states[tile], weight, bias)
+        for start in range(0, len(states), ctx.tile_tokens):
+            tile = slice(start, start + ctx.tile_tokens)
+            logits = states[tile] if weight is None else linear(states[tile], weight, bias)
             logits = logits if finish is None else finish(logits)
-            all_log_probs = torch.log_softmax(_tempered(logits, temperature), dim=-1)
+            tempered = logits.float() if temperature == 1.0 else logits.float() / temperature
+            all_log_probs = torch.log_softmax(tempered, dim=-1)
             log_probs[tile] = all_log_probs.gather(1, chosen[tile, None])[:, 0]
             if entropy:
                 entropies[tile] = -all_log_probs.exp().mul_(all_log_probs).sum(-1)
@@ -93,11 +96,13 @@ class _TokenLogProbs(torch.autograd.Function):
                 (states, weight, bias), (states.dtype, torch.float32, torch.float32), ctx.needs_input_grad, strict=False
             )
         )
-        for tile in _tiles(states):
-            product = _product(states[tile], weight, bias)
+        for start in range(0, len(states), ctx.tile_tokens):
+            tile = slice(start, start + ctx.tile_tokens)
+            product = states[tile] if weight is None else linear(states[tile], weight, bias)
             with torch.enable_grad():
                 logits = product if ctx.finish is None else ctx.finish(product.requires_grad_())
-            by_logits = torch.softmax(_tempered(logits.detach(), ctx.temperature), dim=-1)
+            tempered = logits.detach().float() if ctx.temperature == 1.0 else logits.detach().float() / ctx.temperature
+            by_logits = torch.softmax(tempered, dim=-1)
             by_logits.mul_(-slope[tile]).scatter_add_(1, chosen[tile, None], slope[tile])
             by_logits = by_logits.to(states.dtype)
             if ctx.finish is not None:
@@ -114,20 +119,6 @@ class _TokenLogProbs(torch.autograd.Function):
             None if by_bias is None else by_bias.to(bias.dtype),
             *[None] * 4,
         )
-
-
-def _tiles(states: Tensor) -> list[slice]:
-    size = TILE_TOKENS_CPU if states.device.type == "cpu" else TILE_TOKENS_GPU
-    return [slice(start, start + size) for start in range(0, len(states), size)]
-
-
-def _product(states: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    return states if weight is None else linear(states, weight, bias)
-
-
-def _tempered(logits: Tensor, temperature: float) -> Tensor:
-    """Tempered logits in float32."""
-    return logits.float() if temperature == 1.0 else logits.float() / temperature
 
 
 def finishes(config: Any) -> Iterator[Finish | None]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
-from vpo_agent.policy.attention import ATTENTION
+from vpo_agent.policy.cached_model import CachedModel, check_context, positions_of
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
 from vpo_agent.policy.graph_rows import GraphRows, no_waits
 from vpo_agent.policy.head import Finish, finishes, token_log_probs
@@ -27,8 +27,8 @@ from vpo_agent.policy.loading import (
     quiet_transformers,
     recompute_layers,
 )
-from vpo_agent.policy.packing import pack
-from vpo_agent.policy.rows import CachedModel, Rows, SharingRows, check_context, positions_of
+from vpo_agent.policy.packing import ATTENTION, pack
+from vpo_agent.policy.rows import Rows, SharingRows
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 
 
@@ -66,6 +66,8 @@ class LMPolicy(Sampler):
         """The Hugging Face model itself; of a PEFT model the one whose layers hold the adapters."""
         if gradient_checkpointing:
             recompute_layers(self.causal_lm)
+        self.device: torch.device = next(self.model.parameters()).device
+        """The device that holds the weights."""
         self.vocabulary: int = self.causal_lm.get_input_embeddings().num_embeddings
         # Masked positions may hold any token that the embedding has; a pad token added later is often beyond its end.
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
@@ -77,6 +79,10 @@ class LMPolicy(Sampler):
                 "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
                 "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
             )
+        eos_of_model = getattr(getattr(self.causal_lm, "generation_config", None), "eos_token_id", None)
+        ending = [self.tokenizer.eos_token_id, *(eos_of_model if isinstance(eos_of_model, list) else [eos_of_model])]
+        self.ending_ids: list[int] = sorted({token for token in ending if token is not None})
+        """End-of-sequence tokens of the tokenizer and of the model's generation settings."""
         self._closing_tags: dict[str, ClosingTag] = {}
         self._decoder, self._finish = self._decoder_apart()
         self.packs = self._can_pack()
@@ -85,7 +91,7 @@ class LMPolicy(Sampler):
         self.cached_model.takes_masks = self.packs
         # On a GPU the additional small operations may cost more than they save.
         self.shares_prompts = self.packs and self.device.type == "cpu" and self._decodes_alike(SharingRows, Rows)
-        """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.shared_prompts`."""
+        """Whether rows share the keys and values of their prompts, see :class:`~vpo_agent.policy.rows.SharingRows`."""
         self.replays = self.packs and self.device.type == "cuda" and self._decodes_alike(GraphRows, Rows)
         """Whether decoding steps are recorded and replayed, see `vpo_agent.policy.graph_rows`."""
 
@@ -138,23 +144,10 @@ class LMPolicy(Sampler):
         return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing)
 
     @property
-    def device(self) -> torch.device:
-        """The device that holds the weights."""
-        place: torch.device = next(self.model.parameters()).device
-        return place
-
-    @property
     def dtype(self) -> torch.dtype:
         """The number format of the weights."""
         dtype: torch.dtype = self.causal_lm.dtype
         return dtype
-
-    @property
-    def ending_ids(self) -> list[int]:
-        """End-of-sequence tokens of the tokenizer and of the model's generation settings."""
-        own = getattr(getattr(self.causal_lm, "generation_config", None), "eos_token_id", None)
-        more = own if isinstance(own, list) else [own]
-        return sorted({token for token in (self.tokenizer.eos_token_id, *more) if token is not None})
 
     def save(self, folder: Path) -> None:
         """Save the model (of a PEFT model, the adapters) and the tokenizer in a form that ``from_pretrained`` reads."""
@@ -202,11 +195,12 @@ class LMPolicy(Sampler):
             self._closing_tags[closing] = ClosingTag(self.tokenizer, closing, self._token_texts)
         return self._closing_tags[closing]
 
-    def _sample(self, request: SampleRequest) -> Samples:
+    def sample_batch(self, request: SampleRequest) -> Samples:
+        """Sample all responses at the same time, see :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""
         self.model.eval()
         encoded = self.encode_prompts(request.prompts)
-        self.check_length(encoded[0].shape[1], request.max_new_tokens)
-        stops = [self.closing_tag(request.closing_tag(prompt)) for prompt in range(len(request.prompts))]
+        check_context(self.cached_model.most_positions, encoded[0].shape[1], request.max_new_tokens)
+        stops = [self.closing_tag(tag) for tag in request.closing_tags]
         uniforms = _uniforms(request.places, request.rollouts, request.max_new_tokens, request.seed)
         which = [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)]
         rows = [
@@ -215,7 +209,7 @@ class LMPolicy(Sampler):
         ]
         decoder = self.decoder(share_prompts=True)
         decoder.join(self.cached_model.read(*encoded), which, rows)
-        decoder.run(self._tick)
+        decoder.run(request.on_tokens)
         return Samples.of(
             encoded,
             [row.tokens for row in rows],
@@ -234,28 +228,28 @@ class LMPolicy(Sampler):
     # Log-probabilities ---------------------------------------------------------------------------------------------
 
     def log_probs(self, samples: Samples, *, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Compute the log-probabilities of the sampled tokens under the current weights, with gradient.
+        """Compute the log-probabilities of the trained tokens under the current weights, with gradient.
 
         If the model's attention is plain, each prompt is computed once for its rollouts and nothing for padding
         (`vpo_agent.policy.packing`); otherwise each rollout is computed with its prompt.
 
         Returns:
-            Log-probabilities (B, T), float32, 0 where the mask is False; and with ``entropy`` the entropy of the
-            distributions, (tokens,), without gradient.
+            Log-probabilities (B, T), float32, 0 where ``samples.trained`` is False; and with ``entropy`` the entropy of
+            the distributions, (trained tokens,), without gradient.
         """
-        states = self._states_packed(samples) if self.packs else self._hidden_apart(samples)[samples.mask]
+        states = self._states_packed(samples) if self.packs else self._hidden_apart(samples)[samples.trained]
         head = None if self._decoder is None else self.causal_lm.get_output_embeddings()
         found, entropies = token_log_probs(
             states,
             getattr(head, "weight", None),
             getattr(head, "bias", None),
-            samples.ids[samples.mask],
+            samples.ids[samples.trained],
             finish=self._finish,
             temperature=samples.temperature,
             entropy=entropy,
         )
-        out = torch.zeros(samples.mask.shape, device=states.device)
-        return out.masked_scatter(samples.mask, found), entropies
+        out = torch.zeros(samples.trained.shape, device=states.device)
+        return out.masked_scatter(samples.trained, found), entropies
 
     def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
         """Last hidden states, or logits if the head is not known."""
@@ -266,7 +260,7 @@ class LMPolicy(Sampler):
         return states
 
     def _states_packed(self, samples: Samples) -> Tensor:
-        """The state that each sampled token is predicted from, (tokens, width), with prompts once and no padding."""
+        """The state that each trained token is predicted from, (tokens, width), with prompts once and no padding."""
         batch = pack(samples)
         # A mask of four axes passes through the model untouched; the batch has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
@@ -284,7 +278,7 @@ class LMPolicy(Sampler):
         zeros = [[0.0] * len(row) for row in rows]
         trial = Samples.of(self.cached_model.pad(rows[:2]), rows[2:], zeros[2:], [False] * 4, 1.0, self.tokenizer)
         with torch.no_grad(), quiet_transformers():
-            expected = self._hidden_apart(trial)[trial.mask]
+            expected = self._hidden_apart(trial)[trial.trained]
             self.causal_lm.set_attn_implementation(ATTENTION)
             packs = _agree(lambda: (self._states_packed(trial), expected))
             if not packs:
@@ -351,14 +345,13 @@ class LMPolicy(Sampler):
 def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> np.ndarray:
     """Random numbers (P * rollouts, length): those of each place in one stream keyed by ``seed``, and no others."""
     key, size = np.random.SeedSequence(list(seed)), rollouts * length
-
-    def own(place: int) -> np.ndarray:
+    numbers = np.empty((len(places), size), dtype=np.float32)
+    for prompt, place in enumerate(places):
         # The generator moves by counters of eight numbers.
         counters, before = divmod(place * size, 8)
         rng = np.random.Generator(np.random.Philox(key).advance(counters))
-        return rng.random(before + size, dtype=np.float32)[before:]
-
-    return np.concatenate([own(place) for place in places]).reshape(-1, length)
+        numbers[prompt] = rng.random(before + size, dtype=np.float32)[before:]
+    return numbers.reshape(-1, length)
 
 
 def _agree(compute: Callable[[], tuple[Tensor, Tensor]]) -> bool:

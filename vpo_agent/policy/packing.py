@@ -1,15 +1,16 @@
-"""A batch of rollouts as one sequence without padding, in which each prompt stands once.
+"""A batch of rollouts as one sequence without padding, in which each prompt stands once, and attention over it.
 
 Everything in a transformer except attention treats tokens independently, so a batch can be one long row: the prompts,
 then the responses, without padding. Only attention must know which tokens belong together: a token of a prompt sees
 those before it, a token of a response sees its prompt and those before it in its response. So attention gathers the
-tokens from the row, padded to the longest. It replaces the model's attention function by name
-(`vpo_agent.policy.attention`), which works for any model with plain attention.
+tokens from the row, padded to the longest. :func:`attention` replaces the model's attention function by name, which
+works for any model with plain attention; decoding uses it too, for rows that share prompts or steps that are recorded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,26 @@ from torch.backends.cuda import SDPAParams, can_use_cudnn_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from vpo_agent.policy.samples import Samples
+from vpo_envs.common.libraries import check_libraries
+
+try:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+except ImportError:
+    # Everything that uses a model imports this module, so a transformers that is too old is reported here.
+    check_libraries()
+    raise
+
+ATTENTION = "vpo"
+"""Name of the attention function."""
+
+
+class Layout(Protocol):
+    """How the rows of a batch lie, and attention over them; every layer computes the same."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+        """Compute attention of (rows, heads, tokens, width) queries, as (rows, tokens, heads, width)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +49,7 @@ class Packed:
     positions: Tensor
     """Position of each token in its sequence, (1, N)."""
     predicts: Tensor
-    """Place in the row that predicts each response token of the batch, (tokens,)."""
+    """Place in the row that predicts each trained token of the batch, (tokens,)."""
     prompts: Tensor
     """Places of each prompt's tokens, padded on the left, (P, Lp)."""
     responses: Tensor
@@ -78,16 +99,13 @@ class Packed:
         if not self.responses.shape[1]:
             return prompt_part[None]
 
-        def with_prompt(prompt: Tensor, states: Tensor) -> Tensor:
-            """The states of each prompt and response, (B, Lp + T, heads, width)."""
-            return torch.cat([prompt.repeat_interleave(group, 0), _take(states, self.responses)], dim=1)
-
-        response_part = attend(
-            _take(queries, self.responses),
-            with_prompt(prompt_keys, keys),
-            with_prompt(prompt_values, values),
-            self.response_mask,
-        ).index_select(0, self.responses_back)
+        # Of each response with its prompt, (B, Lp + T, heads, width).
+        whole_keys, whole_values = (
+            torch.cat([prompt.repeat_interleave(group, 0), _take(states, self.responses)], dim=1)
+            for prompt, states in ((prompt_keys, keys), (prompt_values, values))
+        )
+        response_part = attend(_take(queries, self.responses), whole_keys, whole_values, self.response_mask)
+        response_part = response_part.index_select(0, self.responses_back)
         return torch.cat([prompt_part, response_part])[None]
 
 
@@ -111,7 +129,7 @@ def pack(samples: Samples) -> Packed:
         ]
     )
     before_first = prompts[:, -1].repeat_interleave(group)[:, None]
-    predicts = torch.cat([before_first, responses], dim=1)[samples.mask]
+    predicts = torch.cat([before_first, responses], dim=1)[samples.trained]
 
     causal = torch.ones(longest_prompt, longest_prompt, dtype=torch.bool, device=device).tril()[None, None]
     own = torch.ones(longest, longest, dtype=torch.bool, device=device).tril()[None, None]
@@ -138,3 +156,35 @@ def pack(samples: Samples) -> Packed:
 def _take(states: Tensor, places: Tensor) -> Tensor:
     """The states (N, heads, width) at ``places``, (rows, tokens), as (rows, tokens, heads, width)."""
     return states.index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
+
+
+def attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    ours: Layout | None = None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention by the layout ``ours``, such as a packed row; without one, that of transformers.
+
+    The query is (rows, heads, tokens, width), keys and values are (rows, key heads, tokens, width); the result is
+    (rows, tokens, heads, width). ``attention_mask`` is not used with ``ours``.
+    """
+    if ours is None:
+        out: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+        return out
+    for name in ("sliding_window", "softcap", "s_aux", "position_bias", "sinks"):
+        if kwargs.get(name) is not None:
+            raise NotImplementedError(f"attention over packed or shared rows does not support {name}")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layer: Any = module.layer_idx
+    return ours.attend(query, key, value, layer, scale), None
+
+
+AttentionInterface.register(ATTENTION, attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -1,111 +1,24 @@
-"""The rows of a model's cache: prompts are computed once; rows continue them, take tokens and leave.
+"""The rows of a model's cache: they continue prompts, take tokens and leave.
 
-There are four layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.kv_cache.RowsLayer`). Models with
-layers other than full attention, such as sliding windows or linear attention, use the cache of transformers, and rows
-join only when no others are left. On a CPU, rows that begin together share the keys and values of their prompts
-(`vpo_agent.policy.shared_prompts`). On a GPU, decoding steps are recorded and replayed (`vpo_agent.policy.graph_rows`).
+There are four layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.cached_model.RowsLayer`). Models
+with layers other than full attention, such as sliding windows or linear attention, use the cache of transformers, and
+rows join only when no others are left. On a CPU, rows that begin together share the keys and values of their prompts
+(:class:`SharingRows`). On a GPU, decoding steps are recorded and replayed (`vpo_agent.policy.graph_rows`).
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer
 
-from vpo_agent.policy.kv_cache import RowsLayer
-from vpo_agent.policy.shared_prompts import SharedPrompts
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """P prompts and what the model computed for them."""
-
-    ids: Tensor
-    """Tokens, padded on the left, (P, Lp)."""
-    mask: Tensor
-    """False at padding, (P, Lp)."""
-    logits: Tensor
-    """Logits of the token after each prompt, (P, vocabulary)."""
-    cache: Any
-    """Keys and values of their tokens, a ``DynamicCache``."""
-
-
-class CachedModel:
-    """A causal language model as decoding uses it: the logits of the next token, given a cache."""
-
-    def __init__(self, causal_lm: Any, filler: int) -> None:
-        self._causal_lm = causal_lm
-        self._filler = filler
-        self.config = causal_lm.config
-        self.most_positions = most_positions(self.config)
-        self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
-        layers = {type(layer) for layer in DynamicCache(config=self.config).layers}
-        self.joins_any_time = self.takes_positions and layers == {DynamicLayer}
-        """Whether rows can join while others run; a sliding window would count the padding between their columns."""
-        self.is_known = self.takes_positions and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
-        """Whether nothing but attention, of known kinds, remembers tokens."""
-        self.takes_masks = False
-        """Whether the model takes masks of four axes; it would look at the values of others, for which a GPU waits."""
-
-    def next_logits(
-        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
-    ) -> Tensor:
-        """Return the logits of the token after ``ids``, (rows, vocabulary); the cache grows by ``ids``.
-
-        The tokens and their positions are (rows, tokens). The mask is False at padding among the tokens of the cache
-        and these, (rows, all tokens), or ``None`` without padding.
-        """
-        if self.most_positions is not None:
-            # An ended row may run beyond the last position before it is removed.
-            positions = positions.clamp_max(self.most_positions - 1)
-        where = {"position_ids": positions} if self.takes_positions else {}
-        out = self._causal_lm(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where, **more
-        )
-        logits: Tensor = out.logits[:, -1]
-        return logits
-
-    def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Pad tokens on the left, (rows, longest), and return them with their mask."""
-        device = self._causal_lm.device
-        longest = max(map(len, rows))
-        ids = torch.tensor([[self._filler] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)
-        lengths = torch.tensor([len(row) for row in rows])
-        mask = torch.arange(longest) >= longest - lengths[:, None]
-        return ids.to(device), mask.to(device)
-
-    def read(self, ids: Tensor, mask: Tensor) -> Prompts:
-        """Compute prompts, padded on the left, (P, Lp)."""
-        cache = DynamicCache(config=self.config)
-        # Attention is faster without a mask.
-        logits = self.next_logits(ids, None if bool(mask.all()) else mask, positions_of(mask), cache)
-        return Prompts(ids, mask, logits, cache)
-
-    def extend(self, prompts: Prompts, which: Sequence[int], beginnings: Sequence[Sequence[int]]) -> Prompts:
-        """Compute the prompts ``which``, each followed by the beginning of a response; some may be empty."""
-        if not self.joins_any_time:
-            heads = [prompts.ids[i][prompts.mask[i]].tolist() for i in which]
-            return self.read(*self.pad([[*head, *begun] for head, begun in zip(heads, beginnings, strict=True)]))
-        ids, mask = self.pad(beginnings)
-        rows = torch.tensor(which, device=ids.device)
-        cache: Any = DynamicCache(config=self.config)
-        for layer, source in zip(cache.layers, prompts.cache.layers, strict=True):
-            if source.is_initialized:
-                layer.update(source.keys[rows], source.values[rows])
-        # Padding is also between a prompt and its beginning.
-        seen = torch.cat([prompts.mask[rows], mask], dim=1)
-        logits = self.next_logits(ids, seen, positions_of(seen)[:, -ids.shape[1] :], cache)
-        empty = ~mask.any(1)
-        logits[empty] = prompts.logits[rows[empty]]
-        return Prompts(torch.cat([prompts.ids[rows], ids], dim=1), seen, logits, cache)
+from vpo_agent.policy.cached_model import CachedModel, Prompts, RowsLayer
 
 
 class Rows:
@@ -246,30 +159,87 @@ class SharingRows(Rows):
         self._shared.keep(rows)
 
 
-def positions_of(mask: Tensor) -> Tensor:
-    """Return the position of each token among those where ``mask`` is True, (rows, tokens)."""
-    return (mask.long().cumsum(1) - 1).clamp_min(0)
+class SharedPrompts:
+    """Keys and values of P prompts, (P, key heads, Lp, width) in each layer, and the prompt of each row.
 
+    The rows of a group see the same prompt. Repeating its cache for each row costs memory, and time in every decoding
+    step, which reads all of it. Here the queries of a prompt's rows attend to one copy of its keys, and each row
+    attends to its own tokens separately. Both are parts of one softmax, so the whole is their mean weighted by their
+    normalisers, whose logarithms PyTorch's attention function for the CPU returns.
 
-def most_positions(config: Any) -> int | None:
-    """Return the longest context of a model, in tokens; ``None`` if it has no limit.
+    Args:
+        cache: Of the prompts.
+        mask: False at padding, (P, Lp); ``None`` without padding.
+        owner: The prompt of each row, (rows,).
 
-    LongRoPE turns all tokens of a row by other angles once it is longer than the original length, and those in the
-    cache would keep theirs, so that length is the limit.
+    Raises:
+        NotImplementedError: A layer does not hold all keys and values.
     """
-    text = config.get_text_config()
-    rope = getattr(text, "rope_parameters", None) or {}
-    kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
-    limits = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
-    whole: int | None = getattr(text, "max_position_embeddings", None)
-    return min([*limits, *([] if whole is None else [whole])], default=None)
 
+    def __init__(self, cache: DynamicCache, mask: Tensor | None, owner: Tensor) -> None:
+        for layer in cache.layers:
+            if type(layer) is not DynamicLayer or not layer.is_initialized:
+                raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
+        self.keys, self.values = ([getattr(one, name) for one in cache.layers] for name in ("keys", "values"))
+        if any(key.shape != value.shape for key, value in zip(self.keys, self.values, strict=True)):
+            # The function that computes attention would end the process.
+            raise NotImplementedError("keys and values of the same width are needed")
+        self.mask, self.owner = mask, owner
+        self._lay_out()
 
-def check_context(positions: int | None, prompt: int, response: int) -> None:
-    """Raise ValueError unless a prompt and a response of so many tokens fit into a context of ``positions``."""
-    # The last token sampled is never read, so it needs no position.
-    if positions is not None and prompt + response - 1 > positions:
-        raise ValueError(
-            f"a prompt of {prompt} tokens and max_new_tokens={response} do not fit into the {positions} positions of "
-            "this model: lower max_new_tokens, or use another model"
+    def keep(self, rows: Tensor) -> None:
+        """Keep only ``rows``, in this order, and their prompts."""
+        prompts, self.owner = self.owner[rows].unique(return_inverse=True)
+        if len(prompts) < len(self.keys[0]):
+            self.keys = [states[prompts] for states in self.keys]
+            self.values = [states[prompts] for states in self.values]
+            self.mask = self.mask[prompts] if self.mask is not None else None
+        self._lay_out()
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float) -> Tensor:
+        """Compute attention of one token of each row over its prompt and its response so far, (rows, 1, heads, width).
+
+        The query is (rows, heads, 1, width); keys and values are of the responses, (rows, key heads, tokens, width).
+        """
+        rows, heads, _, width = query.shape
+        prompts, key_heads = self.keys[layer].shape[:2]
+        # Heads that share keys are adjacent, so they can pass as several tokens of one head.
+        queries = query.view(rows, key_heads, -1, width)
+        own, own_norm = _attend(queries, key, value, None, scale)
+
+        table = queries.index_select(0, self.row_at).view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
+        bias = None if self.bias is None else self.bias.to(query.dtype)
+        before, before_norm = _attend(table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale)
+        before, before_norm = (
+            part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1).index_select(0, self.place)
+            for part in (before, before_norm)
         )
+        share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
+        return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
+
+    def _lay_out(self) -> None:
+        """Compute a table of the rows of each prompt, (P, most rows of a prompt), which may have gaps."""
+        rows, prompts = len(self.owner), len(self.keys[0])
+        counts = torch.bincount(self.owner, minlength=prompts)
+        widest = int(counts.max())
+        by_prompt = self.owner.argsort(stable=True)
+        ranks = torch.arange(rows, device=self.owner.device) - (counts.cumsum(0) - counts)[self.owner[by_prompt]]
+        places = self.owner[by_prompt] * widest + ranks
+        self.row_at = by_prompt.new_zeros(prompts * widest)
+        """The row at each place of the table; in a gap, any row."""
+        self.row_at[places] = by_prompt
+        self.place = torch.empty_like(places)
+        """The place of each row."""
+        self.place[by_prompt] = places
+        self.bias: Tensor | None = None
+        """Added to the scores, (P, 1, 1, Lp)."""
+        if self.mask is not None:
+            self.bias = torch.zeros(self.mask.shape, device=self.mask.device).masked_fill(~self.mask, -torch.inf)
+            self.bias = self.bias[:, None, None, :]
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
+    # scaled_dot_product_attention calls this on a CPU, but does not return the normaliser.
+    out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
+    return out, norm[..., None]

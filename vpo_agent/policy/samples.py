@@ -1,13 +1,16 @@
-"""Responses of a model, as text or as a policy's tensors with log-probabilities; and the interfaces of samplers."""
+"""Responses of a model, as text or as a policy's tensors with log-probabilities; and the interfaces of samplers.
+
+To add an engine, subclass :class:`Sampler` and implement :meth:`Sampler.sample_batch`.
+"""
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,16 +25,33 @@ from vpo_agent.progress import progress_bar
 from vpo_envs.common.wording import counted
 from vpo_envs.text import answer_tags
 
+MOST_RESPONSES = 1024
+"""Most responses sampled at the same time where nothing else is said."""
+
+
+class Responses(Protocol):
+    """Responses to P prompts, G to each; those to a prompt are adjacent, B = P·G."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The B responses as text."""
+
+    @property
+    def tokens(self) -> NDArray[np.int32] | None:
+        """Number of tokens that the model wrote in each response, (B,); ``None`` if unknown."""
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """JSON values that describe where they come from, for :attr:`vpo_agent.Pool.source`."""
+
 
 @dataclass(frozen=True)
-class Responses:
-    """Responses to P prompts as text, G to each; those to a prompt are adjacent, B = P·G."""
+class TextResponses:
+    """Responses of which nothing but the text is known, and perhaps the length; see :class:`Responses`."""
 
     texts: list[str]
     tokens: NDArray[np.int32] | None
-    """Number of generated tokens of each response, (B,); ``None`` if unknown."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that describe where they come from, for :attr:`vpo_agent.Pool.source`."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +65,14 @@ class Samples:
     ids: Tensor
     """Response tokens, padded on the right, shape (B, T)."""
     mask: Tensor
-    """False at padding, shape (B, T)."""
+    """True for the tokens that exist, False at padding, shape (B, T)."""
+    trained: Tensor
+    """True for the tokens that the policy sampled and learns from, a subset of ``mask``, shape (B, T).
+
+    Elsewhere the model reads a token, but no loss, mean or count has it: what an environment replied, for one.
+    """
     log_probs: Tensor
-    """Log-probability of each response token as it was sampled, float32, shape (B, T)."""
+    """Log-probability of each trained token as it was sampled, float32, shape (B, T); elsewhere any number."""
     texts: list[str]
     """The B responses as text."""
     truncated: Tensor
@@ -64,20 +89,38 @@ class Samples:
         temperature: float,
         tokenizer: Any,
     ) -> Samples:
-        """Combine the tokens and log-probabilities of B responses, of at least one token each, and their prompts."""
+        """Combine the tokens and log-probabilities of B responses, of at least one token each, and their prompts.
+
+        The policy has sampled all the tokens.
+        """
         device = prompts[0].device
         rows = [torch.tensor(row) for row in tokens]
         ids = pad_sequence(rows, batch_first=True)
-        mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True)
+        mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True).to(device)
         values = pad_sequence([torch.tensor(row) for row in log_probs], batch_first=True)
         texts = tokenizer.batch_decode([list(row) for row in tokens], skip_special_tokens=True)
         ended = torch.tensor(truncated, device=device)
-        return cls(*prompts, ids.to(device), mask.to(device), values.to(device), texts, ended, temperature)
+        return cls(*prompts, ids.to(device), mask, mask, values.to(device), texts, ended, temperature)
 
     @property
     def rollouts_per_prompt(self) -> int:
         """G."""
         return len(self.ids) // len(self.prompt_ids)
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """Number of tokens that the policy wrote in each response, (B,)."""
+        return self.trained.sum(dim=1).cpu().numpy().astype(np.int32)
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """Nothing: the caller knows the policy."""
+        return {}
+
+    def keep(self, rollouts: Tensor) -> Samples:
+        """Return the samples with every response left empty whose place in ``rollouts``, (P, G), is False."""
+        kept = rollouts.flatten().to(self.mask.device)[:, None]
+        return replace(self, mask=self.mask & kept, trained=self.trained & kept)
 
     def subset(self, prompts: Tensor) -> Samples:
         """Return the samples of the prompts with these indices, (n,), cut to their longest response."""
@@ -90,8 +133,9 @@ class Samples:
             prompt_mask=self.prompt_mask[prompts_here],
             ids=self.ids[rows_here, :length],
             mask=mask[:, :length],
+            trained=self.trained[rows_here, :length],
             log_probs=self.log_probs[rows_here, :length],
-            texts=[self.texts[i] for i in rows.tolist()],
+            texts=[self.texts[row] for row in rows.tolist()],
             truncated=self.truncated[rows_here],
             temperature=self.temperature,
         )
@@ -99,13 +143,12 @@ class Samples:
 
 def concatenate_samples(parts: Sequence[Samples]) -> Samples:
     """Join batches with the same number of rollouts per prompt."""
-    if len(parts) == 1:
-        return parts[0]
 
     def join(name: str, *, left: bool = False) -> Tensor:
         """The tensors of this name, padded with 0 to the longest."""
         tensors: list[Tensor] = [getattr(part, name) for part in parts]
-        gaps = [max(tensor.shape[1] for tensor in tensors) - tensor.shape[1] for tensor in tensors]
+        longest = max(tensor.shape[1] for tensor in tensors)
+        gaps = [longest - tensor.shape[1] for tensor in tensors]
         return torch.cat([pad(t, (gap, 0) if left else (0, gap)) for t, gap in zip(tensors, gaps, strict=True)])
 
     return Samples(
@@ -113,6 +156,7 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
         prompt_mask=join("prompt_mask", left=True),
         ids=join("ids"),
         mask=join("mask"),
+        trained=join("trained"),
         log_probs=join("log_probs"),
         texts=[text for part in parts for text in part.texts],
         truncated=torch.cat([part.truncated for part in parts]),
@@ -122,48 +166,25 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """What a sampler is asked for; the fields are explained at :meth:`Sampler.sample`."""
+    """What an engine is asked for at a time: ``rollouts`` responses to each of P prompts."""
 
     prompts: Sequence[str]
+    closing_tags: Sequence[str]
+    """The tag that ends a response to each prompt, that of its last answer, (P,)."""
+    places: Sequence[int]
+    """Place of each prompt in the random stream, (P,), so that a batch sampled in parts has the same numbers."""
     rollouts: int
-    num_answers: int | Sequence[int]
     max_new_tokens: int
     temperature: float
     seed: Sequence[int]
-    places: Sequence[int]
-    label: str | None = None
-    """Name of a progress bar on standard error; there is none without."""
-
-    def answers(self, prompt: int) -> int:
-        """Return the number of answers that a prompt asks for."""
-        return self.num_answers if isinstance(self.num_answers, int) else self.num_answers[prompt]
-
-    def closing_tag(self, prompt: int) -> str:
-        """Return the tag that ends a response to a prompt: that of its last answer."""
-        return answer_tags(self.answers(prompt))[-1][1]
+    on_tokens: Callable[[int], None] | None = None
+    """Called now and then with the tokens that the responses under way have."""
 
 
 class TextSampler(ABC):
     """Samples responses as text: a local policy, or a model behind an endpoint."""
 
     @abstractmethod
-    def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
-        """Sample what ``request`` asks for, with at most ``sample_batch`` responses in the local memory at a time."""
-
-
-def _no_tick(tokens: int) -> None:
-    """Say nothing."""
-
-
-class Sampler(TextSampler):
-    """Samples responses from the current weights of a policy."""
-
-    _tick: Callable[[int], None] = staticmethod(_no_tick)
-    """Told how long the responses under way are."""
-    most_responses: int | None = None
-    """Most responses that fit into memory at the same time; ``None`` until memory has run out."""
-
-    @torch.no_grad()
     def sample(
         self,
         prompts: Sequence[str],
@@ -173,8 +194,9 @@ class Sampler(TextSampler):
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        places: Sequence[int] | None = None,
-    ) -> Samples:
+        sample_batch: int = MOST_RESPONSES,
+        label: str | None = None,
+    ) -> Responses:
         """Sample ``rollouts`` responses to each prompt.
 
         A response ends at the closing tag of the last answer, at an end-of-sequence token or at ``max_new_tokens``.
@@ -186,58 +208,88 @@ class Sampler(TextSampler):
             max_new_tokens: Longest response, in tokens.
             temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
             seed: Numbers that key the random stream; the same numbers give the same samples.
-            places: Place of each prompt in that stream, (P,), where a batch is sampled in parts; in order by default.
+            sample_batch: Most responses in the local memory at a time, but at least those of one prompt. Every response
+                has its own random numbers, so the split does not change it.
+            label: Name of a progress bar on standard error; there is none without.
 
         Raises:
             ValueError: Prompt and response do not fit into the model's context.
             BackendFailed: The engine gave up.
+            OutOfMemory: The responses to one prompt do not fit into the device's memory.
         """
-        where = range(len(prompts)) if places is None else places
-        return self._sample(SampleRequest(prompts, rollouts, num_answers, max_new_tokens, temperature, seed, where))
+
+
+class Sampler(TextSampler):
+    """Samples responses from the current weights of a policy."""
+
+    most_responses: int | None = None
+    """Most responses that fit into memory at the same time; ``None`` until memory has run out."""
 
     @abstractmethod
-    def _sample(self, request: SampleRequest) -> Samples:
-        """Sample what ``request`` asks for."""
+    def sample_batch(self, request: SampleRequest) -> Samples:
+        """Sample all that ``request`` asks for at the same time; OutOfMemoryError of torch where memory runs out."""
 
-    def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
-        """Sample what ``request`` asks for, as :meth:`sample_in_parts`."""
-        samples = self.sample_in_parts(request, sample_batch)
-        return Responses(samples.texts, samples.mask.sum(dim=1).cpu().numpy().astype(np.int32))
+    @torch.no_grad()
+    def sample(
+        self,
+        prompts: Sequence[str],
+        *,
+        rollouts: int,
+        num_answers: int | Sequence[int],
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        seed: Sequence[int] = (0,),
+        sample_batch: int = MOST_RESPONSES,
+        label: str | None = None,
+    ) -> Samples:
+        """Sample ``rollouts`` responses to each prompt, see :meth:`TextSampler.sample`.
 
-    def sample_in_parts(self, request: SampleRequest, sample_batch: int) -> Samples:
-        """Sample at most ``sample_batch`` responses at a time, and fewer where memory does not hold them.
-
-        The responses to one prompt stay together. What did not fit is remembered for later calls. This was tested with
-        raised errors, not with a GPU whose memory ran out.
+        Where memory does not hold ``sample_batch`` responses, fewer are sampled at a time, then and in later calls.
+        This was tested with raised errors, not with a GPU whose memory ran out.
         """
-        rollouts = request.rollouts
-        size = most = max(1, min(sample_batch, self.most_responses or sample_batch) // rollouts)
-        order = list(range(len(request.prompts)))
-        names = ("rollouts", "max_new_tokens", "temperature", "seed")
-        same = {name: getattr(request, name) for name in names}
+        counts = [num_answers] * len(prompts) if isinstance(num_answers, int) else list(num_answers)
+        allowed = min(sample_batch, self.most_responses or sample_batch)
+        size = wanted = min(len(prompts), max(1, allowed // rollouts))
+        order = list(range(len(prompts)))
+
+        def by_length(prompt: int) -> tuple[int, int]:
+            """Prompts of like length are sampled together, which saves padding, and so are responses."""
+            return counts[prompt], len(prompts[prompt])
+
+        if len(order) > size:
+            order.sort(key=by_length)
         parts: list[Samples] = []
         done = 0
         total = len(order) * rollouts
-        with progress_bar(request.label or "", total, unit="response", leave=False, disable=not request.label) as bar:
+        bar: Any
+        with progress_bar(label, total, unit="response", leave=False) if label else nullcontext() as bar:
 
-            def tick(tokens: int) -> None:
+            def show(tokens: int) -> None:
                 """Count the responses under way by the share of their longest length."""
-                under_way = len(chosen) * tokens / request.max_new_tokens
+                under_way = min(size, len(order) - done) * tokens / max_new_tokens
                 bar.update(int((done + under_way) * rollouts) - bar.n)
 
-            self._tick = tick if request.label else _no_tick
             while done < len(order):
-                if len(order) > size and not parts:
-                    # Prompts of like length are sampled together, which saves padding, and so are responses.
-                    order.sort(key=lambda place: (request.answers(place), len(request.prompts[place])))
                 chosen = order[done : done + size]
+                part = None
                 with suppress(torch.OutOfMemoryError):
-                    prompts, places = zip(*((request.prompts[one], request.places[one]) for one in chosen), strict=True)
-                    m = request.num_answers
-                    m = m if isinstance(m, int) else [m[place] for place in chosen]
-                    parts.append(self.sample(prompts, num_answers=m, places=places, **same))
+                    part = self.sample_batch(
+                        SampleRequest(
+                            prompts=[prompts[prompt] for prompt in chosen],
+                            closing_tags=[answer_tags(counts[prompt])[-1][1] for prompt in chosen],
+                            places=chosen,
+                            rollouts=rollouts,
+                            max_new_tokens=max_new_tokens,
+                            temperature=temperature,
+                            seed=seed,
+                            on_tokens=show if label else None,
+                        )
+                    )
+                if part is not None:
+                    parts.append(part)
                     done += len(chosen)
-                    bar.update(done * rollouts - bar.n)
+                    if label:
+                        show(0)
                     continue
                 # What the failed attempt held is free only here, where its error is gone.
                 if len(chosen) == 1:
@@ -248,12 +300,15 @@ class Sampler(TextSampler):
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
                 size = len(chosen) // 2
-        if size < most:
+                if not parts:
+                    order.sort(key=by_length)
+        if size < wanted:
             tqdm.write(
-                f"out of memory for sampling {counted(min(most, len(order)) * rollouts, 'response')} at a time: the "
+                f"out of memory for sampling {counted(wanted * rollouts, 'response')} at a time: the "
                 f"batch is repeated, and the run goes on, with --sample-batch {size * rollouts}",
                 file=sys.stderr,
             )
             self.most_responses = size * rollouts
-        samples = concatenate_samples(parts)
-        return samples.subset(torch.tensor(order).argsort()) if len(parts) > 1 else samples
+        if len(parts) == 1:
+            return parts[0]
+        return concatenate_samples(parts).subset(torch.tensor(order).argsort())

@@ -118,7 +118,8 @@ class VLLMSampler(Sampler):
             except (ImportError, OSError, RuntimeError, ValueError) as error:
                 raise ValueError(f"vLLM does not start ({first_line(error)}): use --backend native") from error
 
-    def _sample(self, request: SampleRequest) -> Samples:
+    def sample_batch(self, request: SampleRequest) -> Samples:
+        """See :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""
         ids, mask = self.policy.encode_prompts(request.prompts)
         self.policy.check_length(ids.shape[1], request.max_new_tokens)
         rows = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
@@ -140,7 +141,7 @@ class VLLMSampler(Sampler):
                         top_p=1.0,
                         top_k=0,
                         max_tokens=request.max_new_tokens,
-                        stop=[request.closing_tag(number)],
+                        stop=[request.closing_tags[number]],
                         include_stop_str_in_output=True,
                         stop_token_ids=self.policy.ending_ids,
                         # Only the log-probability of the sampled token.
@@ -199,7 +200,7 @@ def to_samples(
     A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
     one with neither is truncated.
     """
-    stops = [policy.closing_tag(request.closing_tag(prompt)) for prompt in range(len(request.prompts))]
+    stops = [policy.closing_tag(tag) for tag in request.closing_tags]
     ends = [_end(row, policy.ending_ids, stops[place // request.rollouts]) for place, row in enumerate(tokens)]
     return Samples.of(
         prompts,

@@ -1,7 +1,7 @@
 """Collects rollouts: the prompts of tasks, sampled responses and their reward matrices.
 
-The prompts of a step may ask for different numbers of answers. They are sampled together, each response until its own
-last answer, and then scored by the number of answers, since a reward matrix has a row for each.
+Axes: P prompts, G rollouts of each, M answers in a rollout, d objectives. The prompts of a step may ask for different
+numbers of answers; M is then the largest of them.
 """
 
 from __future__ import annotations
@@ -11,60 +11,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_agent.policy.samples import Sampler, Samples
 from vpo_envs import Status, Task
 from vpo_envs.core import AnyEnv, RewardBatch, score_batch
 from vpo_envs.registration import make_text_env as make_text_env
 
+ANSWERS_STREAM = 3
+"""Second number of the seed that orders the numbers of answers in a step; sampling has 0 and 1, shuffling 2."""
+
 
 @dataclass(frozen=True)
 class Rollouts:
-    """G responses of m answers to each of P tasks, with their scores."""
+    """G responses to each of P tasks, with their scores."""
 
     tasks: list[Task]
     """The P tasks."""
+    num_answers: NDArray[np.int64]
+    """Answers that each prompt asks for, (P,)."""
     samples: Samples
     rewards: NDArray[np.float32]
-    """Reward matrices, shape (P, G, m, d)."""
+    """Reward matrices, (P, G, M, d); 0 for answers that a prompt does not ask for."""
     status: NDArray[np.int8]
-    """Status of each answer, shape (P, G, m)."""
-    failure: str
+    """Status of each answer, (P, G, M); ``MISSING`` for answers that a prompt does not ask for."""
+    valid: NDArray[np.bool_]
+    """Which rollouts have a score, because no answer's scorer failed, (P, G)."""
+    answered: NDArray[np.bool_]
+    """The answers that each prompt asks for, (P, M)."""
+    failure: str = ""
     """Why the scorer failed on the first answer without a score; empty if there is none."""
-
-    @property
-    def valid(self) -> NDArray[np.bool_]:
-        """Which rollouts have a score, because no answer's scorer failed; shape (P, G)."""
-        return np.asarray((self.status != Status.INVALID).all(axis=-1))
-
-    def outside(self, names: Sequence[str]) -> str:
-        """Return the ranges of the objectives, called ``names``, that leave [0, 1]; empty if there are none."""
-        found = self.rewards[self.status != Status.INVALID]
-        ranges = zip(names, *(end(axis=0, initial=0) for end in (found.min, found.max)), strict=True)
-        return ", ".join(
-            f"{name} {low:.3g} to {high:.3g}" for name, low, high in ranges if low < -1e-6 or high > 1 + 1e-6
-        )
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The rollouts of a step by their number of answers."""
-
-    samples: Samples
-    """Of all P tasks, in order."""
-    places: list[NDArray[np.int64]]
-    """Places among the P tasks that those of each part have."""
-    parts: list[Rollouts]
-    """Largest number of answers first; usually one."""
-    generate_seconds: float
-    score_seconds: float
-
-    def in_order(self, parts: list[Tensor]) -> Tensor:
-        """Join the values of each part, (P of the part, …), in the order of the P tasks: (P, …)."""
-        return torch.cat(parts)[torch.from_numpy(np.concatenate(self.places).argsort())]
+    seconds_generate: float = 0.0
+    seconds_score: float = 0.0
 
 
 def collect(
@@ -74,12 +52,12 @@ def collect(
     *,
     rollouts: int,
     max_new_tokens: int,
-    temperature: float,
-    seed: Sequence[int],
+    temperature: float = 1.0,
+    seed: Sequence[int] = (0,),
     num_answers: Sequence[int] | None = None,
     sample_batch: int = 512,
     scorer_threads: int = 0,
-) -> Batch:
+) -> Rollouts:
     """Sample ``rollouts`` responses to each task and score them.
 
     Args:
@@ -100,19 +78,44 @@ def collect(
         OutOfMemory: The responses to one prompt do not fit into the device's memory.
     """
     start = time.perf_counter()
-    asked = list(num_answers or [env.num_answers] * len(tasks))
-    prompts = [env.prompt(task, m) for task, m in zip(tasks, asked, strict=True)]
-    request = SampleRequest(prompts, rollouts, asked, max_new_tokens, temperature, seed, range(len(prompts)))
-    samples = sampler.sample_in_parts(request, sample_batch)
+    counts = np.array(num_answers or [env.num_answers] * len(tasks))
+    samples = sampler.sample(
+        [env.prompt(task, m) for task, m in zip(tasks, counts.tolist(), strict=True)],
+        rollouts=rollouts,
+        num_answers=counts.tolist(),
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        sample_batch=sample_batch,
+    )
     generated = time.perf_counter()
-    places, parts = [], []
-    for m in sorted(set(asked), reverse=True):
-        places.append(np.flatnonzero(np.equal(asked, m)))
-        some = [tasks[place] for place in places[-1].tolist()]
-        own = samples if len(some) == len(tasks) else samples.subset(torch.from_numpy(places[-1]))
-        batch = score(env, some, own.texts, rollouts=rollouts, num_answers=m, scorer_threads=scorer_threads)
-        parts.append(Rollouts(some, own, *batch, batch.failure))
-    return Batch(samples, places, parts, generated - start, time.perf_counter() - generated)
+    scores = score(env, tasks, samples.texts, rollouts=rollouts, num_answers=counts, scorer_threads=scorer_threads)
+    return Rollouts(
+        tasks=list(tasks),
+        num_answers=counts,
+        samples=samples,
+        rewards=scores.rewards,
+        status=scores.status,
+        valid=(scores.status != Status.INVALID).all(axis=-1),
+        answered=np.arange(scores.rewards.shape[2]) < counts[:, None],
+        failure=scores.failure,
+        seconds_generate=generated - start,
+        seconds_score=time.perf_counter() - generated,
+    )
+
+
+def numbers_of_answers(shares: Sequence[int], count: int, *, seed: int, step: int) -> list[int]:
+    """Return the number of answers that each of the ``count`` prompts of a training step asks for, (P,).
+
+    Each of the numbers in ``shares`` has the share of its occurrences there, exact over a run. The order within a step
+    is random, so that no number stays with a task.
+    """
+    first = step * count
+    num_answers = [shares[prompt % len(shares)] for prompt in range(first, first + count)]
+    if len(shares) > 1:
+        order = np.random.default_rng([seed, ANSWERS_STREAM, step]).permutation(count)
+        num_answers = [num_answers[prompt] for prompt in order]
+    return num_answers
 
 
 def score(
@@ -121,11 +124,25 @@ def score(
     texts: Sequence[str],
     *,
     rollouts: int,
-    num_answers: int | None = None,
+    num_answers: NDArray[np.int64],
     scorer_threads: int = 0,
 ) -> RewardBatch:
-    """Score ``rollouts`` adjacent responses to each of P tasks: reward matrices (P, G, m, d) and statuses (P, G, m)."""
-    asked = [task for task in tasks for _ in range(rollouts)]
-    batch = score_batch(env, asked, texts, num_answers, threads=scorer_threads)
-    shape = (len(tasks), rollouts, *batch.rewards.shape[1:])
-    return RewardBatch(batch.rewards.reshape(shape), batch.status.reshape(shape[:-1]), batch.failure)
+    """Score ``rollouts`` adjacent responses to each of P tasks, of which each asks for ``num_answers``, (P,).
+
+    Returns:
+        Reward matrices (P, G, M, d) and statuses (P, G, M), padded with 0 and ``MISSING``.
+    """
+    shape = (len(tasks), rollouts, int(num_answers.max()))
+    rewards = np.zeros((*shape, env.reward_dim), dtype=np.float32)
+    status = np.full(shape, Status.MISSING, dtype=np.int8)
+    failure = ""
+    # The scorer takes responses with one number of answers at a time.
+    for m in np.unique(num_answers)[::-1].tolist():
+        prompts = np.flatnonzero(num_answers == m).tolist()
+        responses = [texts[prompt * rollouts + rollout] for prompt in prompts for rollout in range(rollouts)]
+        tasks_of_responses = [tasks[prompt] for prompt in prompts for _ in range(rollouts)]
+        batch = score_batch(env, tasks_of_responses, responses, m, threads=scorer_threads)
+        rewards[prompts, :, :m] = batch.rewards.reshape(len(prompts), rollouts, m, -1)
+        status[prompts, :, :m] = batch.status.reshape(len(prompts), rollouts, m)
+        failure = failure or batch.failure
+    return RewardBatch(rewards, status, failure)

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from vpo_agent.policy.samples import Responses, SampleRequest, TextSampler
+from vpo_agent.policy.samples import MOST_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.endpoint import Client, EndpointError, Refused
+from vpo_envs.text import answer_tags
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
 """Owners of models, as servers list them, whose server can keep the stop string at the end of an answer."""
@@ -29,6 +30,21 @@ MOST_ANSWERS = 32
 
 Slot = tuple[int, int]
 """A prompt, and the number of a response to it."""
+
+
+class _Request(NamedTuple):
+    """What a policy behind an endpoint is asked for."""
+
+    prompts: Sequence[str]
+    num_answers: Sequence[int]
+    """Answers that each prompt asks for, (P,)."""
+    max_new_tokens: int
+    temperature: float
+    seed: Sequence[int]
+
+    def closing_tag(self, prompt: int) -> str:
+        """Return the tag that ends a response to a prompt: that of its last answer."""
+        return answer_tags(self.num_answers[prompt])[-1][1]
 
 
 class _Query(NamedTuple):
@@ -72,14 +88,27 @@ class EndpointPolicy(TextSampler):
         self._journal = None if journal is None else Journal(journal)
         self._requested_keys: set[str] = set()
 
-    def sample_texts(self, request: SampleRequest, sample_batch: int) -> Responses:
-        """Sample what ``request`` asks for; ``sample_batch`` has no effect, since nothing takes local memory.
+    def sample(
+        self,
+        prompts: Sequence[str],
+        *,
+        rollouts: int,
+        num_answers: int | Sequence[int],
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        seed: Sequence[int] = (0,),
+        sample_batch: int = MOST_RESPONSES,
+        label: str | None = None,
+    ) -> TextResponses:
+        """See :meth:`TextSampler.sample`; ``sample_batch`` has no effect, since nothing takes local memory.
 
         Raises:
             EndpointError: The endpoint cannot be reached, refuses the request, or keeps failing. The message says how
                 many answers the journal has kept.
         """
-        slots = [(prompt, rollout) for prompt in range(len(request.prompts)) for rollout in range(request.rollouts)]
+        counts = [num_answers] * len(prompts) if isinstance(num_answers, int) else list(num_answers)
+        request = _Request(prompts, counts, max_new_tokens, temperature, seed)
+        slots = [(prompt, rollout) for prompt in range(len(prompts)) for rollout in range(rollouts)]
         keys = {slot: self._key(request, *slot) for slot in slots}
         self._requested_keys |= set(keys.values())
         saved = {} if self._journal is None else self._journal.read()
@@ -119,7 +148,7 @@ class EndpointPolicy(TextSampler):
         assert self._journal is not None
         return repr(str(self._journal.path))
 
-    def _responses(self, answers: Sequence[Answer]) -> Responses:
+    def _responses(self, answers: Sequence[Answer]) -> TextResponses:
         """Return the answers, in order, with the tokens that they took."""
         completion_tokens = known_sum([answer.tokens for answer in answers])
         usage = {
@@ -129,23 +158,23 @@ class EndpointPolicy(TextSampler):
         }
         tokens = None if completion_tokens is None else np.array([answer.tokens for answer in answers], dtype=np.int32)
         origin = {"model": self._model, "endpoint": self._client.url, "usage": usage}
-        return Responses([answer.text for answer in answers], tokens, origin)
+        return TextResponses([answer.text for answer in answers], tokens, origin)
 
-    def _key(self, request: SampleRequest, prompt: int, rollout: int) -> str:
+    def _key(self, request: _Request, prompt: int, rollout: int) -> str:
         """Return the key of an answer: a hash of everything that it depends on."""
         determinants = {
             "url": self._client.url,
             "model": self._model,
             "chat": self._chat,
             "prompt": request.prompts[prompt],
-            "num_answers": request.answers(prompt),
+            "num_answers": request.num_answers[prompt],
             "max_new_tokens": request.max_new_tokens,
             "temperature": request.temperature,
-            "seed": [*map(int, request.seed), int(request.places[prompt]), rollout],
+            "seed": [*map(int, request.seed), prompt, rollout],
         }
         return blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16).hexdigest()
 
-    def _complete(self, request: SampleRequest, answers: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
+    def _complete(self, request: _Request, answers: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
         """Add the missing ``answers``, in rounds of queries, with a progress bar."""
         if len(answers) < len(keys):
             if self._journal is not None:
@@ -172,7 +201,7 @@ class EndpointPolicy(TextSampler):
             self._omitted.add("stop")
         self._server_is_known = True
 
-    def _round(self, request: SampleRequest, queries: Sequence[_Query]) -> Generator[tuple[_Query, list[Answer]]]:
+    def _round(self, request: _Request, queries: Sequence[_Query]) -> Generator[tuple[_Query, list[Answer]]]:
         """Yield each query with its answers as they arrive, at least one and at most as many as are asked for."""
         waiting = deque(queries)
         arrived: SimpleQueue[tuple[_Query, list[Answer] | Exception]] = SimpleQueue()
@@ -191,7 +220,7 @@ class EndpointPolicy(TextSampler):
 
     def _work(
         self,
-        request: SampleRequest,
+        request: _Request,
         waiting: deque[_Query],
         arrived: SimpleQueue[tuple[_Query, list[Answer] | Exception]],
     ) -> None:
@@ -207,7 +236,7 @@ class EndpointPolicy(TextSampler):
                 waiting.clear()
                 arrived.put((query, error))
 
-    def _send(self, request: SampleRequest, query: _Query) -> list[Answer]:
+    def _send(self, request: _Request, query: _Query) -> list[Answer]:
         """Return the answers to a query, which is sent again without each field that the endpoint refuses."""
         path = "chat/completions" if self._chat else "completions"
         while True:
@@ -225,9 +254,9 @@ class EndpointPolicy(TextSampler):
                 self._omitted.add("n")
             return answers
 
-    def _body(self, request: SampleRequest, query: _Query) -> dict[str, Any]:
+    def _body(self, request: _Request, query: _Query) -> dict[str, Any]:
         prompt = request.prompts[query.prompt]
-        seed = np.random.SeedSequence([*request.seed, request.places[query.prompt], query.first])
+        seed = np.random.SeedSequence([*request.seed, query.prompt, query.first])
         body: dict[str, Any] = {"model": self._model}
         if self._chat:
             body["messages"] = [{"role": "user", "content": prompt}]

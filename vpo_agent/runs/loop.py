@@ -20,48 +20,69 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Training(ABC):
-    """A training that is taken step by step; a subclass says what a step is."""
+    """A training that is taken step by step; a subclass says what a step is.
+
+    A step has two halves. :meth:`prepare` changes nothing that matters to later steps, so Ctrl-C may end it.
+    :meth:`learn` changes the weights, and is followed by the rows of the step: Ctrl-C waits until they are written.
+    """
 
     def __init__(self, steps: int, step: int = 0) -> None:
         self.steps, self.step = steps, step
-        self._saved_step = step
-        self._held = self._waiting = False
+        self._saved_step = self._recorded_step = step
+        self._stop_waits = self._stop_asked = self._stopped_twice = False
 
     @abstractmethod
-    def train_step(self) -> Any:
-        """Take one step and return its row; call ``hold`` before anything changes that cannot be taken back."""
+    def prepare(self) -> Any:
+        """Return what the next step learns from."""
 
     @abstractmethod
-    def record(self, row: Any) -> bool:
-        """Write the row of a step, and what else falls due; return whether a checkpoint does."""
+    def learn(self, prepared: Any) -> Any:
+        """Change the weights, count the step and return its row."""
+
+    @abstractmethod
+    def record(self, row: Any) -> None:
+        """Write the row of a step."""
+
+    @abstractmethod
+    def report(self, row: Any) -> None:
+        """Do what else falls due after a step: show it, evaluate."""
+
+    @abstractmethod
+    def checkpoint_due(self) -> bool:
+        """Return whether a checkpoint falls due after this step."""
 
     @abstractmethod
     def save(self) -> None:
         """Save a checkpoint of the steps taken."""
 
-    def hold(self) -> None:
-        """Delay Ctrl-C until the rows of this step are written and its checkpoint is saved."""
-        self._held = True
+    def is_sound(self) -> bool:
+        """Return whether the weights are worth a checkpoint."""
+        return True
 
     def take_steps(self) -> None:
         """Take the steps that are left.
 
-        On Ctrl-C or SIGTERM it saves a checkpoint of the last whole step and raises ``KeyboardInterrupt``: at once
-        before :meth:`hold`, otherwise after the rows of the step. A second signal stops at once and saves nothing. A
-        ValueError, such as of a prompt that is too long, ends it in the same way.
+        Ctrl-C and SIGTERM end it with a ``KeyboardInterrupt``, and any error ends it too; in both cases a checkpoint of
+        the last step whose row was written is saved first. A second signal stops at once and saves nothing.
         """
         with self._signals_handled():
             try:
                 while self.step < self.steps:
-                    # After the rows of the step, so that a run resumed from the checkpoint has them all.
-                    if self.record(self.train_step()):
+                    prepared = self.prepare()
+                    with self._stop_delayed():
+                        row = self.learn(prepared)
+                        self.record(row)
+                        self._recorded_step = self.step
+                        self.report(row)
+                        if self.checkpoint_due():
+                            self._save()
+            except BaseException as error:
+                recorded = self.step == self._recorded_step > self._saved_step
+                if recorded and self.is_sound() and not self._stopped_twice:
+                    try:
                         self._save()
-                    self._held = False
-                    if self._waiting:
-                        raise KeyboardInterrupt
-            except (KeyboardInterrupt, ValueError):
-                if not self._held and self.step > self._saved_step:
-                    self._save()
+                    except Exception as second:
+                        error.add_note(f"no checkpoint of step {self.step} could be saved either: {second}")
                 raise
 
     def _save(self) -> None:
@@ -69,13 +90,22 @@ class Training(ABC):
         self._saved_step = self.step
 
     @contextlib.contextmanager
+    def _stop_delayed(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM wait for the end of the block."""
+        self._stop_waits = True
+        yield
+        self._stop_waits = False
+        if self._stop_asked:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        """Delay Ctrl-C and SIGTERM while a step is held; a second one interrupts at once.
+        """Handle Ctrl-C and SIGTERM by :meth:`_interrupt`.
 
         It works in the main thread, where Python handles signals. A process that ignores a signal, such as one that a
         shell started in the background, keeps ignoring it.
         """
-        self._held = self._waiting = False
+        self._stop_waits = self._stop_asked = self._stopped_twice = False
         former = {
             number: handler for number in STOPS if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN)
         }
@@ -90,9 +120,10 @@ class Training(ABC):
                 signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if not self._held or self._waiting:
+        self._stopped_twice = self._stop_asked
+        if not self._stop_waits or self._stopped_twice:
             raise KeyboardInterrupt
-        self._waiting = True
+        self._stop_asked = True
         # Standard error refuses a write from a handler that interrupts another write.
         with contextlib.suppress(RuntimeError):
             print("\nstopping after this step; Ctrl-C again stops at once", file=sys.stderr)

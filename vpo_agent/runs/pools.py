@@ -8,11 +8,10 @@ from typing import Any
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
-from vpo_agent.learning.fits import MOST_RESPONSES
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import TextSampler
+from vpo_agent.policy.samples import MOST_RESPONSES, TextSampler
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
@@ -51,7 +50,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     defaults = {
         **config.model_dump(include={"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch"}),
         "split": config.eval_split,
-        "num_answers": config.answers_per_rollout,
+        "num_answers": config.max_answers,
         "temperature": config.eval_temperature,
     }
     trained = config.model_dump(mode="json", include={"model", "method", "method_options"})

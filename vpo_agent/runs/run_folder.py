@@ -102,6 +102,10 @@ class RunFolder:
         with self.transcripts.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
+    def has_row(self, kind: str, step: int) -> bool:
+        """Return whether the metrics have a row of this kind, "train" or "eval", at this step."""
+        return any(row["kind"] == kind and row["step"] == step for row in read_metrics(self.metrics))
+
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
         return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step)

@@ -208,7 +208,7 @@ def to_compare(runs: Sequence[StudyRun]) -> tuple[list[list[Path]], list[str]]:
         before = run.folder / "pool_before.npz"
         # A part may have fixed weights of its own.
         if run.finished and run.part is None and before.is_file():
-            label = f"base, {counted(run.config.answers_per_rollout, 'answer')}"
+            label = f"base, {counted(run.config.max_answers, 'answer')}"
             bases.setdefault((label, run.seed), [before])
     trained = {}
     for key, members in runs_of_arm.items():

@@ -56,7 +56,7 @@ def settings_of(target: str) -> dict[str, Any]:
     folder = Path(target).expanduser()
     if is_run(folder):
         config = read_run_config(folder)
-        return {**config.model_dump(include=set(names)), "num_answers": config.answers_per_rollout}
+        return {**config.model_dump(include=set(names)), "num_answers": config.max_answers}
     return {name: value for name, value in BUNDLED.get(target, {}).items() if name in names}
 
 

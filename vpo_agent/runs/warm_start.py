@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from vpo_agent.config import FRESH, Recipe, TrainConfig, make_config
-from vpo_agent.learning.fits import MOST_RESPONSES, Plan, Shape, device_memory, plan_run
+from vpo_agent.learning.fits import Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.warm_start import WarmStart, demonstrated_tokens
 from vpo_agent.measure.measures import measures
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import MOST_RESPONSES, Samples
 from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
@@ -88,31 +89,39 @@ class WarmStartTraining(Training):
             policy.model = policy.model.float().merge_and_unload()
         policy.save(self.out)
 
-    def train_step(self) -> float:
+    def prepare(self) -> Samples:
+        """Return the demonstrated responses of the next step."""
+        return self.learner.samples()
+
+    def learn(self, prepared: Samples) -> float:
         """Take one step; return the loss, in nats per token."""
-        samples = self.learner.samples()
-        self.hold()
-        loss = self.learner.learn(samples)
+        loss = self.learner.learn(prepared)
         self.step = self.learner.done
         return loss
 
-    def record(self, loss: float) -> bool:
-        """Evaluate every few steps, and write and print the row; return True then, since a checkpoint is due."""
-        self._losses.append(loss)
-        self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+    def record(self, row: float) -> None:
+        """Keep the loss for the next row; every few steps evaluate, and write and print that row."""
+        self._losses.append(row)
+        self._bar.set_postfix_str(f"loss {row:.3f}", refresh=False)
         self._bar.update()
-        if self.step % self.recipe.eval_every and self.step < self.steps:
-            return False
-        row = {"step": self.step, "loss": sum(self._losses) / len(self._losses)}
+        if not self.checkpoint_due():
+            return
+        values: dict[str, float] = {"step": self.step, "loss": sum(self._losses) / len(self._losses)}
         for m in sorted(set(self.recipe.answers)):
-            row |= {f"{name} (m={m})": value for name, value in self._evaluate(m).items()}
-        row["minutes"] = (time.perf_counter() - self._started) / 60
+            values |= {f"{name} (m={m})": value for name, value in self._evaluate(m).items()}
+        values["minutes"] = (time.perf_counter() - self._started) / 60
         with (self.out / METRICS).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(row) + "\n")
-        self._bar.write("  ".join(f"{name} {round(value, 3)}" for name, value in row.items()))
+            log.write(json.dumps(values) + "\n")
+        self._bar.write("  ".join(f"{name} {round(value, 3)}" for name, value in values.items()))
         sys.stdout.flush()
         self._losses.clear()
-        return True
+
+    def report(self, row: float) -> None:
+        """Nothing else falls due."""
+
+    def checkpoint_due(self) -> bool:
+        """Return whether a row is written, and a checkpoint saved, after this step."""
+        return self.step % self.recipe.eval_every == 0 or self.step == self.steps
 
     def save(self) -> None:
         """Save a checkpoint, and delete the one before it."""

@@ -16,8 +16,12 @@ import toys
 from paths import ROOT
 from processes import PATIENCE, forked_python
 
-from vpo_agent.adapters.verl import UNLIKE_GRPO, command_line, compute_score, dataset_rows, settings_of_rows
-from vpo_agent.estimators import advantages, available_estimators
+from vpo_agent.adapters.verl import command_line, compute_score, dataset_rows, settings_of_rows
+from vpo_agent.estimators import (
+    advantages,
+    available_estimators,
+    estimator,
+)
 from vpo_agent.estimators.weights import draw_weights, prompt_key
 from vpo_agent.measure.metrics import diversity
 from vpo_envs.core import ScorerFailure
@@ -62,7 +66,7 @@ def test_rows_may_ask_for_different_numbers_of_answers() -> None:
         assert call(mixed[place], text) == call(alone, text)
 
 
-@pytest.mark.parametrize("method", [name for name in available_estimators() if name not in UNLIKE_GRPO])
+@pytest.mark.parametrize("method", [name for name in available_estimators() if not estimator(name).compares_rollouts])
 def test_grpo_on_the_scores_of_single_rollouts_is_the_estimator(method: str) -> None:
     m = 1 if method == "grpo" else 3
     settings = settings_of_rows(toys.LETTERS_ID, method=method, num_answers=m, num_weights=16)

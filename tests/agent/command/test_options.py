@@ -273,7 +273,7 @@ def test_modules_are_imported_before_the_settings_are_checked_and_remembered(tmp
     )
     config = parse("--import", str(module), "--method", "own_method").config
     assert config.imports == [str(module)]
-    assert config.answers_per_rollout == 3
+    assert config.max_answers == 3
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -285,7 +285,7 @@ def test_a_settings_file_imports_the_method_that_it_names_as_a_run_of_a_study_do
         "def own(groups):\n    'Nothing.'\n    return Advantages(groups.rewards, groups.rewards)\n"
     )
     settings.write_text(json.dumps({"imports": [str(module)], "method": "method_of_a_file"}))
-    assert parse("--config", str(settings)).config.answers_per_rollout == 1
+    assert parse("--config", str(settings)).config.max_answers == 1
 
 
 @pytest.mark.parametrize(

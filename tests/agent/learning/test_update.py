@@ -152,7 +152,7 @@ def test_rollouts_left_out_pull_nothing_and_count_nothing(samples: Samples) -> N
     valid[2] = False
     # A rate of the optimizer's own making would hide the scale of the gradient; its first moment does not.
     update = make_update(make_policy(seed=2), kl_coef=0.1, max_grad_norm=1e9)
-    update.step(samples, torch.where(valid, advantages(), 0.0), valid, 0)
+    update.step(samples, torch.where(valid, advantages(), 0.0), valid=valid, step=0)
     moments = {name: value for name, value in update.optimizer.state().items() if name.startswith("exp_avg/")}
     found = torch.cat([moments[f"exp_avg/{name}"].flatten() for name in update.optimizer.masters]) / 0.1
     fresh = make_update(update.reference, kl_coef=0.1)
@@ -165,7 +165,7 @@ def test_a_batch_without_any_advantage_or_any_rollout_takes_no_step(samples: Sam
     update = make_update() if kept else make_update(make_policy(seed=2), kl_coef=0.1)
     before = [parameter.detach().clone() for parameter in update.policy.model.parameters()]
     valid = torch.full((PROMPTS, ROLLOUTS), kept)
-    finite, logged = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), valid, 0)
+    finite, logged = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), valid=valid, step=0)
     assert finite
     assert logged["loss"] == logged["grad_norm"] == 0
     assert all(math.isnan(logged[name]) for name in ("entropy", "log_prob_gap", "log_prob_gap_max")), (
@@ -182,12 +182,12 @@ def test_mini_batches_cover_every_prompt_once_an_epoch(
     seen: list[list[int]] = []
     gradient = update.gradient
 
-    def watched(samples: Samples, weights: Tensor, prompts: Tensor, asked: None) -> Any:
+    def watched(samples: Samples, weights: Tensor, prompts: Tensor, num_answers: None) -> Any:
         seen.append(prompts.tolist())
-        return gradient(samples, weights, prompts, asked)
+        return gradient(samples, weights, prompts, num_answers)
 
     monkeypatch.setattr(update, "gradient", watched)
-    update.step(samples, advantages(), EVERYTHING, 3)
+    update.step(samples, advantages(), valid=EVERYTHING, step=3)
     assert len(seen) == steps
     assert sorted(itertools.chain(*seen)) == sorted(list(range(PROMPTS)) * epochs)
     (step,) = {float(value) for name, value in update.optimizer.state().items() if name.startswith("step/")}
@@ -217,7 +217,7 @@ def test_diagnostics_are_means_over_the_optimizer_steps_taken(samples: Samples) 
     weights[2] = advantages()[2]
     alone = make_update().gradient(samples, weights, torch.tensor([2]))
     assert alone is not None
-    _, logged = make_update(minibatch_prompts=1).step(samples, weights, EVERYTHING, 0)
+    _, logged = make_update(minibatch_prompts=1).step(samples, weights, valid=EVERYTHING, step=0)
     assert alone["entropy"] > 0.1
     for name in ("loss", "kl", "clip_fraction", "approx_kl", "entropy"):
         assert logged[name] == pytest.approx(alone[name], rel=1e-5)
@@ -228,7 +228,7 @@ def test_diagnostics_are_means_over_the_optimizer_steps_taken(samples: Samples) 
 
 def test_the_rate_rises_over_the_warm_up(samples: Samples) -> None:
     update = make_update(warmup_steps=3, learning_rate=0.4)
-    rates = [update.step(samples, advantages(), EVERYTHING, step)[1]["learning_rate"] for step in range(5)]
+    rates = [update.step(samples, advantages(), valid=EVERYTHING, step=step)[1]["learning_rate"] for step in range(5)]
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
 
 
@@ -278,8 +278,8 @@ def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step(
     update = make_update(microbatch_prompts=8)
     tried = hold_at_most(update, 2, monkeypatch)
     for at in range(2):
-        expected.step(samples, advantages(at), EVERYTHING, at)
-        finite, _ = update.step(samples, advantages(at), EVERYTHING, at)
+        expected.step(samples, advantages(at), valid=EVERYTHING, step=at)
+        finite, _ = update.step(samples, advantages(at), valid=EVERYTHING, step=at)
         assert finite
     assert tried == [4, 2, 2, 2, 2]
     for ours, theirs in zip(update.policy.model.parameters(), expected.policy.model.parameters(), strict=True):
@@ -320,10 +320,22 @@ def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
     assert torch.equal(gradient_of(resumed), gradient_of(whole))
 
 
+def sizes_of_micro_batches(setting: Any, tokens: list[int]) -> list[int]:
+    """Prompts of each micro-batch on a CPU, where each prompt has one response, of so many tokens, and no tokens."""
+    prompts, longest = len(tokens), max(tokens)
+    mask = torch.arange(longest) < torch.tensor(tokens)[:, None]
+    nothing = torch.zeros(prompts, 1, dtype=torch.long)
+    ids = torch.zeros(prompts, longest, dtype=torch.long)
+    samples = Samples(nothing, nothing.bool(), ids, mask, mask, ids.float(), [""] * prompts, mask[:, 0], 1.0)
+    micro_batches = MicroBatches(setting, torch.device("cpu")).split(samples, torch.arange(prompts))
+    assert torch.cat(micro_batches).tolist() == list(range(prompts))
+    return [len(micro_batch) for micro_batch in micro_batches]
+
+
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=20), st.sampled_from(["auto", 1, 2, 5]))
 def test_micro_batches_on_a_cpu_are_bounded_and_a_function_of_the_lengths(tokens: list[int], setting: Any) -> None:
-    sizes = MicroBatches(setting, torch.device("cpu")).sizes(tokens)
-    assert sizes == MicroBatches(setting, torch.device("cpu")).sizes(tokens)
+    sizes = sizes_of_micro_batches(setting, tokens)
+    assert sizes == sizes_of_micro_batches(setting, tokens)
     assert sum(sizes) == len(tokens)
     ends = list(itertools.accumulate(sizes))
     parts = [tokens[end - size : end] for end, size in zip(ends, sizes, strict=True)]
@@ -376,7 +388,7 @@ def own_log_probs(update: PolicyUpdate, samples: Samples) -> Tensor:
 def test_the_gap_is_that_of_the_weights_that_sampled(samples: Samples, cap: float | None) -> None:
     update = make_update(importance_cap=cap, epochs=3, microbatch_prompts=1)
     difference = (own_log_probs(update, samples) - samples.log_probs).abs()[samples.mask]
-    _, row = update.step(samples, advantages(), EVERYTHING, 0)
+    _, row = update.step(samples, advantages(), valid=EVERYTHING, step=0)
     assert row["log_prob_gap"] == pytest.approx(float(difference.mean()), rel=1e-4)
     assert row["log_prob_gap_max"] == pytest.approx(float(difference.max()), rel=1e-4)
 
@@ -403,5 +415,5 @@ def test_importance_weighs_each_token_by_the_capped_ratio(samples: Samples) -> N
     loss.backward()
     expected = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
     policy.model.zero_grad()
-    update.step(samples, pulls, EVERYTHING, 0)
+    update.step(samples, pulls, valid=EVERYTHING, step=0)
     assert relative_error(captured[0], expected) < 1e-5

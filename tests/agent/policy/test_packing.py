@@ -11,9 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from toys import make_policy
 from transformers import AutoConfig, MistralConfig, MistralForCausalLM
 
-from vpo_agent.policy.attention import ATTENTION
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.packing import pack
+from vpo_agent.policy.packing import ATTENTION, pack
 from vpo_agent.policy.samples import Samples
 
 PACKED_FAMILIES = ("qwen3", "llama", "gpt2", "opt")

@@ -16,7 +16,7 @@ from toys import make_policy
 from vpo_agent.policy import loading
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import choose_device, choose_dtype
-from vpo_agent.policy.samples import Samples, concatenate_samples
+from vpo_agent.policy.samples import SampleRequest, Samples, concatenate_samples
 
 PROMPTS = ["a", "the maze and the answer to the maze", "an answer?"]
 ROLLOUTS = 5
@@ -25,6 +25,13 @@ ROLLOUTS = 5
 def sample(policy: LMPolicy, prompts: list[str] = PROMPTS, **changes: Any) -> Samples:
     settings = {"rollouts": ROLLOUTS, "num_answers": 1, "max_new_tokens": 12, "temperature": 0.8, "seed": (3, 1)}
     return policy.sample(prompts, **{**settings, **changes})
+
+
+def sample_at(policy: LMPolicy, prompts: list[str], places: list[int], **changes: Any) -> Samples:
+    """Samples of prompts with these places in the random stream."""
+    settings = {"rollouts": ROLLOUTS, "max_new_tokens": 12, "temperature": 0.8, "seed": (3, 1), **changes}
+    with torch.no_grad():
+        return policy.sample_batch(SampleRequest(prompts, ["</answer>"] * len(prompts), places, **settings))
 
 
 def test_loaded_weights_lie_in_memory_as_made_ones_do(tmp_path: Path) -> None:
@@ -128,14 +135,14 @@ def test_a_place_has_its_own_part_of_one_stream_and_no_other_is_drawn() -> None:
     policy = make_policy("llama")
     stream = np.random.Generator(np.random.Philox(np.random.SeedSequence([3, 1]))).random((8, 5, 3), dtype=np.float32)
     for places in ([7, 2], [0, 5]):
-        samples = sample(policy, PROMPTS[:2], rollouts=5, max_new_tokens=3, places=places, temperature=1.0)
+        samples = sample_at(policy, PROMPTS[:2], places, max_new_tokens=3, temperature=1.0)
         for row, number in enumerate(stream[places, :, 0].reshape(-1)):
             prompt = samples.prompt_ids[row // 5][samples.prompt_mask[row // 5]]
             shares = torch.softmax(policy.model(prompt[None]).logits[0, -1].detach(), dim=-1).cumsum(0)
             first = int(samples.ids[row, 0])
             assert (float(shares[first - 1]) if first else 0) - 1e-5 <= number <= float(shares[first]) + 1e-5
     # All numbers up to this place would take 60 TB.
-    assert sample(policy, ["a"], rollouts=5, max_new_tokens=3, places=[10**12]).mask.any()
+    assert sample_at(policy, ["a"], [10**12], max_new_tokens=3).mask.any()
 
 
 @pytest.mark.parametrize("num_answers", [1, 3])
@@ -220,7 +227,7 @@ def test_a_subset_holds_the_rows_of_its_prompts() -> None:
 def test_concatenated_parts_are_the_samples_of_one_batch() -> None:
     policy = make_policy("gpt2")
     whole = sample(policy)
-    parts = [sample(policy, [prompt], places=[i]) for i, prompt in enumerate(PROMPTS)]
+    parts = [sample_at(policy, [prompt], [place]) for place, prompt in enumerate(PROMPTS)]
     joined = concatenate_samples(parts)
     assert torch.equal(joined.prompt_mask, whole.prompt_mask)
     assert torch.equal(joined.mask, whole.mask)

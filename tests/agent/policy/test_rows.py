@@ -14,10 +14,11 @@ import toys
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vpo_agent.policy import graph_rows
+from vpo_agent.policy.cached_model import Prompts
 from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
 from vpo_agent.policy.graph_rows import GraphRows
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.rows import Prompts, Rows, SharingRows
+from vpo_agent.policy.rows import Rows, SharingRows
 
 ROLLOUTS = 4
 LEAVING = ([], [0, 5], [], [1, 2, 3], [2])
@@ -94,7 +95,7 @@ def test_rows_get_the_logits_of_their_whole_sequences_while_others_leave(
 def test_rows_join_and_leave_while_others_are_running(
     family: str, kind: type[Rows], spare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vpo_agent.policy.kv_cache.SPARE_COLUMNS", spare)
+    monkeypatch.setattr("vpo_agent.policy.cached_model.SPARE_COLUMNS", spare)
     monkeypatch.setattr("vpo_agent.policy.graph_rows.COLUMNS_AHEAD", spare)
     policy = make_policy(family)
     prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))

@@ -60,7 +60,7 @@ def test_what_an_engine_samples_beyond_the_end_is_cut_where_our_own_loop_ends() 
         for row, mask, tokens in zip(native.log_probs, native.mask, longer, strict=True)
     ]
     prompts = (native.prompt_ids, native.prompt_mask)
-    request = SampleRequest(["a", "mm"], 6, 1, 24, 1.0, (3,), range(2))
+    request = SampleRequest(["a", "mm"], ["</answer>"] * 2, range(2), 6, 24, 1.0, (3,))
     found = to_samples(policy, prompts, longer, values, request)
     assert_same_samples(native, found)
 
@@ -135,7 +135,7 @@ def test_importance_weights_of_one_change_nothing(letters_config: MakeConfig) ->
 
         def exact(*args: Any, trainer: Trainer = trainer, native: Any = native, **settings: Any) -> Samples:
             drawn = native(*args, **settings)
-            return replace(drawn, log_probs=trainer._update._own_log_probs(drawn))
+            return replace(drawn, log_probs=trainer._update._trainer_log_probs(drawn))
 
         trainer.policy.sample = exact  # type: ignore[method-assign]
         trainer.train()

@@ -25,7 +25,7 @@ def policy(letters_model: Path) -> LMPolicy:
 def collected(policy: LMPolicy, *, num_answers: int = 3, tasks: int = 5, **changes: Any) -> Rollouts:
     env = toys.LettersEnv(num_answers=num_answers)
     settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "seed": (7,)}
-    return collect(env, policy, [env.task(index) for index in range(tasks)], **{**settings, **changes}).parts[0]
+    return collect(env, policy, [env.task(index) for index in range(tasks)], **{**settings, **changes})
 
 
 @pytest.mark.parametrize("num_answers", [1, 3])
@@ -60,15 +60,15 @@ def test_prompts_of_like_length_are_sampled_together_and_come_back_in_order(poli
         def __init__(self) -> None:
             self.lengths: list[list[int]] = []
 
-        def _sample(self, request: SampleRequest) -> Samples:
+        def sample_batch(self, request: SampleRequest) -> Samples:
             self.lengths.append([len(prompt) for prompt in request.prompts])
-            return policy._sample(request)
+            return policy.sample_batch(request)
 
     env, settings = toys.LettersEnv(num_answers=2), {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0}
     tasks = [env.task(index) for index in range(5)]
     watching = Watching()
     split, whole = (
-        collect(env, sampler, tasks, seed=(7,), sample_batch=most, **settings).parts[0]
+        collect(env, sampler, tasks, seed=(7,), sample_batch=most, **settings)
         for sampler, most in ((watching, 9), (policy, 100))
     )
     lengths = [len(env.prompt(task, 2)) for task in tasks]
@@ -85,16 +85,17 @@ def test_prompts_of_one_step_may_ask_for_different_numbers_of_answers(policy: LM
     tasks = [env.task(index) for index in range(5)]
     settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "seed": (7,)}
     mixed = collect(env, policy, tasks, num_answers=asked, sample_batch=sample_batch, **settings)
-    assert [part.rewards.shape for part in mixed.parts] == [(2, 4, 3, 2), (3, 4, 1, 2)]
-    for m, part in zip((3, 1), mixed.parts, strict=True):
+    assert mixed.rewards.shape == (5, 4, 3, 2)
+    assert mixed.answered.sum(1).tolist() == mixed.num_answers.tolist() == asked
+    for m in (3, 1):
         # A batch that asks for this number alone writes the same responses.
-        places, alone = np.flatnonzero(np.equal(asked, m)), collected(policy, num_answers=m)
-        rows = [place * 4 + rollout for place in places for rollout in range(4)]
-        assert [mixed.samples.texts[row] for row in rows] == part.samples.texts
-        assert part.samples.texts == [alone.samples.texts[row] for row in rows]
-        np.testing.assert_array_equal(part.rewards, alone.rewards[places])
-        of_parts = [torch.full((len(one.tasks), 1), float(one.rewards.shape[2])) for one in mixed.parts]
-        assert mixed.in_order(of_parts)[:, 0].tolist() == asked
+        prompts, alone = np.flatnonzero(np.equal(asked, m)), collected(policy, num_answers=m)
+        responses = [prompt * 4 + rollout for prompt in prompts for rollout in range(4)]
+        assert [mixed.samples.texts[row] for row in responses] == [alone.samples.texts[row] for row in responses]
+        np.testing.assert_array_equal(mixed.rewards[prompts, :, :m], alone.rewards[prompts])
+        np.testing.assert_array_equal(mixed.status[prompts, :, :m], alone.status[prompts])
+        assert (mixed.rewards[prompts, :, m:] == 0).all()
+        assert (mixed.status[prompts, :, m:] == Status.MISSING).all()
 
 
 @pytest.mark.parametrize("batch", [1000, 12])
@@ -107,16 +108,16 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_repeated(
         def __init__(self) -> None:
             self.sizes: list[int] = []
 
-        def _sample(self, request: SampleRequest) -> Samples:
+        def sample_batch(self, request: SampleRequest) -> Samples:
             self.sizes.append(len(request.prompts))
             if len(request.prompts) > 2:
                 raise torch.OutOfMemoryError
-            return policy._sample(request)
+            return policy.sample_batch(request)
 
     env, sampler = toys.LettersEnv(num_answers=3), Small()
     settings = {"rollouts": 4, "max_new_tokens": 14, "temperature": 1.0, "sample_batch": batch, "seed": (7,)}
     tasks = [env.task(index) for index in range(5)]
-    found, whole = collect(env, sampler, tasks, **settings).parts[0], collected(policy)
+    found, whole = collect(env, sampler, tasks, **settings), collected(policy)
     assert found.samples.texts == whole.samples.texts
     np.testing.assert_array_equal(found.rewards, whole.rewards)
     most = capsys.readouterr().err.count(f"with --sample-batch {sampler.most_responses}")

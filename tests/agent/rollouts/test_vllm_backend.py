@@ -19,7 +19,7 @@ import toys
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import Sampler, Samples
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.runs.run_folder import read_metrics
 from vpo_agent.trainer import Trainer
@@ -103,7 +103,8 @@ def test_a_row_depends_on_the_seed_and_its_place_alone(vllm: Any, bpe_model: Pat
     policy = make_policy(bpe_model)
     whole = rows_of(sample(policy, bpe_model))
     assert whole == rows_of(sample(policy, bpe_model))
-    assert whole[3:] == rows_of(sample(policy, bpe_model, PROMPTS[1:], places=range(1, 3)))
+    request = SampleRequest(PROMPTS[1:], ["</answer>"] * 2, [1, 2], 3, 8, 0.7, (4,))
+    assert whole[3:] == rows_of(open_vllm(policy, bpe_model).sample_batch(request))
     assert whole != rows_of(sample(policy, bpe_model, seed=(5,)))
 
 

@@ -119,7 +119,7 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path, monkey
     for task in {run.task for run in runs}:
         configs = [run.config for run in runs if run.task == task]
         # A policy for one answer and for three learns both in one and a half times the steps.
-        mixed = [config for config in configs if len(config.numbers_of_answers) > 1]
+        mixed = [config for config in configs if len(config.answer_counts) > 1]
         configs = [config for config in configs if config not in mixed]
         assert all(2 * config.steps == 3 * configs[0].steps for config in mixed)
         for name in shared:
@@ -128,7 +128,7 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path, monkey
             )
         # Pools of ten take 6 x 21 rollouts, the others 16 x 8.
         rollouts = [config.prompts_per_step * config.rollouts_per_prompt for config in configs]
-        answers = [count * config.answers_per_rollout for count, config in zip(rollouts, configs, strict=True)]
+        answers = [count * config.max_answers for count, config in zip(rollouts, configs, strict=True)]
         for drawn, written in zip(rollouts, answers, strict=True):
             assert drawn <= 1.02 * min(rollouts) or written == max(answers), "equal rollouts, or else equal answers"
 
