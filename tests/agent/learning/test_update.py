@@ -19,6 +19,7 @@ from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.estimators.losses import policy_loss, token_weights
 from vpo_agent.learning.microbatch import MicroBatches
+from vpo_agent.learning.optimizer import learning_rate
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
@@ -417,3 +418,86 @@ def test_importance_weighs_each_token_by_the_capped_ratio(samples: Samples) -> N
     policy.model.zero_grad()
     update.step(samples, pulls, valid=EVERYTHING, step=0)
     assert relative_error(captured[0], expected) < 1e-5
+
+
+# --- a step that fails ---
+
+
+def fail_at(update: PolicyUpdate, number: int, monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
+    """Let the gradient of one of the mini-batches raise the error, or have a loss that is not finite."""
+    gradient, calls = update.gradient, 0
+
+    def failing(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        terms = gradient(*arguments)
+        if calls == number and error is not None:
+            raise error
+        if calls == number and terms is not None:
+            terms["loss"] = math.nan
+        return terms
+
+    monkeypatch.setattr(update, "gradient", failing)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("error", [None, RuntimeError("broken")])
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_step_that_fails_in_any_mini_batch_changes_nothing(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, number: int, error: Exception | None, dtype: torch.dtype
+) -> None:
+    policy = make_policy()
+    policy.model.to(dtype)
+    settings = {"minibatch_prompts": 1, "learning_rate": 0.01, "kl_coef": 0.0}
+    sizes = {"prompts_per_step": PROMPTS, "rollouts_per_prompt": ROLLOUTS, "max_new_tokens": LIMIT}
+    update = PolicyUpdate(make_config({**settings, **sizes}), policy, None)
+    update.step(samples, advantages(), valid=EVERYTHING, step=0)
+    before = {name: value.clone() for name, value in policy.model.state_dict().items()}
+    state = {name: value.clone() for name, value in update.optimizer.state().items()}
+    with monkeypatch.context() as patch:
+        fail_at(update, number, patch, error)
+        if error is None:
+            finite, row = update.step(samples, advantages(1), valid=EVERYTHING, step=1)
+            assert not finite
+            assert math.isnan(row["loss"])
+        else:
+            with pytest.raises(RuntimeError, match="broken"):
+                update.step(samples, advantages(1), valid=EVERYTHING, step=1)
+    for name, value in policy.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    for name, value in update.optimizer.state().items():
+        assert torch.equal(value, state[name]), name
+    assert all(parameter.grad is None for parameter in policy.model.parameters())
+    # The next step is that of a run in which nothing failed.
+    finite, _ = update.step(samples, advantages(2), valid=EVERYTHING, step=2)
+    assert finite
+    assert any(not torch.equal(value, before[name]) for name, value in policy.model.state_dict().items())
+
+
+# --- the learning rate ---
+
+
+def test_schedules_are_what_pytorch_computes() -> None:
+    """With PyTorch's own schedulers, of which the warm-up is ours."""
+    steps, warmup = 12, 3
+    for schedule in ("linear", "cosine"):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+        length = steps - warmup
+        theirs = {
+            "linear": torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, length),
+            "cosine": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, length),
+        }[schedule]
+        for group in optimizer.param_groups:
+            group["lr"] = 0.5
+        rates = [
+            learning_rate(step, peak=0.5, warmup_steps=warmup, schedule=schedule, steps=steps)  # type: ignore[arg-type]
+            for step in range(steps)
+        ]
+        assert rates[:warmup] == pytest.approx([0.125, 0.25, 0.375])
+        expected = []
+        for _ in range(length):
+            expected.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            theirs.step()
+        assert rates[warmup:] == pytest.approx(expected, abs=1e-9)
+        assert rates[-1] > 0
