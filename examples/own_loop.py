@@ -66,9 +66,9 @@ def train(policy: LMPolicy, env: vpo_envs.VectorTextEnv, steps: int) -> None:
         print(f"step {step + 1}: set score {result.scores.mean():.3f}, {env.objective_names} {means}", flush=True)
 
 
-def evaluate(policy: LMPolicy, split: str) -> None:
+def evaluate(policy: LMPolicy) -> None:
     """Print what 30 answers, in ten responses, of 100 held-out mazes are worth."""
-    env = gym.make("vpo/Maze-v0", preset="compact", num_answers=ANSWERS, split=split).unwrapped
+    env = gym.make("vpo/Maze-v0", preset="compact", num_answers=ANSWERS, split="test").unwrapped
     pool = sample_pool(
         env, policy, range(100), rollouts=30 // ANSWERS, max_new_tokens=60, temperature=1.0, seed=[SEED, 1]
     )
@@ -83,7 +83,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     torch.manual_seed(SEED)
     policy = LMPolicy.from_pretrained("tiny-maze", device="cpu")
-    train(
-        policy, gym.make("vpo/Maze-v0", preset="compact", num_answers=ANSWERS, split="train").unwrapped, options.steps
-    )
-    evaluate(policy, "test")
+    env = gym.make("vpo/Maze-v0", preset="compact", num_answers=ANSWERS, split="train").unwrapped
+    train(policy, env, options.steps)
+    evaluate(policy)
