@@ -17,14 +17,15 @@ import toys
 from processes import run_python
 
 from vpo_agent.config import TrainConfig
-from vpo_agent.errors import TrainingDiverged
+from vpo_agent.errors import OutOfMemory, TrainingDiverged
 from vpo_agent.estimators import Advantages, available_estimators, register_estimator
 from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.collect import Rollouts, collect, numbers_of_answers
 from vpo_agent.runs.checkpoints import checkpoints
 from vpo_agent.runs.run_folder import read_metrics
-from vpo_agent.trainer import Trainer
+from vpo_agent.trainer import ScoredRollouts, Trainer
 from vpo_envs import Status
 
 MakeConfig = Callable[..., TrainConfig]
@@ -79,8 +80,7 @@ def stop_at(trainer: Trainer, step: int, error: type[BaseException]) -> None:
 
 
 def estimate(trainer: Trainer, rollouts: Rollouts) -> Advantages:
-    weights = trainer.estimator.weights(rollouts.tasks, trainer.step)
-    return trainer.estimator.estimate(rollouts.rewards, rollouts.valid, rollouts.tasks, weights)
+    return trainer.estimator.estimate(rollouts.tasks, rollouts.rewards, step=trainer.step, valid=rollouts.valid)
 
 
 def rows_of(trainer: Trainer) -> list[dict[str, Any]]:
@@ -172,6 +172,8 @@ def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
     assert [row["step"] for row in rows_of(whole) if row["kind"] == "eval"] == [0, 2]
     first = Trainer(letters_config(name="early", eval_every=2))
     stop_at(first, 1, Crash)
+    # As if the process were killed, which leaves no time for a checkpoint.
+    first.save = lambda: None  # type: ignore[method-assign]
     with pytest.raises(Crash):
         first.train()
     assert "starts again" not in capsys.readouterr().err
@@ -186,7 +188,7 @@ def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
 INTERRUPT = """
 import os, signal, toys
 from vpo_agent.config import TrainConfig
-from vpo_agent.trainer import Trainer
+from vpo_agent.trainer import ScoredRollouts, Trainer
 from vpo_envs import Status
 
 if {ignored}:
@@ -331,14 +333,14 @@ def test_a_step_that_is_not_finite_is_skipped_counted_and_shown(
     register_failing({1, 2, 4, 5})
     trainer = Trainer(letters_config(method="failing", steps=6, minibatch_prompts=2))
     states = []
-    train_step = trainer.train_step
+    learn = trainer.learn
 
-    def watched() -> dict[str, Any]:
-        row = train_step()
+    def watched(prepared: ScoredRollouts) -> dict[str, Any]:
+        row = learn(prepared)
         states.append(torch.cat([p.detach().flatten().clone() for p in trainer.policy.model.parameters()]))
         return row
 
-    trainer.train_step = watched  # type: ignore[method-assign]
+    trainer.learn = watched  # type: ignore[method-assign]
     trainer.train()
     rows = rows_of(trainer)
     assert [row["skipped_steps"] for row in rows] == [1, 2, 2, 3, 4, 4]
@@ -364,15 +366,15 @@ def test_three_in_a_row_end_the_run_with_the_last_good_checkpoint_kept(letters_c
 @pytest.mark.parametrize(("bad", "kl_coef"), [(math.nan, 0.0), (math.inf, 0.01)])
 def test_weights_that_are_not_finite_end_the_run(letters_config: MakeConfig, bad: float, kl_coef: float) -> None:
     trainer = Trainer(letters_config(steps=9, checkpoint_every=1, kl_coef=kl_coef))
-    train_step = trainer.train_step
+    prepare = trainer.prepare
 
-    def poisoned() -> dict[str, Any]:
+    def poisoned() -> ScoredRollouts:
         if trainer.step == 2:
             with torch.no_grad():
                 trainer.policy.model.get_input_embeddings().weight.fill_(bad)
-        return train_step()
+        return prepare()
 
-    trainer.train_step = poisoned  # type: ignore[method-assign]
+    trainer.prepare = poisoned  # type: ignore[method-assign]
     with pytest.raises(TrainingDiverged):
         trainer.train()
     last = checkpoints(trainer.folder.checkpoints)[-1]
@@ -400,12 +402,12 @@ def test_a_last_step_that_leaves_weights_that_are_not_finite_is_no_success(lette
     trainer = Trainer(letters_config(steps=2, checkpoint_every=1))
     update = trainer._update.step
 
-    def poisoned(*arguments: Any) -> Any:
+    def poisoned(*arguments: Any, **named: Any) -> Any:
         if trainer.step == 1:
             with torch.no_grad():
                 trainer.policy.model.get_input_embeddings().weight.fill_(math.nan)
-            return False, update(*arguments)[1]
-        return update(*arguments)
+            return False, update(*arguments, **named)[1]
+        return update(*arguments, **named)
 
     trainer._update.step = poisoned  # type: ignore[method-assign]
     with pytest.raises(TrainingDiverged, match=r"1 step in a row .* up to step 2"):
@@ -420,7 +422,7 @@ def test_rollouts_whose_scorer_failed_are_left_out_and_counted(letters_config: M
     trainer = Trainer(letters_config(model=str(broken_model), steps=1, rollouts_per_prompt=12, num_answers=1))
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 12, "max_new_tokens": 14, "temperature": 1.0}
-    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).parts[0]
+    rollouts = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0])
     assert 0 < rollouts.valid.sum() < rollouts.valid.size
     advantages, scores = estimate(trainer, rollouts)
     assert (advantages.numpy()[~rollouts.valid] == 0).all()
@@ -442,13 +444,114 @@ def test_the_mean_of_an_objective_is_over_the_tasks_where_it_is_active(
     monkeypatch.setattr(trainer.env, "active", lambda task: np.array([True, task.number in np.array(numbers)[right]]))
     tasks = [trainer.env.task(index) for index in range(4)]
     settings: dict[str, Any] = {"rollouts": 6, "max_new_tokens": 14, "temperature": 1.0}
-    rewards = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).parts[0].rewards
+    rewards = collect(trainer.env, trainer.policy, tasks, **settings, seed=[0, 0, 0]).rewards
     row = trainer.train_step()
     assert row["left"] == pytest.approx(rewards[..., 0].mean(), rel=1e-5)
     assert row["right"] == pytest.approx(rewards[right][..., 1].mean(), rel=1e-5)
     assert row["right"] != pytest.approx(rewards[..., 1].mean(), rel=1e-3)
     monkeypatch.setattr(trainer.env, "active", lambda task: np.array([True, False]))
     assert math.isnan(trainer.train_step()["right"])
+
+
+def test_the_mean_of_an_objective_counts_prompts_alike_whatever_they_ask_for(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an objective is active for prompts with one number of answers only."""
+    trainer = Trainer(letters_config(steps=2, num_answers=[1, 3], prompts_per_step=4))
+    counts = numbers_of_answers([1, 3], 4, seed=trainer.config.seed, step=0)
+    three = {trainer.env.task(index).number for index in range(4) if counts[index] == 3}
+    monkeypatch.setattr(trainer.env, "active", lambda task: np.array([True, task.number in three]))
+    rollouts = trainer.prepare().rollouts
+    row = trainer.train_step()
+    means = [rollouts.rewards[p, :, :m].mean((0, 1)) for p, m in enumerate(counts)]
+    assert row["left"] == pytest.approx(np.mean([mean[0] for mean in means]), rel=1e-5)
+    assert row["right"] == row["right_of_3"]
+    assert row["right"] == pytest.approx(
+        np.mean([mean[1] for mean, m in zip(means, counts, strict=True) if m == 3]), rel=1e-5
+    )
+    assert math.isnan(row["right_of_1"])
+    assert row["left_of_1"] == pytest.approx(
+        np.mean([mean[0] for mean, m in zip(means, counts, strict=True) if m == 1]), rel=1e-5
+    )
+
+
+# --- a trainer of one's own ---
+
+
+def test_on_step_sees_each_row_that_is_written_and_its_rollouts(letters_config: MakeConfig) -> None:
+    seen: list[tuple[dict[str, Any], Rollouts]] = []
+    trainer = Trainer(letters_config(), on_step=lambda row, rollouts: seen.append((row, rollouts)))
+    trainer.train()
+    assert [row["step"] for row, _ in seen] == [1, 2, 3]
+    for (row, rollouts), written in zip(seen, rows_of(trainer), strict=True):
+        assert written["set_score"] == row["set_score"]
+        assert rollouts.rewards.shape == (4, 6, 3, 2)
+
+
+def test_a_sampler_of_ones_own_writes_the_responses(letters_config: MakeConfig) -> None:
+    class Watched(Sampler):
+        """The policy, with a count of the prompts."""
+
+        def __init__(self, policy: LMPolicy) -> None:
+            self.policy, self.prompts = policy, 0
+
+        def sample_batch(self, request: SampleRequest) -> Samples:
+            self.prompts += len(request.prompts)
+            return self.policy.sample_batch(request)
+
+    plain, own = Trainer(letters_config(name="plain")), Trainer(letters_config(name="own"), sampler=Watched)
+    plain.train()
+    own.train()
+    assert isinstance(own.sampler, Watched)
+    assert own.sampler.prompts == 3 * 4
+    assert_same_run(plain, own)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_is_resumed_exactly(letters_config: MakeConfig, schedule: str) -> None:
+    settings = {"steps": 4, "checkpoint_every": 1, "schedule": schedule, "warmup_steps": 1}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+    first = Trainer(letters_config(name="halves", **settings))
+    stop_at(first, 2, Crash)
+    with pytest.raises(Crash):
+        first.train()
+    second = Trainer(letters_config(name="halves", **settings), resume=True)
+    second.train()
+    assert_same_run(whole, second)
+    rates = [row["learning_rate"] for row in rows_of(whole)]
+    assert rates[1] == 1e-2 > rates[2] > rates[3] > 0
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("error", [ValueError("a prompt"), OutOfMemory("full"), KeyError("user code"), Crash()])
+@pytest.mark.parametrize("place", ["sampling", "update", "on_step", "validation"])
+def test_any_error_leaves_the_last_whole_step_on_disk(letters_config: MakeConfig, error: Exception, place: str) -> None:
+    settings = {"steps": 4, "checkpoint_every": 50, "eval_every": 2, "minibatch_prompts": 2}
+    whole = Trainer(letters_config(name="whole", **settings))
+    whole.train()
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    first = Trainer(letters_config(name="halves", **settings))
+    holder, name, step = {
+        "sampling": (first.policy, "sample_batch", 3),
+        "update": (first._update, "gradient", 3),
+        "on_step": (first, "_on_step", 3),
+        "validation": (first, "_validate", 2),
+    }[place]
+    working = getattr(holder, name)
+    setattr(holder, name, lambda *a, **k: fail() if first.step == step else working(*a, **k) if working else None)
+    with pytest.raises(type(error)):
+        first.train()
+    assert first._saved_step == step
+    second = Trainer(letters_config(name="halves", **settings), resume=True)
+    assert second.step == step
+    second.train()
+    assert_same_run(whole, second)
 
 
 # --- before anything starts ---

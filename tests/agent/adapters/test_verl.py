@@ -82,6 +82,26 @@ def test_grpo_on_the_scores_of_single_rollouts_is_the_estimator(method: str) -> 
     np.testing.assert_allclose(pulls, wanted.advantages[0].numpy(), atol=2e-5)
 
 
+@pytest.mark.usefixtures("own_registry")
+def test_an_estimator_that_compares_rollouts_is_refused_whoever_registered_it() -> None:
+    @register_estimator("marginal", answers="set")
+    def marginal(groups: RewardGroups) -> Advantages:
+        """What a rollout's best answer adds to the mean of the others."""
+        best = groups.best_answer(groups.scalar_scores())
+        return Advantages(best - (best.sum(1, keepdim=True) - best) / (best.shape[1] - 1), best)
+
+    @register_estimator("best", answers="set", compares_rollouts=False)
+    def best(groups: RewardGroups) -> torch.Tensor:
+        """The scalar reward of the best answer."""
+        return groups.best_answer(groups.scalar_scores())
+
+    for method in ("marginal", "vpo_pool", "set_rl", "max_at_k"):
+        m = 1 if method in ("set_rl", "max_at_k") else 3
+        with pytest.raises(ValueError, match=f"{method} compares the rollouts of a group, and verl takes one score"):
+            settings_of_rows(toys.LETTERS_ID, method=method, num_answers=m)
+    assert settings_of_rows(toys.LETTERS_ID, method="best")["method"] == "best"
+
+
 def test_another_process_gives_the_same_score() -> None:
     row = dataset_rows(settings_of_rows("vpo/Maze-v0", env_kwargs={"preset": "paper"}), [2])[0]
     text = response(("RIGHT, DOWN", "DOWN", "UP"))

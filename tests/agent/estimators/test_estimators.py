@@ -375,3 +375,52 @@ def test_options_of_ones_own_method_are_numbers_where_the_default_is_one(value: 
     torch.testing.assert_close(advantages(rewards, method="sharp", beta=3).advantages, 3 * rewards.mean(dim=(2, 3)))
     with pytest.raises(ValueError, match=r"method_options beta=.* is invalid for sharp: give a number \(default 2.0"):
         advantages(rewards, method="sharp", beta=value)
+
+
+# --- prompts that ask for different numbers of answers ---
+
+
+@pytest.mark.parametrize("method", SETS)
+def test_prompts_that_ask_for_fewer_answers_are_scored_as_alone(method: str) -> None:
+    """Whatever stands in the padding, a prompt gets what it gets in a batch of its own."""
+    rewards, weights = batch(prompts=4, answers=3)
+    counts = [3, 1, 2, 3]
+    answered = torch.arange(3) < torch.tensor(counts)[:, None]
+    padded = torch.where(answered[:, None, :, None], rewards, torch.nan)
+    mixed = advantages(padded, method=method, weights=weights, answered=answered)
+    for prompt, m in enumerate(counts):
+        one = slice(prompt, prompt + 1)
+        alone = advantages(rewards[one, :, :m], method=method, weights=weights[one])
+        torch.testing.assert_close(mixed.advantages[one], alone.advantages, atol=1e-12, rtol=0)
+        torch.testing.assert_close(mixed.scores[one], alone.scores, atol=1e-12, rtol=0)
+
+
+def test_a_prompt_without_answers_is_named() -> None:
+    rewards, weights = batch(prompts=2)
+    answered = torch.tensor([[True, False, False], [False, False, False]])
+    with pytest.raises(ValueError, match="every prompt needs an answer; prompt 1 has none"):
+        advantages(rewards, weights=weights, answered=answered)
+    with pytest.raises(ValueError, match=r"answered needs shape \(2, 3\), \(prompts, answers\); got \(2, 2\)"):
+        advantages(rewards, weights=weights, answered=answered[:, :2])
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("compares", [True, False])
+def test_an_estimator_returns_what_it_is_registered_for(compares: bool) -> None:
+    def scores(groups: RewardGroups) -> Tensor:
+        return groups.best_answer(groups.scalar_scores())
+
+    def both(groups: RewardGroups) -> Advantages:
+        return Advantages(standardise(scores(groups), groups.valid), scores(groups))
+
+    wrong, right = (scores, both) if compares else (both, scores)
+    register_estimator("wrong", answers="set", compares_rollouts=compares)(wrong)
+    register_estimator("right", answers="set", compares_rollouts=compares)(right)
+    rewards, _ = batch()
+    wanted = "Advantages" if compares else "Tensor"
+    with pytest.raises(TypeError, match=f"registered with compares_rollouts={compares}, so it must return {wanted}"):
+        advantages(rewards, method="wrong")
+    result = advantages(rewards, method="right")
+    best = rewards.mean(-1).amax(-1)
+    torch.testing.assert_close(result.scores, best)
+    torch.testing.assert_close(result.advantages[0], torch.tensor(standardised_by_hand(best[0].tolist())).double())
