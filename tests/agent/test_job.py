@@ -159,15 +159,15 @@ def test_a_stopped_job_says_how_to_go_on_and_does(
 ) -> None:
     expected = finished(lora_rank=0)[1]
     config = letters_config(name="stopped")
-    train_step = Trainer.train_step
+    prepare = Trainer.prepare
 
-    def interrupted(self: Trainer) -> dict[str, Any]:
+    def interrupted(self: Trainer) -> Any:
         if self.step == 2:
             raise KeyboardInterrupt
-        return train_step(self)
+        return prepare(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train_step", interrupted)
+        patch.setattr(Trainer, "prepare", interrupted)
         with pytest.raises(KeyboardInterrupt) as stop:
             train_and_report(config)
     assert str(stop.value).startswith("continue with: ")

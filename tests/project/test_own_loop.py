@@ -71,3 +71,20 @@ def test_estimators_need_no_transformers() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(16, 8)"
+
+
+def test_a_step_stays_small_enough_to_be_read_in_an_evening() -> None:
+    """Functions of the package that one training step of the tiny maze enters."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "step_functions.py")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    found = re.search(r"enters (\d+) functions in (\d+) files", done.stdout)
+    assert found is not None
+    functions, files = map(int, found.groups())
+    assert 40 < functions <= 90
+    assert 10 < files <= 20

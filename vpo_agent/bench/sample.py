@@ -75,7 +75,7 @@ class Written(TextSampler):
         self._texts = texts
 
     def sample(self, prompts: Sequence[str], *, rollouts: int, **_: Any) -> TextResponses:
-        """Return the same response as often as ``request`` asks for one."""
+        """Return each prompt's response ``rollouts`` times."""
         return TextResponses([text for text in self._texts for _ in range(rollouts)], None)
 
 

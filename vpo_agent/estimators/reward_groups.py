@@ -85,16 +85,15 @@ class RewardGroups:
                 raise ValueError(
                     f"weights must sum to 1 over the objectives; one row is off by {off.item():.3g}; divide by the sum"
                 )
-            _check_non_negative("weights", weights)
-            if not all_active:
-                weights = _on_active_face("weights", weights, active[:, None, :])
+            on_active_face = _on_active_face("weights", weights, active[:, None, :])
+            # Where all objectives are active, they are on that face already.
+            weights = weights if all_active else on_active_face
         if scalar_weights is None:
             fixed = active.to(work)
         else:
             fixed = torch.as_tensor(scalar_weights).detach().to(device, work)
             _check_scalar_shape(tuple(fixed.shape), num_prompts, num_objectives)
             fixed = fixed.expand(num_prompts, num_objectives)
-        _check_non_negative("objective weights", fixed)
         fixed = _on_active_face("objective weights", fixed, active)
         return cls(cleaned, answered, fixed, active, valid, weights)
 
@@ -133,14 +132,11 @@ def _check_scalar_shape(shape: tuple[int, ...], num_prompts: int, num_objectives
         raise ValueError(f"{name} need {counted(num_prompts, 'row')}, one per prompt; got {shape[0]}")
 
 
-def _check_non_negative(name: str, values: Tensor) -> None:
-    bad = values[~(values.isfinite() & (values >= 0))]
-    if bad.numel():
-        raise ValueError(f"{name} must be finite and not negative; got {bad[0].item():.6g}")
-
-
 def _on_active_face(name: str, weights: Tensor, active: Tensor) -> Tensor:
     """Set weights of inactive objectives to 0 and scale the others to sum 1; prompts are the first dimension."""
+    bad = weights[~(weights.isfinite() & (weights >= 0))]
+    if bad.numel():
+        raise ValueError(f"{name} must be finite and not negative; got {bad[0].item():.6g}")
     kept = torch.where(active, weights, 0.0)
     total = kept.sum(dim=-1, keepdim=True)
     if not (total > 0).all():

@@ -18,9 +18,12 @@ from processes import PATIENCE, forked_python
 
 from vpo_agent.adapters.verl import command_line, compute_score, dataset_rows, settings_of_rows
 from vpo_agent.estimators import (
+    Advantages,
+    RewardGroups,
     advantages,
     available_estimators,
     estimator,
+    register_estimator,
 )
 from vpo_agent.estimators.weights import draw_weights, prompt_key
 from vpo_agent.measure.metrics import diversity
