@@ -73,7 +73,7 @@ def toctrees() -> Iterator[str]:
         "See it": ["Overview <README>", "environments/index", "playground", "notebooks/quickstart"],
         "Use an environment": ["environments", *tasks, "compact", "blind", "reinforcement_learning"],
         "Your rewards": ["functions", "own_environment", "notebooks/own_rewards", "check"],
-        "Train": ["when_a_vector_pays", "training", "methods", "pretrained", "scaling", "adapters"],
+        "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "endpoints", "bench", "leaderboard"],
         "Search": [SEARCH, "serving"],
         "Results": ["results"],

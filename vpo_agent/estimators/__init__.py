@@ -6,13 +6,12 @@ objectives), registered under its name. `advantages` checks and cleans the input
     draws = torch.from_numpy(draw_weights(keys, num_objectives=4, num_weights=128))
     result = advantages(rewards, method="vpo", weights=draws)
 
-To add an estimator, decorate such a function:
+To add an estimator, decorate a function of them:
 
-    @register_estimator("best_answer", answers="set")
-    def best_answer(groups: RewardGroups) -> Advantages:
-        \"\"\"Best answer under the fixed weights, standardised within the group.\"\"\"
-        scores = groups.scalar_scores().amax(dim=-1)
-        return Advantages(standardise(scores, groups.valid), scores)
+    @register_estimator("best_answer", answers="set", compares_rollouts=False)
+    def best_answer(groups: RewardGroups) -> Tensor:
+        \"\"\"Scalar reward of the best answer of each rollout, (P, G).\"\"\"
+        return groups.best_answer(groups.scalar_scores())
 
 Public names are listed in ``__init__.pyi`` and loaded on first use: evaluation draws weights without torch.
 """
