@@ -18,6 +18,7 @@ from vpo_envs.common.wording import counted, did_you_mean
 from vpo_envs.registration import saved_env
 
 Backend = Literal["auto", "native", "vllm"]
+Log = Literal["tensorboard", "wandb", "none"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 DEFAULT_RUNS_DIR = Path("runs")
@@ -65,6 +66,9 @@ class Run(Task):
         None, "name of the run's folder; made from task, method, seed and time by default"
     )
     runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs", strict=False)
+    log: Incidental[Log] = _setting(
+        "tensorboard", "where rows are shown beside metrics.jsonl: tensorboard, wandb (an extra) or none"
+    )
     checkpoint_every: Incidental[int] = _setting(50, "steps between checkpoints", ge=1)
     keep_checkpoints: Incidental[int] = _setting(2, "number of newest checkpoints to keep", ge=1)
 

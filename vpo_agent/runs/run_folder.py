@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, flat_settings, read_config
 from vpo_agent.errors import DiskFull
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
+from vpo_agent.runs.loggers import Logger, open_logger
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
 from vpo_envs.registration import registering_module
 
@@ -108,7 +109,8 @@ class RunFolder:
 
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
-        return MetricsWriter(self.metrics, self.timings, self.path / "tensorboard", step)
+        logger = open_logger(self.config.log, self.path, self.config.model_dump(mode="json"), step)
+        return MetricsWriter(self.metrics, self.timings, logger)
 
     @contextlib.contextmanager
     def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
@@ -164,24 +166,23 @@ class RunFolder:
 
 
 class MetricsWriter:
-    """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, and to TensorBoard.
+    """Appends rows to ``metrics.jsonl`` and ``timings.jsonl``, and shows them in a logger.
 
     Timings have a file of their own, so that ``metrics.jsonl`` of two equal runs is equal byte by byte.
     """
 
-    def __init__(self, metrics: Path, timings: Path, events: Path, step: int) -> None:
-        """Open the files; TensorBoard's events after ``step``, from before a resume, are hidden."""
-        from torch.utils.tensorboard import SummaryWriter
-
+    def __init__(self, metrics: Path, timings: Path, logger: Logger) -> None:
+        """Open the files."""
         self._metrics = metrics.open("a", encoding="utf-8")
         self._timings = timings.open("a", encoding="utf-8")
-        self._events = SummaryWriter(str(events), purge_step=step + 1)
+        self._logger = logger
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add one row, which has ``kind`` and ``step``; numbers that are not finite become null, as JSON lacks them."""
         head = {"kind": row["kind"], "step": row["step"]}
         metrics: dict[str, Any] = {}
         timings: dict[str, Any] = {}
+        shown: dict[str, float] = {}
         for name, value in row.items():
             if name in head:
                 continue
@@ -190,11 +191,12 @@ class MetricsWriter:
             is_finite = not isinstance(value, float) or math.isfinite(value)
             (timings if is_timing else metrics)[name] = value if is_finite else None
             if is_finite and value is not None:
-                self._events.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+                shown[name] = value
         for file, values in ((self._metrics, metrics), (self._timings, timings)):
             if values:
                 file.write(json.dumps({**head, **values}, allow_nan=False) + "\n")
                 file.flush()
+        self._logger.add(row["kind"], row["step"], shown)
 
     def sync(self) -> None:
         """Flush the rows to disk, so that no checkpoint is ahead of them."""
@@ -207,7 +209,7 @@ class MetricsWriter:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close everything; an error on closing must not hide the error that ends the run."""
         with contextlib.ExitStack() as stack:
-            for opened in (self._events, self._timings, self._metrics):
+            for opened in (self._logger, self._timings, self._metrics):
                 if error is not None:
                     stack.enter_context(contextlib.suppress(OSError))
                 stack.callback(opened.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,31 @@ def test_rows_after_one_that_a_power_failure_tore_are_dropped(tmp_path: Path) ->
     folder.metrics.write_bytes(b"".join(rows[:2]) + b"\0\0\0\n" + rows[3])
     folder.start(3)
     assert folder.metrics.read_bytes() == b"".join(rows[:2])
+
+
+def test_rows_are_shown_where_the_settings_say(tmp_path: Path) -> None:
+    folder = opened(tmp_path, log="none")
+    folder.start(0)
+    with folder.writer(0) as log:
+        log.write({"kind": "train", "step": 1, "loss": 0.5})
+    assert folder.metrics.read_text() == '{"kind": "train", "step": 1, "loss": 0.5}\n'
+    assert not (folder.path / "tensorboard").exists()
+
+
+def test_weights_and_biases_keeps_rows_offline_in_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed: pip install 'vpo-gym[wandb]'")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = opened(tmp_path, log="wandb")
+    folder.start(0)
+    with folder.writer(0) as log:
+        log.write({"kind": "train", "step": 1, "loss": 0.5, "kl": float("nan")})
+        log.write({"kind": "eval", "step": 1, "regret": 0.25})
+    (path,) = folder.path.glob("wandb/offline-run-*/run-mine.wandb")
+    # Records hold the names of the numbers and, as JSON, the numbers.
+    records = path.read_bytes()
+    for name, number in (("train/loss", "0.5"), ("eval/regret", "0.25")):
+        assert re.search(rf"{name}[^a-z]{{1,12}}{number}".encode(), records, re.DOTALL), name
+    assert b"train/kl" not in records
