@@ -76,8 +76,8 @@ def _probes(alphabet: Sequence[Any], shortest: int) -> list[list[Any]]:
     return [random.Random(seed).choices(alphabet, k=shortest + seed % 8) for seed in range(48)]
 
 
-PROBES_OF_LISTS = tuple(tuple(one) for one in _probes(range(-9, 10), 2))
-PROBES_OF_TEXTS = tuple("".join(one) for one in _probes("aabeioutrnsAEBRTS", 1))
+PROBES_OF_LISTS = tuple(tuple(numbers) for numbers in _probes(range(-9, 10), 2))
+PROBES_OF_TEXTS = tuple("".join(letters) for letters in _probes("aabeioutrnsAEBRTS", 1))
 """Values by which functions are told apart; a few that differ on rarer values count as one."""
 
 
@@ -113,12 +113,15 @@ def behaviour(steps: Mapping[str, Step], program: Sequence[str]) -> tuple[Any, .
 def all_functions(texts: bool) -> Mapping[tuple[Any, ...], Function]:
     """Return the functions of all programs by their behaviour, those of fewer steps first."""
     steps = TEXTS if texts else LISTS
-    found = {behaviour(steps, ()): Function((), 0, lambda value: value)}
-    for parent, values in enumerate(order := list(found)):
-        program = found[values].program
-        for name, step in steps.items() if len(program) < MAX_STEPS else ():
-            reached = tuple([step.run(value) for value in values])
-            if reached not in found:
-                found[reached] = Function((*program, name), parent, step.run)
-                order.append(reached)
-    return MappingProxyType(found)
+    functions = {behaviour(steps, ()): Function((), 0, lambda value: value)}
+    shorter = 0
+    """Number of the functions whose programs are shorter than the newest."""
+    for _ in range(MAX_STEPS):
+        newest = list(functions.items())[shorter:]
+        for parent, (outputs, function) in enumerate(newest, start=shorter):
+            for name, step in steps.items():
+                longer_outputs = tuple([step.run(output) for output in outputs])
+                if longer_outputs not in functions:
+                    functions[longer_outputs] = Function((*function.program, name), parent, step.run)
+        shorter += len(newest)
+    return MappingProxyType(functions)

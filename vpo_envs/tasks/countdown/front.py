@@ -51,7 +51,7 @@ class Reached(NamedTuple):
     denominator: Ints
     used: Ints
     subset: Ints
-    place: Ints
+    entry: Ints
     """Index in the table of the subset."""
 
 
@@ -63,13 +63,14 @@ def reach(numbers: tuple[int, ...], integers: bool, keep: Keep) -> tuple[dict[in
     whole = (1 << len(numbers)) - 1
     smaller = smaller_tables(numbers, integers)
     tables = {**smaller, whole: _join(smaller, whole, integers, keep)}
-    found = []
+    columns = []
     for subset, table in tables.items():
-        index = np.flatnonzero(keep(table.numerator, table.denominator))
-        size, mask = np.full_like(index, subset.bit_count()), np.full_like(index, subset)
-        found.append(np.stack([table.numerator[index], table.denominator[index], size, mask, index]))
-    wanted = np.concatenate(found, axis=1)
-    return tables, Reached(*wanted[:, distinct(wanted[0], wanted[1], wanted[2])])
+        entry = np.flatnonzero(keep(table.numerator, table.denominator))
+        used, mask = np.full_like(entry, subset.bit_count()), np.full_like(entry, subset)
+        columns.append(np.stack([table.numerator[entry], table.denominator[entry], used, mask, entry]))
+    wanted = Reached(*np.concatenate(columns, axis=1))
+    first = distinct(wanted.numerator, wanted.denominator, wanted.used)
+    return tables, Reached(*[column[first] for column in wanted])
 
 
 def near_targets(task: CountdownTask) -> Keep:
@@ -92,32 +93,35 @@ def front_expressions(task: CountdownTask) -> list[str]:
     """Return an expression for every combination of hits and numbers used that no other expression beats."""
     tables, near = reach(task.numbers, task.integers, near_targets(task))
     chosen = undominated(task, near)
-    places = zip(near.subset[chosen].tolist(), near.place[chosen].tolist(), strict=True)
-    return [_write(task.numbers, tables, subset, index)[0] for subset, index in places]
+    entries = zip(near.subset[chosen].tolist(), near.entry[chosen].tolist(), strict=True)
+    return [_write(task.numbers, tables, subset, entry)[0] for subset, entry in entries]
 
 
 def undominated(task: CountdownTask, near: Reached) -> Ints:
     """Return indices of the values whose hits and numbers used are not beaten; of equally good ones the first.
 
-    A value is beaten by those that are nearer to every target that it is near to, and use no more numbers. They lie in
-    an open interval that ends at the value, or is empty where the value lies between two such targets. So most values
-    need no comparison with each of the others.
+    A value is beaten by those that are nearer to every target that it is near to, and use no more numbers. They lie
+    between ``low`` and ``high``, an open interval that ends at the value, or is empty where the value lies between two
+    such targets. So most values need no comparison with each of the others.
     """
     value = near.numerator / near.denominator
     low, high = np.full(len(value), -np.inf), np.full(len(value), np.inf)
-    points: list[NDArray[np.float64]] = [-near.used.astype(np.float64)]
+    facts: list[NDArray[np.float64]] = [-near.used.astype(np.float64)]
     for target in task.targets:
         miss = np.abs(near.numerator - target * near.denominator) / (task.tolerance * near.denominator)
-        ends = np.sort([value, 2 * target - value], axis=0)
-        low[miss < 1], high[miss < 1] = np.maximum(low, ends[0])[miss < 1], np.minimum(high, ends[1])[miss < 1]
-        points.append(np.maximum(0, 1 - miss))
+        is_near = miss < 1
+        beyond_target = 2 * target - value  # As far from the target, on its other side.
+        low = np.where(is_near, np.maximum(low, np.minimum(value, beyond_target)), low)
+        high = np.where(is_near, np.minimum(high, np.maximum(value, beyond_target)), high)
+        facts.append(np.maximum(0, 1 - miss))
     beaten = np.zeros(len(value), dtype=bool)
-    for size in range(1, len(task.numbers) + 1):
-        rivals = np.sort(value[near.used <= size])
-        between = np.searchsorted(rivals, high - ROUNDING) - np.searchsorted(rivals, low + ROUNDING, side="right")
-        beaten |= (near.used == size) & (between > 0)
-    left = np.flatnonzero(~beaten)
-    return np.asarray(left[non_dominated(np.stack(points, axis=1)[left])])
+    for used in range(1, len(task.numbers) + 1):
+        rivals = np.sort(value[near.used <= used])
+        rivals_below_high = np.searchsorted(rivals, high - ROUNDING)
+        rivals_up_to_low = np.searchsorted(rivals, low + ROUNDING, side="right")
+        beaten |= (near.used == used) & (rivals_below_high > rivals_up_to_low)
+    candidates = np.flatnonzero(~beaten)
+    return np.asarray(candidates[non_dominated(np.stack(facts, axis=1)[candidates])])
 
 
 def _write(numbers: tuple[int, ...], tables: dict[int, Table], subset: int, index: int) -> tuple[str, int]:
@@ -142,8 +146,8 @@ def smaller_tables(numbers: tuple[int, ...], integers: bool) -> dict[int, Table]
     tables: dict[int, Table] = {}
     for subset in range(1, (1 << len(numbers)) - 1):
         if subset.bit_count() == 1:
-            number, one, none = np.array([[numbers[subset.bit_length() - 1]], [1], [0]])
-            tables[subset] = Table(number, one, none, none, none, none)
+            number, denominator, unused = np.array([[numbers[subset.bit_length() - 1]], [1], [0]])
+            tables[subset] = Table(number, denominator, unused, unused, unused, unused)
         else:
             tables[subset] = _join(tables, subset, integers)
     return tables
@@ -153,31 +157,33 @@ def _join(tables: dict[int, Table], subset: int, integers: bool, keep: Keep | No
     """Return the table of a subset from those of its parts."""
     joined = []
     for part in _halves(subset):
-        one, other = tables[part], tables[subset ^ part]
-        i, j = np.indices((len(one.numerator), len(other.numerator))).reshape(2, -1)
-        p, q, r, s = one.numerator[i], one.denominator[i], other.numerator[j], other.denominator[j]
-        ahead, behind = (np.full_like(i, part), i, j), (np.full_like(i, subset ^ part), j, i)
-        ways = [
-            ("+", p * s + r * q, q * s, ahead),
-            ("*", p * r, q * s, ahead),
-            ("-", p * s - r * q, q * s, ahead),
-            ("-", r * q - p * s, q * s, behind),
-            ("/", p * s, q * r, ahead),
-            ("/", r * q, p * s, behind),
+        rest = subset ^ part
+        first, second = tables[part], tables[rest]
+        # All pairs: p/q from the part and r/s from the rest.
+        i, j = np.indices((len(first.numerator), len(second.numerator))).reshape(2, -1)
+        p, q, r, s = first.numerator[i], first.denominator[i], second.numerator[j], second.denominator[j]
+        part_first, rest_first = (np.full_like(i, part), i, j), (np.full_like(i, rest), j, i)
+        results = [
+            ("+", p * s + r * q, q * s, part_first),
+            ("*", p * r, q * s, part_first),
+            ("-", p * s - r * q, q * s, part_first),
+            ("-", r * q - p * s, q * s, rest_first),
+            ("/", p * s, q * r, part_first),
+            ("/", r * q, p * s, rest_first),
         ]
         joined += [
-            np.stack([numerator, denominator, np.full_like(i, OPERATORS.index(sign)), *places])
-            for sign, numerator, denominator, places in ways
+            np.stack([numerator, denominator, np.full_like(i, OPERATORS.index(operator)), *operands])
+            for operator, numerator, denominator, operands in results
         ]
-    made = np.concatenate(joined, axis=1)
-    made = made[:, made[1] != 0]
+    entries = np.concatenate(joined, axis=1)
+    entries = entries[:, entries[1] != 0]
     if integers:
-        made = made[:, made[0] % made[1] == 0]
-    made[:2] *= np.sign(made[1])
+        entries = entries[:, entries[0] % entries[1] == 0]
+    entries[:2] *= np.sign(entries[1])
     if keep is not None:
-        made = made[:, keep(made[0], made[1])]
-    made[:2] //= np.gcd(made[0], made[1])
-    return Table(*made[:, distinct(made[0], made[1])])
+        entries = entries[:, keep(entries[0], entries[1])]
+    entries[:2] //= np.gcd(entries[0], entries[1])
+    return Table(*entries[:, distinct(entries[0], entries[1])])
 
 
 def _halves(subset: int) -> Iterator[int]:

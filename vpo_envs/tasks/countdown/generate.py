@@ -113,9 +113,9 @@ def _reachable(numbers: tuple[int, ...], config: CountdownConfig) -> list[int]:
         whole = numerator % denominator == 0
         return np.asarray(whole & (numerator >= low * denominator) & (numerator <= high * denominator))
 
-    _, found = reach(numbers, config.integers, wanted)
-    right = (found.used >= config.needs) & (found.used <= config.most)
-    reachable: list[int] = found.numerator[right].tolist()
+    _, reached = reach(numbers, config.integers, wanted)
+    right = (reached.used >= config.needs) & (reached.used <= config.most)
+    reachable: list[int] = reached.numerator[right].tolist()
     return reachable
 
 

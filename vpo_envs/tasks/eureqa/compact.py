@@ -115,11 +115,11 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
 
     def evaluate(self, task: ChainTask, answer: Words) -> ChainOutcome:
         """Look up every link of the chain."""
-        stated = {(one, other): witnesses for witnesses, one, other in task.links}
-        found = [stated.get(link, "") for link in zip((task.leaf, *answer), answer, strict=False)]
-        if len(found) != len(task.chains[0]) or "" in found:
+        witnesses_of = {(person, known): witnesses for witnesses, person, known in task.links}
+        vouchers = [witnesses_of.get(link, "") for link in zip((task.leaf, *answer), answer, strict=False)]
+        if len(vouchers) != len(task.chains[0]) or "" in vouchers:
             return ChainOutcome(False, (0.0,) * len(WITNESSES))
-        shares = [sum(witness in witnesses for witnesses in found) / len(found) for witness in WITNESSES]
+        shares = [sum(witness in witnesses for witnesses in vouchers) / len(vouchers) for witness in WITNESSES]
         return ChainOutcome(True, tuple(shares))
 
     def outcome_front(self, task: ChainTask) -> Sequence[tuple[ChainOutcome, str]]:

@@ -174,7 +174,7 @@ class _Row(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
     idx: Annotated[str, BeforeValidator(lambda idx: str(idx) if type(idx) is int else idx)]
-    question: Annotated[list[_Text], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)] = Field(
+    question: Annotated[list[_Text], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)] = Field(
         min_length=1
     )
     entity_masks: list[_Text] = Field(min_length=CHAIN + 1)

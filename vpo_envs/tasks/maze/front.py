@@ -43,10 +43,10 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
     to_exit = distances[:, None, :-1, -1]
     totals = (lengths + to_exit).min(axis=2, initial=FAR)
     totals[:, 0] = distances[:, -1, -1]
-    found = best_by_facts(board, items, lava_sets, totals, min(task.budget, FAR - 1))
-    if not found:
+    best = best_by_facts(board, items, lava_sets, totals, min(task.budget, FAR - 1))
+    if not best:
         return [(walk(task, "U"), "U")]
-    routes = [_route(board, items, lava_sets[a], distances[a], lengths[a], subset) for a, subset in found]
+    routes = [_route(board, items, lava_sets[a], distances[a], lengths[a], subset) for a, subset in best]
     return [(walk(task, route), route) for route in routes]
 
 
@@ -78,8 +78,8 @@ def _flood(source: int, goals: list[int], passable: int, board: Board) -> Distan
     wanted = sum(1 << goal for goal in goals)
     steps: dict[int, int] = {}
     for count, ring in enumerate(rings(source, passable, board.width, dead_end=1 << board.exit)):
-        if found := ring & wanted:
-            steps |= dict.fromkeys(cells_of(found), count)
+        if reached := ring & wanted:
+            steps |= dict.fromkeys(cells_of(reached), count)
             if len(steps) == len(goals):
                 break
     return np.array([steps.get(goal, FAR) for goal in goals], dtype=np.int16)

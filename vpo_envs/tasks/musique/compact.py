@@ -112,7 +112,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
     def prompt(self, task: ReadingsTask, num_answers: int) -> str:
         """Return the paragraphs and the question."""
         return "\n".join(
-            [*(f"- {one} {other}" for one, other in task.paragraphs), f"answers {num_answers} about {task.about}"]
+            [*(f"- {name} {target}" for name, target in task.paragraphs), f"answers {num_answers} about {task.about}"]
         )
 
     def evaluate(self, task: ReadingsTask, answer: Words) -> ReadingsOutcome:

@@ -153,11 +153,10 @@ def exclude(first: Check, second: Check) -> bool:
     if first.family == second.family and first.value == second.value:
         return _below(first, second) or _below(second, first)
     if first.family == second.family and first.least and second.least:
-        one, other = first.value, second.value
         if first.family == "opens":
-            return not (one.startswith(other) or other.startswith(one))
+            return not (first.value.startswith(second.value) or second.value.startswith(first.value))
         if first.family == "closes":
-            return not (one.endswith(other) or other.endswith(one))
+            return not (first.value.endswith(second.value) or second.value.endswith(first.value))
     return _breaks(first, second) or _breaks(second, first)
 
 
@@ -207,8 +206,10 @@ def describe(check: Check) -> str:
         "letter": (f'letter "{value}"', f'letters "{value}"'),
         "mark": (MARKS.get(value, f'"{value}"'), f"{MARKS.get(value, value)}s"),
     }
-    one, many = nouns.get(check.family) or NOUNS[check.family]
-    return f"has no {one}" if most == 0 else f"has {_band(least, most)} {one if (most or least) == 1 else many}"
+    singular, plural = nouns.get(check.family) or NOUNS[check.family]
+    if most == 0:
+        return f"has no {singular}"
+    return f"has {_band(least, most)} {singular if (most or least) == 1 else plural}"
 
 
 def _band(least: int, most: int | None) -> str:

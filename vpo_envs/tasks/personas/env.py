@@ -116,7 +116,7 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
 
     def outcome_front(self, task: PersonasTask) -> Sequence[tuple[PersonasOutcome, str]]:
         """Return the outcome of a text for every maximal set of checks without a contradiction."""
-        checks = [check for own in task.personas for check in own]
+        checks = [check for checks in task.personas for check in checks]
         texts = self._texts(task, list(maximal_sets(contradictions(checks))))
         return [(evaluate(task, text), text) for text in texts]
 
@@ -132,7 +132,7 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
 
     def _texts(self, task: PersonasTask, sets: Sequence[frozenset[int]], seed: int = 0) -> list[str]:
         """Return a text for each set of checks."""
-        checks = [check for own in task.personas for check in own]
+        checks = [check for checks in task.personas for check in checks]
         texts = []
         for chosen in sets:
             wanted = [checks[i] for i in sorted(chosen)]

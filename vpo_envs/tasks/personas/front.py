@@ -44,8 +44,8 @@ def shares(personas: Sequence[Sequence[Check]], sets: Sequence[Chosen]) -> NDArr
     """Return the share of each persona's checks that each set holds, shape (n, K)."""
     sizes = [len(checks) for checks in personas]
     ends = np.cumsum(sizes)
-    owned = [range(end - size, end) for size, end in zip(sizes, ends.tolist(), strict=True)]
-    return np.array([[len(chosen.intersection(own)) / len(own) for own in owned] for chosen in sets])
+    of_personas = [range(end - size, end) for size, end in zip(sizes, ends.tolist(), strict=True)]
+    return np.array([[len(held.intersection(checks)) / len(checks) for checks in of_personas] for held in sets])
 
 
 def best_sets_of_checks(personas: Sequence[Sequence[Check]]) -> list[Chosen]:
@@ -163,7 +163,7 @@ def _sentences(vocabulary: _Vocabulary, wanted: list[str], words: int, count: in
     for position, size in enumerate(sizes):
         shape = SHAPES[size]
         sentence = [vocabulary.word(kind) for kind in shape]
-        places = sorted(range(size), key=lambda i, shape=shape: shape[i] != "n")  # type: ignore[misc]  # the default
-        for place, word in zip(places, wanted[position::count], strict=False):
-            sentence[place] = word
+        nouns_first = [i for i in range(size) if shape[i] == "n"] + [i for i in range(size) if shape[i] != "n"]
+        for i, word in zip(nouns_first, wanted[position::count], strict=False):
+            sentence[i] = word
         yield sentence

@@ -89,7 +89,7 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
         return None
     for checks in personas:
         source.shuffle(checks)
-    checks = [check for own in personas for check in own]
+    checks = [check for checks in personas for check in checks]
     sets = list(maximal_sets(contradictions(checks)))
     if not config.certifies(lambda: worths(shares(personas, sets))):
         return None
@@ -109,13 +109,13 @@ def _with_contradictions(
     The phrases that a persona wants at the beginning and the end break the agreeing checks of the others. So a text
     passes all agreeing checks, or all checks of one persona and few of the others.
     """
-    personas = [[*own] for own in agreeing]
-    positions: tuple[Family, ...] = ("opens", "closes")
-    for place, family in enumerate(positions):
+    personas = [[*checks] for checks in agreeing]
+    ends: tuple[Family, ...] = ("opens", "closes")
+    for end, family in enumerate(ends):
         phrases: list[str] = []
-        for k, own in enumerate(agreeing):
-            broken = [checks[place % len(checks)] for other, checks in enumerate(agreeing) if other != k]
-            phrase = _draw_phrase(source, family, own, broken)
+        for k, kept in enumerate(agreeing):
+            broken = [checks[end % len(checks)] for other, checks in enumerate(agreeing) if other != k]
+            phrase = _draw_phrase(source, family, kept, broken)
             if phrase is None or phrase in phrases:
                 return None
             phrases.append(phrase)
@@ -124,8 +124,8 @@ def _with_contradictions(
     for family in source.sample(counted, exclusive - 2):
         bands = _bands(source, family, len(personas))
         source.shuffle(bands)
-        for own, (least, most) in zip(personas, bands, strict=True):
-            own.append(_check(family=family, least=least, most=most))
+        for checks, (least, most) in zip(personas, bands, strict=True):
+            checks.append(_check(family=family, least=least, most=most))
     return personas
 
 
@@ -191,15 +191,15 @@ def _draw_agreeing(source: random.Random, topic: str, sizes: list[int]) -> list[
     drawn: list[Check] = []
     personas: list[list[Check]] = []
     for size in sizes:
-        own: list[Check] = []
-        while len(own) < size:
+        checks: list[Check] = []
+        while len(checks) < size:
             check = _draw_check(source, topic)
-            if check.family not in [other.family for other in own] and not any(
+            if check.family not in [other.family for other in checks] and not any(
                 check is other or exclude(check, other) for other in drawn
             ):
-                own.append(check)
+                checks.append(check)
                 drawn.append(check)
-        personas.append(own)
+        personas.append(checks)
     return personas
 
 

@@ -16,6 +16,24 @@ RUN = 4
 """Number of consecutive words that are compared with the request and with the rest of the text."""
 
 
+class Band(NamedTuple):
+    """A check in the form in which a text is scored: the count of something lies from ``least`` to ``most``."""
+
+    counted: int
+    """Position of what is counted among all that the checks of the task count."""
+    least: int
+    most: int
+
+
+class CompiledChecks(NamedTuple):
+    """The checks of a task in the form in which a text is scored."""
+
+    counted: list[Counted]
+    """What the checks count, each thing once."""
+    personas: list[list[Band]]
+    """The checks of each persona."""
+
+
 class PersonasTask(Task):
     """One text to write."""
 
@@ -32,17 +50,17 @@ class PersonasTask(Task):
         return content(self.topic, self.personas)
 
     @cached_property
-    def compiled(self) -> tuple[list[Counted], list[tuple[int, int, int]], list[slice]]:
-        """What the checks count, each thing once; each check's place there and band; and each persona's checks."""
-        counted: dict[Counted, int] = {}
-        bands: list[tuple[int, int, int]] = []
-        owned: list[slice] = []
+    def compiled(self) -> CompiledChecks:
+        """The checks in the form in which a text is scored."""
+        positions: dict[Counted, int] = {}
+        personas: list[list[Band]] = []
         for checks in self.personas:
-            owned.append(slice(len(bands), len(bands) + len(checks)))
+            bands = []
             for check in checks:
-                what, least, most = compiled(check)
-                bands.append((counted.setdefault(what, len(counted)), least, most))
-        return list(counted), bands, owned
+                counted, least, most = compiled(check)
+                bands.append(Band(positions.setdefault(counted, len(positions)), least, most))
+            personas.append(bands)
+        return CompiledChecks(list(positions), personas)
 
     @cached_property
     def request_words(self) -> list[str]:
@@ -62,7 +80,7 @@ class PersonasTask(Task):
 
 def content(topic: str, personas: Iterable[Iterable[Check]]) -> str:
     """Return the topic and the checks, whatever the order of the personas and of their checks."""
-    return f"{topic} {sorted(sorted(map(str, own)) for own in personas)}"
+    return f"{topic} {sorted(sorted(map(str, checks)) for checks in personas)}"
 
 
 MIN_WORDS = 8
@@ -129,26 +147,38 @@ def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
     text = read_text(answer)
     if not _is_real(task, text.words):
         return PersonasOutcome(False, ())
-    counted, bands, owned = task.compiled
+    counted, personas = task.compiled
     counts = [count(text, value) for count, value in counted]
-    held = tuple([least <= counts[place] <= most for place, least, most in bands])
-    return PersonasOutcome(True, tuple([held[own] for own in owned]))
+    held = [tuple([least <= counts[position] <= most for position, least, most in bands]) for bands in personas]
+    return PersonasOutcome(True, tuple(held))
 
 
 def _is_real(task: PersonasTask, words: list[str]) -> bool:
+    """Return whether a text has the right length, is on the topic, and few of its runs are copied or repeated."""
     if not (MIN_WORDS <= len(words) <= MAX_WORDS and task.topic in words):
         return False
+    most_stale = MOST_STALE * (len(words) - RUN + 1)
+    # Runs are slow to compare, and mostly bounds suffice.
+    return _most_stale_runs(task, words) <= most_stale or _stale_runs(task, words) <= most_stale
+
+
+def _stale_runs(task: PersonasTask, words: list[str]) -> int:
+    """Return how many runs of a text are copied from the request, plus how many repeat an earlier one."""
+    different_runs = set(runs(words, RUN))
+    repeated = len(words) - RUN + 1 - len(different_runs)
+    return len(task.passages & different_runs) + repeated
+
+
+def _most_stale_runs(task: PersonasTask, words: list[str]) -> int:
+    """Return an upper bound of :func:`_stale_runs` from the words alone.
+
+    A run that repeats another begins with a repeated word. Copied runs have only words of the request, and n words
+    have at most n − (RUN − 1) runs.
+    """
     different = set(words)
-    count = len(words) - RUN + 1
-    # Runs are slow to compare. A run that repeats another begins with a repeated word, and one that is copied has
-    # only words of the request: mostly there are so few of either that no more has to be known.
     repeated = len(words) - len(different)
-    if max(0, len(task.vocabulary & different) + repeated - (RUN - 1)) + repeated <= MOST_STALE * count:
-        return True
-    copied = len(task.passages.intersection(runs(words, RUN)))
-    if copied + repeated > MOST_STALE * count:
-        repeated = count - len(set(runs(words, RUN)))
-    return copied + repeated <= MOST_STALE * count
+    words_of_request = len(task.vocabulary & different) + repeated
+    return max(0, words_of_request - (RUN - 1)) + repeated
 
 
 def _share(persona: int, outcome: PersonasOutcome) -> float:

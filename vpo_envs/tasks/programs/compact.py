@@ -14,7 +14,7 @@ from vpo_envs.core import Objective, Task
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
 from vpo_envs.tasks.language import LISTS, MAX_STEPS, behaviour, read_program, run
-from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw, near_programs, objectives_of
+from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw_program, near_programs, objectives_of
 
 RIGHT = 0.5
 """Share of the demonstrations that are right; the others fit an example, so that a base is partly right in many
@@ -86,12 +86,16 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
 
     def draw(self, source: random.Random) -> ProgramTask | None:
         """Draw a program of this split, by what it does, and its examples."""
-        drawn = draw(source, self.config, self.split)
-        return drawn and ProgramTask(**drawn._asdict())
+        drawn = draw_program(source, self.config, self.split)
+        if drawn is None:
+            return None
+        return ProgramTask(
+            program=drawn.program, cut=drawn.cut, shown=drawn.shown, hidden=drawn.hidden, others=drawn.others
+        )
 
     def prompt(self, task: ProgramTask, num_answers: int) -> str:
         """Return the examples."""
-        lines = [_line("f", one) for one in task.shown] + [_line("g", one) for one in task.others]
+        lines = [_line("f", example) for example in task.shown] + [_line("g", example) for example in task.others]
         return "\n".join([*lines, f"answers {num_answers} f"])
 
     def parse(self, text: str) -> Words:

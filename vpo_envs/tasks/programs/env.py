@@ -17,7 +17,7 @@ from vpo_envs.tasks.code.env import CodeEnv, passed
 from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
 from vpo_envs.tasks.generation import read_knobs
 from vpo_envs.tasks.language import LISTS, TEXTS, python
-from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw, objectives_of
+from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw_program, objectives_of
 
 ENTRY = "f"
 STATEMENT = {
@@ -81,17 +81,16 @@ class ProgramsEnv(CodeEnv):
         source = random.Random(int.from_bytes(rng.bytes(16)))
         while True:
             texts = source.random() < 0.5
-            drawn = draw(source, self.config, self.split, texts=texts)
+            drawn = draw_program(source, self.config, self.split, texts=texts)
             if drawn is None:
                 continue
-            shown, hidden = ([_test(one) for one in some] for some in (drawn.shown, drawn.hidden))
-            examples = [example("call", ENTRY, i, test) for i, test in enumerate(shown, start=1)]
+            examples = [example("call", ENTRY, i, _test(shown)) for i, shown in enumerate(drawn.shown, start=1)]
             examples += [example("call", "g", i, _test(other)) for i, other in enumerate(drawn.others, start=1)]
             return CodeTask(
                 title="",
                 statement="\n".join([STATEMENT[texts], *examples]),
                 kind="call",
-                tests=tuple(hidden),
+                tests=tuple(_test(hidden) for hidden in drawn.hidden),
                 entry=ENTRY,
                 solution=python(TEXTS if texts else LISTS, drawn.program),
             )

@@ -53,7 +53,7 @@ def objectives_of(count: int, score_of: Callable[[int], Callable[[Any], float]])
     return tuple(Objective(f"example_{i + 1}", f"Hidden example {i + 1} is right", score_of(i)) for i in range(count))
 
 
-class Drawn(NamedTuple):
+class DrawnProgram(NamedTuple):
     """A program with its examples; a shown and a hidden one at the same position need the same part of it."""
 
     program: tuple[str, ...]
@@ -65,7 +65,9 @@ class Drawn(NamedTuple):
     """Examples of another program."""
 
 
-def draw(source: random.Random, config: ProgramsConfig, split: Split, *, texts: bool = False) -> Drawn | None:
+def draw_program(
+    source: random.Random, config: ProgramsConfig, split: Split, *, texts: bool = False
+) -> DrawnProgram | None:
     """Draw a program of a split whose steps all matter, with its examples; ``None`` if it is not in the split.
 
     ``None`` as well if a shorter program does the same, or if no examples show and decide it. The split follows from
@@ -91,7 +93,7 @@ def draw(source: random.Random, config: ProgramsConfig, split: Split, *, texts: 
     others = _plain(source, steps, source.choices(list(steps), k=count), config.distractors)
     if others is None:
         return None
-    return Drawn(program, tuple(examples[:size]), tuple(examples[size:]), cut, tuple(others))
+    return DrawnProgram(program, tuple(examples[:size]), tuple(examples[size:]), cut, tuple(others))
 
 
 def draw_value(source: random.Random, texts: bool) -> Any:
@@ -107,22 +109,22 @@ def _plain(
     source: random.Random, steps: Mapping[str, Step], program: Sequence[str], count: int
 ) -> list[Example] | None:
     """Return ``count`` examples with different inputs and few equal outputs."""
-    found: dict[Any, Any] = {}
+    outputs: dict[Any, Any] = {}
     if not count:
         return []
     for _ in range(TRIES):
         value = draw_value(source, steps is TEXTS)
         output = run(steps, program, value)
-        if output and _in_range(output) and value not in found and list(found.values()).count(output) < 2:
-            found[value] = output
-            if len(found) == count:
-                return list(found.items())
+        if output and _in_range(output) and value not in outputs and list(outputs.values()).count(output) < 2:
+            outputs[value] = output
+            if len(outputs) == count:
+                return list(outputs.items())
     return None
 
 
 def _parted(source: random.Random, steps: Mapping[str, Step], program: Sequence[str], cut: int) -> list[Example] | None:
     """Return examples of the kinds of :data:`PART_OF`, first those to show and then those to hide."""
-    found: dict[str, list[Example]] = {kind: [] for kind in PART_OF}
+    examples: dict[str, list[Example]] = {kind: [] for kind in PART_OF}
     need = {kind: 2 * PART_OF.count(kind) for kind in PART_OF}
     seen = set()
     for _ in range(10 * TRIES):
@@ -132,12 +134,12 @@ def _parted(source: random.Random, steps: Mapping[str, Step], program: Sequence[
         kind = "first" if whole == first != second else "second" if whole == second != first else "both"
         if kind == "both" and whole in (first, second, value):
             continue
-        if whole and value not in seen and _in_range(whole) and len(found[kind]) < need[kind]:
+        if whole and value not in seen and _in_range(whole) and len(examples[kind]) < need[kind]:
             seen.add(value)
-            found[kind].append((value, whole))
-            if all(len(found[kind]) == need[kind] for kind in need):
-                shown = [found[kind].pop() for kind in PART_OF]
-                return shown + [found[kind].pop() for kind in PART_OF]
+            examples[kind].append((value, whole))
+            if all(len(examples[kind]) == need[kind] for kind in need):
+                shown = [examples[kind].pop() for kind in PART_OF]
+                return shown + [examples[kind].pop() for kind in PART_OF]
     return None
 
 
@@ -147,8 +149,8 @@ def _in_range(output: Any) -> bool:
 
 def all_steps_matter(steps: Mapping[str, Step], program: Sequence[str], examples: Sequence[Example]) -> bool:
     """Return whether the examples show every step: without any one of them the program fails an example."""
-    without = [(*program[:i], *program[i + 1 :]) for i in range(len(program))]
-    return all(any(run(steps, one, value) != output for value, output in examples) for one in without)
+    shorter = [(*program[:i], *program[i + 1 :]) for i in range(len(program))]
+    return all(any(run(steps, without, value) != output for value, output in examples) for without in shorter)
 
 
 def _another_passes(texts: bool, done: tuple[Any, ...], hidden: Sequence[Example]) -> bool:
@@ -175,9 +177,9 @@ def near_programs(
         for name in steps:
             edits.add((*program[:i], name, *program[i + 1 :]))
             edits.add((*program[:i], name, *program[i:]))
-    found = []
+    near = []
     for edit in sorted(edits):
         fits = [run(steps, edit, value) == output for value, output in examples]
         if edit and any(fits) and not all(fits) and len(edit) <= MAX_STEPS:
-            found.append(edit)
-    return found
+            near.append(edit)
+    return near

@@ -68,16 +68,16 @@ class ScoreCache:
                     failed[pair] = scores
                 else:
                     self._known[pair] = scores
-            found: list[Scores | ScorerFailure] = []
+            results: list[Scores | ScorerFailure] = []
             for pair in pairs:
                 if pair in failed:
-                    found.append(failed[pair])
+                    results.append(failed[pair])
                 else:
                     self._known.move_to_end(pair)
-                    found.append(self._known[pair])
+                    results.append(self._known[pair])
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-            return found
+            return results
 
 
 def quantile(score: float, references: Sequence[float]) -> float:
@@ -89,9 +89,9 @@ def quantile(score: float, references: Sequence[float]) -> float:
     """
     if references[0] == references[-1]:
         return 0.5 + 0.5 * ((score > references[0]) - (score < references[0]))
-    middles = [bisect_left(references, one) + bisect_right(references, one) - 1 for one in references]
-    place = float(np.interp(score, references, middles))
-    return (place - middles[0]) / (middles[-1] - middles[0])
+    middles = [bisect_left(references, value) + bisect_right(references, value) - 1 for value in references]
+    rank = float(np.interp(score, references, middles))
+    return (rank - middles[0]) / (middles[-1] - middles[0])
 
 
 class RewardOutcome(NamedTuple):
@@ -112,24 +112,24 @@ def evaluate_all(
     models: Sequence[Callable[[], ScoreCache]], pairs: Sequence[tuple[RewardTask, str]]
 ) -> list[RewardOutcome | Failure]:
     """Load every model, score answers with each in one batch, and compare them with the references of their tasks."""
-    asked: list[Pair] = []
+    texts: list[Pair] = []
     for task, answer in pairs:
-        asked += [(task.request, text) for text in (answer, *task.references)]
-    raw: list[list[float]] = [[] for _ in pairs]
-    places: list[list[float]] = [[] for _ in pairs]
+        texts += [(task.request, text) for text in (answer, *task.references)]
+    scores: list[list[float]] = [[] for _ in pairs]
+    quantiles: list[list[float]] = [[] for _ in pairs]
     failed: dict[int, ScorerFailure] = {}
     for load in models:
-        scored = iter(load()(asked))
+        results = iter(load()(texts))
         for i, (task, _) in enumerate(pairs):
-            own, *references = [next(scored) for _ in range(1 + len(task.references))]
-            known = [scores for scores in references if not isinstance(scores, ScorerFailure)]
-            if isinstance(own, ScorerFailure):
-                failed.setdefault(i, own)
-            elif len(known) < len(references):
-                reason = next(scores for scores in references if isinstance(scores, ScorerFailure))
+            answer_scores, *reference_scores = [next(results) for _ in range(1 + len(task.references))]
+            known = [result for result in reference_scores if not isinstance(result, ScorerFailure)]
+            if isinstance(answer_scores, ScorerFailure):
+                failed.setdefault(i, answer_scores)
+            elif len(known) < len(reference_scores):
+                reason = next(result for result in reference_scores if isinstance(result, ScorerFailure))
                 failed.setdefault(i, ScorerFailure(f"a reference answer has no score: {reason}"))
             else:
-                raw[i] += own
+                scores[i] += answer_scores
                 columns = [sorted(column) for column in zip(*known, strict=True)]
-                places[i] += [quantile(score, column) for score, column in zip(own, columns, strict=True)]
-    return [failed.get(i) or RewardOutcome(tuple(places[i]), tuple(raw[i])) for i in range(len(pairs))]
+                quantiles[i] += [quantile(score, column) for score, column in zip(answer_scores, columns, strict=True)]
+    return [failed.get(i) or RewardOutcome(tuple(quantiles[i]), tuple(scores[i])) for i in range(len(pairs))]

@@ -117,8 +117,8 @@ def _assign(scores: list[list[float]]) -> list[tuple[int, int]]:
         return max(ways, key=lambda way: sum([scores[i][j] for i, j in way]))
     from scipy.optimize import linear_sum_assignment
 
-    found = linear_sum_assignment(scores, maximize=True)
-    return list(zip(*[indices.tolist() for indices in found], strict=True))
+    chosen_rows, chosen_columns = linear_sum_assignment(scores, maximize=True)
+    return list(zip(chosen_rows.tolist(), chosen_columns.tolist(), strict=True))
 
 
 def _number(value: Any) -> int | float | None:

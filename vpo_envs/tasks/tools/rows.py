@@ -62,10 +62,10 @@ def _read_chat(prompt: object) -> tuple[str, str]:
     return "\n\n".join(system), "\n\n".join(others)
 
 
-def _text(row: Mapping[str, Any], field: str, place: str = "") -> str:
+def _text(row: Mapping[str, Any], field: str, prefix: str = "") -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
-        raise BadRow(place + field, f"expected text, got {'empty text' if isinstance(value, str) else _kind(value)}")
+        raise BadRow(prefix + field, f"expected text, got {'empty text' if isinstance(value, str) else _kind(value)}")
     return value.strip()
 
 

@@ -56,9 +56,9 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
         return False
     if task.mention and not _states(task, reply):
         return False
-    own = list(runs(words, RUN))
-    copied = sum([run in task.passages for run in own])
-    return copied <= MOST_COPIED * len(own)
+    runs_of_reply = list(runs(words, RUN))
+    copied = sum([run in task.passages for run in runs_of_reply])
+    return copied <= MOST_COPIED * len(runs_of_reply)
 
 
 def _states(task: ToolsTask, reply: str) -> bool:
