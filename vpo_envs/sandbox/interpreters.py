@@ -56,21 +56,23 @@ def interpreter(as_other_user: bool) -> Interpreter:
     enter, such as root's home, the system's Python of the same version is used, or else a copy, made once per process.
     """
     named = os.environ.get("VPO_SANDBOX_PYTHON")
-    own = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    running = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     minor = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for candidate in [named] if named else [own, f"/usr/bin/{minor}", f"/usr/local/bin/{minor}"]:
-        found = describe(os.path.realpath(candidate))
-        if found is not None and not (as_other_user and not all(map(_open_to_all, found.paths))):
-            return found
+    for candidate in [named] if named else [running, f"/usr/bin/{minor}", f"/usr/local/bin/{minor}"]:
+        python = describe(os.path.realpath(candidate))
+        if python is not None and not (as_other_user and not all(map(_open_to_all, python.paths))):
+            return python
     if named:
         raise SandboxUnavailable(f"VPO_SANDBOX_PYTHON={named} is not a Python that an unprivileged user can reach")
     try:
-        found = staged_copy(own)
+        copy = staged_copy(running)
     except OSError as error:
-        raise SandboxUnavailable(f"{own} cannot be reached by an unprivileged user, nor copied ({error})") from None
-    if found is None:
-        raise SandboxUnavailable(f"{own} cannot be reached by an unprivileged user; name another in VPO_SANDBOX_PYTHON")
-    return found
+        raise SandboxUnavailable(f"{running} cannot be reached by an unprivileged user, nor copied ({error})") from None
+    if copy is None:
+        raise SandboxUnavailable(
+            f"{running} cannot be reached by an unprivileged user; name another in VPO_SANDBOX_PYTHON"
+        )
+    return copy
 
 
 def describe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> Interpreter | None:
@@ -92,11 +94,11 @@ def describe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> 
 def installed_packages(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the folders below ``paths`` that hold installed packages or this project."""
     names = [f"{above}{name}" for above in ("", "python3*/") for name in ("site-packages", "dist-packages")]
-    found = [folder for path in paths for name in names for folder in Path(path).glob(name)]
-    found += [PACKAGES / name for name in ("envs_data", "vpo_envs")]
-    real = dict.fromkeys(os.path.realpath(folder) for folder in found if folder.is_dir())
+    folders = [folder for path in paths for name in names for folder in Path(path).glob(name)]
+    folders += [PACKAGES / name for name in ("envs_data", "vpo_envs")]
+    real = dict.fromkeys(os.path.realpath(folder) for folder in folders if folder.is_dir())
     below = [folder for folder in real if any(folder.startswith(path + "/") for path in paths)]
-    return tuple(one for one in below if not any(one.startswith(other + "/") for other in below))
+    return tuple(folder for folder in below if not any(folder.startswith(other + "/") for other in below))
 
 
 def readable_parts(python: Interpreter) -> list[tuple[str, bool]]:
@@ -151,7 +153,6 @@ def _probe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> tu
 
 def _open_to_all(path: str) -> bool:
     """Return whether every user may read ``path`` and enter every folder above it."""
-    place = Path(path)
-    if not place.stat().st_mode & 0o004:
+    if not Path(path).stat().st_mode & 0o004:
         return False
-    return all(folder.stat().st_mode & 0o001 for folder in place.parents)
+    return all(folder.stat().st_mode & 0o001 for folder in Path(path).parents)

@@ -164,7 +164,7 @@ def leave(code: int) -> NoReturn:
     clean = all([flushed(stream) for stream in (sys.stdout, sys.stderr)])
     sys.modules.pop("__main__", None)
     gc.collect()
-    files = [one for one in gc.get_objects() if issubclass(type(one), _io._IOBase)]
+    files = [held for held in gc.get_objects() if issubclass(type(held), _io._IOBase)]
     for file in files:
         flushed(file)
     os._exit(code if clean else 120)  # the code that the interpreter itself exits with

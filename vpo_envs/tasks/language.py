@@ -114,8 +114,7 @@ def all_functions(texts: bool) -> Mapping[tuple[Any, ...], Function]:
     """Return the functions of all programs by their behaviour, those of fewer steps first."""
     steps = TEXTS if texts else LISTS
     functions = {behaviour(steps, ()): Function((), 0, lambda value: value)}
-    shorter = 0
-    """Number of the functions whose programs are shorter than the newest."""
+    shorter = 0  # Number of the functions whose programs are shorter than the newest.
     for _ in range(MAX_STEPS):
         newest = list(functions.items())[shorter:]
         for parent, (outputs, function) in enumerate(newest, start=shorter):

@@ -92,9 +92,9 @@ class SuiteTask(Task):
     def tests(self) -> tuple[tuple[int, List, List], ...]:
         """Customer, input and expected output of each test, customer by customer."""
         return tuple(
-            (customer, one, run(LISTS, (*self.common, self.own[customer]), one))
+            (customer, values, run(LISTS, (*self.common, self.own[customer]), values))
             for customer, inputs in enumerate(self.inputs)
-            for one in inputs
+            for values in inputs
         )
 
 
@@ -105,10 +105,10 @@ class SuiteOutcome(NamedTuple):
     """Share of each customer's tests that it passes."""
 
 
-def behaviour(common: Sequence[str], own: Sequence[str]) -> str:
-    """Return what the common steps, and then each customer's program in any order, make of the probes."""
+def behaviour(common: Sequence[str], wishes: Sequence[str]) -> str:
+    """Return what the common steps, and then each customer's step in any order, make of the probes."""
     shared = [run(LISTS, common, probe) for probe in PROBES]
-    return f"{shared} {sorted([LISTS[step].run(one) for one in shared] for step in own)}"
+    return f"{shared} {sorted([LISTS[step].run(values) for values in shared] for step in wishes)}"
 
 
 class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
@@ -146,11 +146,11 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         config = self.config
         low, high = config.common
         common = tuple(source.sample(ALWAYS, source.randint(low, high)))
-        own = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
-        if not self.in_split(behaviour(common, own)):
+        wishes = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
+        if not self.in_split(behaviour(common, wishes)):
             return None
-        inputs = [_draw_inputs(source, config, common, own, customer) for customer in range(len(CUSTOMERS))]
-        return SuiteTask(common=common, own=own, inputs=tuple(inputs)) if all(inputs) else None
+        inputs = [_draw_inputs(source, config, common, wishes, customer) for customer in range(len(CUSTOMERS))]
+        return SuiteTask(common=common, own=wishes, inputs=tuple(inputs)) if all(inputs) else None
 
     def prompt(self, task: SuiteTask, num_answers: int) -> str:
         """Return what all customers want, and what each wants."""
@@ -164,24 +164,24 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     def evaluate(self, task: SuiteTask, answer: Words) -> SuiteOutcome:
         """Run the program on the tests of every customer."""
-        return _outcome(task, [run(LISTS, answer, one) for _, one, _ in task.tests])
+        return _outcome(task, [run(LISTS, answer, values) for _, values, _ in task.tests])
 
     def outcome_front(self, task: SuiteTask) -> Sequence[tuple[SuiteOutcome, str]]:
         """Return the outcomes of all programs of at most ``longest`` steps."""
-        newest: dict[tuple[List, ...], Words] = {tuple(one for _, one, _ in task.tests): ()}
-        # Of programs with the same outputs a shortest one is kept.
+        newest: dict[tuple[List, ...], Words] = {tuple(values for _, values, _ in task.tests): ()}
+        # By their outputs in the tests; of programs with the same outputs a shortest one is kept.
         programs: dict[tuple[List, ...], Words] = {}
         for _ in range(self.config.longest):
             longer = {
-                tuple(LISTS[step].run(one) for one in reached): (*program, step)
-                for reached, program in newest.items()
+                tuple(LISTS[step].run(output) for output in outputs): (*program, step)
+                for outputs, program in newest.items()
                 for step in LISTS
             }
-            newest = {reached: program for reached, program in longer.items() if reached not in programs}
+            newest = {outputs: program for outputs, program in longer.items() if outputs not in programs}
             programs |= newest
         best: dict[SuiteOutcome, Words] = {}
-        for reached, program in programs.items():
-            outcome = _outcome(task, reached)
+        for outputs, program in programs.items():
+            outcome = _outcome(task, outputs)
             if any(outcome.passed):
                 best.setdefault(outcome, program)
         return [(outcome, " ".join(program)) for outcome, program in best.items()]
@@ -200,32 +200,34 @@ def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
 
 
 def _draw_inputs(
-    source: random.Random, config: CompactConfig, common: Words, own: Words, customer: int
+    source: random.Random, config: CompactConfig, common: Words, wishes: Words, customer: int
 ) -> tuple[List, ...]:
     """Return inputs that only the customer's program gets right, but for ``shared`` of them, where the common one does.
 
     Nothing is returned where too few are found.
     """
-    step, *others = (LISTS[name].run for name in (own[customer], *own[:customer], *own[customer + 1 :]))
+    step = LISTS[wishes[customer]].run
+    others = [LISTS[wish].run for number, wish in enumerate(wishes) if number != customer]
     need = {True: config.shared, False: config.tests - config.shared}
-    found: dict[bool, list[List]] = {True: [], False: []}
+    # By whether the common steps alone are right.
+    inputs: dict[bool, list[List]] = {True: [], False: []}
     for _ in range(TRIES):
         values = tuple(source.choices(NUMBERS, k=source.randint(1, MAX_INPUT)))
         if source.random() < 0.5:
             values = tuple(source.choices(values, k=len(values)))
         start = run(LISTS, common, values)
         result = step(start)
-        plain = start == result
-        if len(found[plain]) == need[plain]:
+        common_is_right = start == result
+        if len(inputs[common_is_right]) == need[common_is_right]:
             continue
         # No program for another customer, or for two of them, may be right as well.
         changed = [other(start) for other in others]
-        rivals = changed + [other(result) for other in others] + [step(one) for one in changed]
-        rivals += [other(one) for other, one in zip(others, reversed(changed), strict=True)]
+        rivals = changed + [other(result) for other in others] + [step(output) for output in changed]
+        rivals += [other(output) for other, output in zip(others, reversed(changed), strict=True)]
         if result not in rivals:
-            found[plain].append(values)
-            if all(len(found[kind]) == need[kind] for kind in need):
-                inputs = found[True] + found[False]
-                source.shuffle(inputs)
-                return tuple(inputs)
+            inputs[common_is_right].append(values)
+            if all(len(inputs[kind]) == need[kind] for kind in need):
+                shuffled = inputs[True] + inputs[False]
+                source.shuffle(shuffled)
+                return tuple(shuffled)
     return ()

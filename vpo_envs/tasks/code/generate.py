@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs.core import Split
@@ -17,12 +18,14 @@ def builtin_tasks(split: Split, preset: str, difficulty: Difficulty | None = Non
     """Return the bundled problems of a split: half are for training, a quarter each for validation and test."""
     problems = load_problems("conflict" if preset == "conflict" else "paper")
     splits: tuple[Split, ...] = ("train", "validation", "train", "test")
-    levels: dict[str, int] = {}
+    # Problems of each difficulty so far; those of each are divided between the splits in turn.
+    seen: Counter[str] = Counter()
     chosen = []
     for problem in problems:
-        place = levels[problem.difficulty] = levels.get(problem.difficulty, -1) + 1
+        split_of_problem = splits[seen[problem.difficulty] % len(splits)]
+        seen[problem.difficulty] += 1
         wanted = difficulty is None or preset == "conflict" or problem.difficulty == difficulty
-        if wanted and splits[place % 4] == split:
+        if wanted and split_of_problem == split:
             chosen.append(problem_task(problem))
     return tuple(chosen)
 

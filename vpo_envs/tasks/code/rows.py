@@ -128,8 +128,8 @@ def _problem(raw: Mapping[str, Any], statement: str, tests: list[Any], field: st
         where = f"{field}.{number}"
         if not isinstance(test, Mapping):
             raise BadRow(where, f"a test is an object, got {type(test).__name__}")
-        own = test.get("metadata")
-        entry = entry or test.get("fn_name") or (own.get("func_name") if isinstance(own, Mapping) else None)
+        of_test = test.get("metadata")
+        entry = entry or test.get("fn_name") or (of_test.get("func_name") if isinstance(of_test, Mapping) else None)
         style = test.get("testtype") or test.get("type") or ("functional" if entry else "stdin")
         if style not in ("stdin", "stdin_stdout", "functional", "function_call"):
             raise BadRow(where, f"unknown kind of test {style!r}: stdin or functional")

@@ -265,12 +265,12 @@ def best_outcomes(task: CodeTask) -> list[tuple[CodeOutcome, str]]:
         known = outputs.setdefault(test.input, [])
         if test.output not in known:
             known.append(test.output)
-    found = []
+    best = []
     for choice in itertools.product(*outputs.values()):
         chosen = dict(zip(outputs, choice, strict=True))
         verdicts: list[Verdict] = ["passed" if chosen[test.input] == test.output else "wrong" for test in task.tests]
-        found.append((outcome_of(task, verdicts), _lookup(task.entry, chosen)))
-    return found
+        best.append((outcome_of(task, verdicts), _lookup(task.entry, chosen)))
+    return best
 
 
 def _lookup(entry: str, chosen: dict[str, str]) -> str:

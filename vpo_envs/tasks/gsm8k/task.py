@@ -33,7 +33,7 @@ class GSM8KTask(Task):
     @property
     def canonical(self) -> str:
         """The numbers of each calculation, whoever the story is about and whatever else it tells."""
-        return str([([*map(str, one.operands)], str(one.result)) for one in self.equations])
+        return str([([*map(str, equation.operands)], str(equation.result)) for equation in self.equations])
 
     @field_validator("calculations")
     @classmethod
@@ -64,7 +64,8 @@ class GSM8KTask(Task):
     @cached_property
     def steps(self) -> tuple[Fraction, ...]:
         """The distinct intermediate values: results of the calculations other than the final answer, in order."""
-        return tuple(dict.fromkeys(one.result for one in self.equations if one.result != self.answer))
+        results = [equation.result for equation in self.equations]
+        return tuple(dict.fromkeys(result for result in results if result != self.answer))
 
     @property
     def limit(self) -> int:
@@ -163,9 +164,9 @@ def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
         if equation.right and results:
             reached |= results
             needed.update(equation.operands)
-    found = reached.intersection((*task.steps, task.answer))
-    earns = 2 * len(found) >= len(answer.equations)
-    steps = tuple([earns and value in found for value in task.steps])
+    of_solution = reached.intersection((*task.steps, task.answer))
+    earns = 2 * len(of_solution) >= len(answer.equations)
+    steps = tuple([earns and value in of_solution for value in task.steps])
     return GSM8KOutcome(steps, final, len(answer.equations), task.limit)
 
 
@@ -174,8 +175,8 @@ def _share(objective: int, objectives: int, outcome: GSM8KOutcome) -> float:
     bounds = list(pairwise(groups(len(outcome.steps), objectives)))
     if objective >= len(bounds):
         return 0.0  # A task with fewer steps: the objective is inactive.
-    found = outcome.steps[slice(*bounds[objective])]
-    return sum(found) / len(found)
+    reached = outcome.steps[slice(*bounds[objective])]
+    return sum(reached) / len(reached)
 
 
 def groups(steps: int, objectives: int) -> list[int]:
