@@ -87,15 +87,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             raise ValueError(f"unknown preset {preset!r} of {type(self).__name__}: {choices}")
         if on_bad_row not in get_args(OnBadRow):
             raise ValueError(f"unknown on_bad_row {on_bad_row!r}: choose one of {', '.join(get_args(OnBadRow))}")
-        if not isinstance(source, str | list | tuple) or not source:
-            raise ValueError(f"source must be {BUILTIN!r}, a path, hf:org/name or rows, got {source!r}")
-        if source != BUILTIN and type(self).read_row is TaskEnv.read_row:
-            raise ValueError(f"{type(self).__name__} reads no data set: source must be {BUILTIN!r}, got {source!r}")
-        if source != BUILTIN and preset != "paper":
-            raise ValueError(
-                f"preset={preset!r} of {type(self).__name__} needs source={BUILTIN!r}, since its tasks are generated; "
-                f"got source={source!r}"
-            )
+        self._check_source(source, preset)
         self.preset = preset
         self.source = source
         knobs = self.presets[preset]
@@ -123,12 +115,28 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         """
         return type(self).objectives
 
+    def _check_source(self, source: object, preset: str) -> None:
+        """Raise ``ValueError`` unless a source is one, and the environment and its preset can read it."""
+        name = type(self).__name__
+        if not isinstance(source, str | list | tuple) or not source:
+            raise ValueError(f"source must be {BUILTIN!r}, a path, hf:org/name or rows, got {source!r}")
+        if source == BUILTIN:
+            return
+        if type(self).read_row is TaskEnv.read_row:
+            raise ValueError(f"{name} reads no data set: source must be {BUILTIN!r}, got {source!r}")
+        if preset != "paper":
+            raise ValueError(
+                f"preset={preset!r} of {name} needs source={BUILTIN!r}, since its tasks are generated; got "
+                f"source={source!r}"
+            )
+
     def _read_source(self, on_bad_row: OnBadRow) -> None:
         path = self.source
         if isinstance(path, str):
             path = path.removeprefix(WHOLE).replace("{split}", self.split)
         loaded = load_rows(path, self.read_row, split=self.split, on_bad_row=on_bad_row)
         self.rows, self.skipped_rows = loaded.rows, loaded.skipped
+        # Unless the path takes the whole file or names one for each split, and data sets of the Hub have splits.
         divided = path == self.source and not (isinstance(path, str) and path.startswith(HUB))
         if divided:
             self.rows = tuple(row for row in loaded.rows if split_of_content(row.canonical) == self.split)

@@ -197,9 +197,9 @@ SCALAR_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 3.0)
 
 def fact_grid(hop_count: int, max_citations: int) -> FactGrid:
     """Return the outcomes of a question, from worse to better: more hops found, a higher F1, fewer citations."""
-    found = [(False, True)] * hop_count + [(False,)] * (MAX_HOPS - hop_count)
+    hops = [(False, True)] * hop_count + [(False,)] * (MAX_HOPS - hop_count)
     grades = tuple(step / 16 for step in range(17))
-    return FactGrid(_outcome, ((hop_count,), grades, tuple(range(max_citations, -1, -1)), *found))
+    return FactGrid(_outcome, ((hop_count,), grades, tuple(range(max_citations, -1, -1)), *hops))
 
 
 def _outcome(hop_count: int, answer_f1: float, cited: int, *hops: bool) -> MuSiQueOutcome:
