@@ -333,6 +333,18 @@ def test_an_inherited_front_is_unknown_where_a_subclass_changes_what_it_relies_o
         assert own_solver().front(TASK)[0].vector == (1.0, 1.0)
 
 
+def test_an_inherited_front_is_unknown_where_a_second_base_changes_what_it_relies_on() -> None:
+    class Batching(VectorTextEnv[Target, int, Guess]):
+        def evaluate_many(self, pairs: Any) -> list[Guess]:
+            return [Guess(1.0, True) for _ in pairs]
+
+    class Mixed(SolvedEnv, Batching):
+        pass
+
+    with pytest.raises(UnknownFront, match="Mixed overrides evaluate_many, so the front that SolvedEnv computes"):
+        Mixed().front(TASK)
+
+
 def test_an_inherited_front_is_unknown_where_an_objective_falls() -> None:
     class Odd(SolvedEnv):
         objectives = (*SolvedEnv.objectives, Objective("odd", "Whether odd", lambda guess: float(not guess.even)))
