@@ -30,8 +30,10 @@ class CompiledChecks(NamedTuple):
 
     counted: list[Counted]
     """What the checks count, each thing once."""
-    personas: list[list[Band]]
-    """The checks of each persona."""
+    bands: list[Band]
+    """One for each check, persona by persona."""
+    personas: list[slice]
+    """The checks of each persona among the bands."""
 
 
 class PersonasTask(Task):
@@ -53,14 +55,14 @@ class PersonasTask(Task):
     def compiled(self) -> CompiledChecks:
         """The checks in the form in which a text is scored."""
         positions: dict[Counted, int] = {}
-        personas: list[list[Band]] = []
+        bands: list[Band] = []
+        personas: list[slice] = []
         for checks in self.personas:
-            bands = []
+            personas.append(slice(len(bands), len(bands) + len(checks)))
             for check in checks:
                 counted, least, most = compiled(check)
                 bands.append(Band(positions.setdefault(counted, len(positions)), least, most))
-            personas.append(bands)
-        return CompiledChecks(list(positions), personas)
+        return CompiledChecks(list(positions), bands, personas)
 
     @cached_property
     def request_words(self) -> list[str]:
@@ -147,10 +149,10 @@ def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:
     text = read_text(answer)
     if not _is_real(task, text.words):
         return PersonasOutcome(False, ())
-    counted, personas = task.compiled
+    counted, bands, personas = task.compiled
     counts = [count(text, value) for count, value in counted]
-    held = [tuple([least <= counts[position] <= most for position, least, most in bands]) for bands in personas]
-    return PersonasOutcome(True, tuple(held))
+    held = tuple([least <= counts[position] <= most for position, least, most in bands])
+    return PersonasOutcome(True, tuple([held[checks] for checks in personas]))
 
 
 def _is_real(task: PersonasTask, words: list[str]) -> bool:
