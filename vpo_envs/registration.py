@@ -104,10 +104,10 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyEnv:
     """
     from vpo_envs.core import VectorTextEnv
 
-    made_of = env_type(env_id)
-    if not issubclass(made_of, VectorTextEnv):
+    env_class = env_type(env_id)
+    if not issubclass(env_class, VectorTextEnv):
         raise ValueError(
-            f"{env_id} is a {made_of.__name__}, not a text environment: choose one of {', '.join(text_env_ids())}"
+            f"{env_id} is a {env_class.__name__}, not a text environment: choose one of {', '.join(text_env_ids())}"
         )
     try:
         env = gym.make(env_id.rpartition(":")[2], **kwargs).unwrapped

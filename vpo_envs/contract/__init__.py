@@ -1,1 +1,1 @@
-"""What every environment inherits: episodes, the scores of answers, exact fronts, random streams, and errors."""
+"""What the contract in ``core.py`` rests on; a reader of an environment need not open it."""
