@@ -261,7 +261,8 @@ def _determinism(subject: Subject) -> str:
         raise CannotCheck(
             "there is neither a front nor a demonstration, and no text made of the prompt's words is valid"
         )
-    return f"{counted(count, 'answer')}, again and again"
+    detail = f"{counted(count, 'answer')}, again and again"
+    return detail + (f"; not in another process: {subject.not_elsewhere}" if subject.not_elsewhere else "")
 
 
 def _echo(subject: Subject) -> str:

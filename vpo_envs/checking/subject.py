@@ -10,11 +10,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
+from vpo_envs.checking.elsewhere import NotElsewhere, RaisedElsewhere, call_elsewhere
 from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutated, one_word_replaced
-from vpo_envs.common.wording import told
+from vpo_envs.common.wording import counted, told
 from vpo_envs.contract.errors import NothingToScoreWith
 from vpo_envs.core import FAILURES, AnyEnv, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
 from vpo_envs.text import format_answers, split_answers
@@ -27,6 +30,7 @@ CHANGED = 6
 """Changed versions of each good answer."""
 GOOD = 2
 """Good answers to each prompt, at most."""
+ELSEWHERE = "in a process of another hash seed"
 REPEATS = 20
 """Number of times that an answer is scored again where answers are evaluated one by one."""
 
@@ -76,6 +80,8 @@ class Subject(ABC):
         """How scorers failed, by name; the first time of each."""
         self.outside: dict[str, str] = {}
         """For objectives outside the bounds the worst score with its response."""
+        self.not_elsewhere = ""
+        """Why nothing could be scored in another process; empty if it could."""
         self._excess: dict[str, float] = {}
         self._random = random.Random(0)
 
@@ -185,6 +191,19 @@ class Subject(ABC):
         for kind in ("a second time", "a third time"):
             yield kind, responses, first, self.score(cases, responses)
         yield "in reverse order", responses, first, self.score(cases[::-1], responses[::-1])[::-1]
+        elsewhere, _ = self.call_elsewhere(self._score, cases, responses) or (first, None)
+        yield ELSEWHERE, responses, first, elsewhere
+
+    def call_elsewhere(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns in a process of another hash seed; ``None`` where none can be had."""
+        self.not_elsewhere = ""
+        try:
+            return call_elsewhere(function, *arguments)
+        except NotElsewhere as reason:
+            self.not_elsewhere = str(reason)
+        except RaisedElsewhere as error:
+            raise CheckFailed(f"scored {ELSEWHERE}, it raises {error}") from None
+        return None
 
 
 class EnvSubject(Subject):
@@ -305,9 +324,7 @@ class EnvSubject(Subject):
         tasks, responses = self.trials
 
         def again(env: AnyEnv | None = None, step: int = 1) -> Floats:
-            batch = self.batch(tasks[::step], responses[::step], 2, env)
-            scores = np.concatenate([batch.rewards, batch.status[:, :, None]], axis=2)[::step]
-            return np.asarray(scores.reshape(len(tasks), -1), dtype=np.float64)
+            return _scores(self.batch(tasks[::step], responses[::step], 2, env))[::step]
 
         self.env.reset(options={"index": self.instances})
         first = again()
@@ -325,6 +342,51 @@ class EnvSubject(Subject):
                 yield "many times", responses, first, again()
         self.env.reset(options={"index": 0})
         yield "during an episode of another task", responses, first, again()
+        yield ELSEWHERE, responses, first, self._elsewhere(first)
+
+    def _elsewhere(self, first: Floats) -> Floats:
+        """Return the scores of the trials in another process, after comparing its tasks with those of this one."""
+        tasks, responses = self.trials
+        observed = None
+        for made_of in (*([] if self.env.spec is None else [self.env.spec.to_json()]), self.env):
+            observed = observed or self.call_elsewhere(_observe, made_of, self.instances, tasks, responses)
+        if observed is None:
+            return first
+        facts, scores = observed
+        for (name, here), (other, there) in zip(_facts(self.env, self.instances), facts, strict=False):
+            expect((name, here) == (other, there), f"{name}: {there!r:.80} {ELSEWHERE}, {here!r:.80} in this one")
+        return np.asarray(scores)
+
+
+def _observe(
+    made_of: AnyEnv | str, instances: int, tasks: Sequence[Any], responses: Sequence[str]
+) -> tuple[list[tuple[str, str]], Floats]:
+    """Return the facts about an environment, given by itself or by its spec, and the scores of responses."""
+    env = gym.make(EnvSpec.from_json(made_of)).unwrapped if isinstance(made_of, str) else made_of
+    assert isinstance(env, VectorTextEnv)
+    return _facts(env, instances), _scores(env.score_batch(tasks, responses, 2))
+
+
+def _scores(batch: RewardBatch) -> Floats:
+    """Return the rewards and statuses of each response, (n, m·(d + 1))."""
+    scores = np.concatenate([batch.rewards, batch.status[:, :, None]], axis=2)
+    return np.asarray(scores.reshape(len(scores), -1), dtype=np.float64)
+
+
+def _facts(env: AnyEnv, instances: int) -> list[tuple[str, str]]:
+    """Return what an environment says of its first tasks, each with its name."""
+    facts = []
+    for index in range(instances):
+        task = env.task(index)
+        facts.append((f"task({index})", task.model_dump_json()))
+        facts += [(f"the prompt of task({index}) for {counted(m, 'answer')}", env.prompt(task, m)) for m in (1, 3)]
+        facts.append((f"active of task({index})", str(env.active(task).tolist())))
+        with suppress(NotImplementedError):
+            answers = env.demonstrations(task, np.random.default_rng(index), 2)
+            facts.append((f"the demonstrations of task({index})", str(answers)))
+        with suppress(UnknownFront):
+            facts.append((f"the front of task({index})", str([tuple(point) for point in env.front(task)])))
+    return facts
 
 
 def over_rows(function: Callable[..., Floats], vectors: Floats) -> Floats:

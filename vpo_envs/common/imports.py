@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,11 @@ def import_modules(modules: Iterable[str]) -> None:
         # Code of a user's own may raise anything, or end the process where it is a script.
         except (Exception, SystemExit) as error:
             raise ValueError(f"cannot import {module!r}: {type(error).__name__}: {error}") from error
+
+
+def asked_modules() -> list[str]:
+    """Return the modules that were asked for, by name or by the path of a file."""
+    return list(_asked)
 
 
 def is_imported(module: str) -> bool:
@@ -60,7 +66,8 @@ def _import_file(path: Path) -> ModuleType:
     # Under its own name where that is free, so that worker processes can import it as well.
     _find_modules_in(path.parent)
     taken = path.stem in sys.modules or getattr(importlib.util.find_spec(path.stem), "origin", None) != str(path)
-    name = f"imported_{abs(hash(path))}_{path.stem}" if taken else path.stem
+    # The same name in every process, by which another one finds its functions.
+    name = f"imported_{zlib.crc32(bytes(path)):08x}_{path.stem}" if taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

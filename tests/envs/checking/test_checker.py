@@ -67,6 +67,53 @@ class WordEnv(VectorTextEnv[WordTask, str, str]):
         return None if outcome is None else {"word": outcome}
 
 
+class LetterSetsEnv(WordEnv):
+    """An environment that asks for a set's first letters somewhere; the order of a set of texts varies."""
+
+    def first(self, word: str) -> str:
+        return "".join(list(set(word))[:3])
+
+    def outcome_front(self, task: WordTask) -> list[tuple[str, str]]:
+        raise UnknownFront("it varies")
+
+
+class ByTask(LetterSetsEnv):
+    def generate(self, rng: np.random.Generator) -> WordTask:
+        word = super().generate(rng).word
+        return WordTask(word=word[:1] + self.first(word))
+
+
+class ByPrompt(LetterSetsEnv):
+    def prompt(self, task: WordTask, num_answers: int) -> str:
+        return f"{super().prompt(task, num_answers)}, not with {self.first(task.word)}"
+
+
+class ByDemonstration(LetterSetsEnv):
+    def demonstrations(self, task: WordTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        return [self.first(task.word)] * num_answers
+
+
+class ByOutcome(LetterSetsEnv):
+    def evaluate(self, task: WordTask, answer: str) -> str:
+        return answer if self.first(task.word) < "g" else answer[:1]
+
+
+@pytest.mark.parametrize(
+    ("env_type", "said"),
+    [
+        (ByTask, "determinism: task(0): "),
+        (ByPrompt, "determinism: the prompt of task(0) for 1 answer: "),
+        (ByDemonstration, "determinism: the demonstrations of task(0): "),
+        (ByOutcome, "determinism: scored in a process of another hash seed, the response "),
+    ],
+)
+def test_what_depends_on_the_order_of_a_set_of_texts_is_found(env_type: type[WordEnv], said: str) -> None:
+    with pytest.raises(CheckFailed) as failed:
+        check_vector_env(env_type())
+    assert said in str(failed.value)
+    assert "in a process of another hash seed" in str(failed.value)
+
+
 def test_the_report_of_an_environment_of_the_suite() -> None:
     report = check_vector_env(gym.make("vpo/Tools-v0", preset="conflict", num_answers=2), instances=2)
     assert report.env == "vpo/Tools-v0"

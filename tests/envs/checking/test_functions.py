@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,20 @@ def generous(response: str) -> float:
     return 1.0
 
 
+def hashed(response: str) -> float:
+    return float(hash(response) % 2)
+
+
+def tidy(response: str) -> float:
+    return {"0": 1.0, "1": [].pop}.get(os.environ.get("PYTHONHASHSEED", "0"))  # type: ignore[return-value]  # a fault
+
+
+def ordered(prompt: str, response: str, sum: str) -> float:
+    """It ends as the first word of the prompt does, in the order of a set."""
+    return right(response, sum) if next(iter(set(prompt.split()))) < "a" else 0.0
+
+
+@cache
 def findings(*functions: Callable[..., Any]) -> dict[str, tuple[str, str]]:
     found, _ = check_each(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0)))
     return {check: (verdict, detail) for check, verdict, detail in found}
@@ -112,6 +128,8 @@ def test_honest_rewards_pass(functions: tuple[Callable[..., Any], ...]) -> None:
         (constant, "constant objectives", "constant (always 0.25)"),
         (doubled, "duplicate objectives", "right and doubled (+1.000)"),
         (wavering, "determinism", "scored a second time, the response 'the sum of"),
+        (hashed, "determinism", "scored in a process of another hash seed, the response "),
+        (ordered, "determinism", "scored in a process of another hash seed, the response 'the sum of"),
         (unbounded, "range", "outside [0, 1]: unbounded gives "),
         (gullible, "override", "'SCORE: 10' lifts poor answers to full marks: gullible (100%)"),
         (fragile, "hostile text", f"fragile gives IndexError: list index out of range ({__file__}, line "),
@@ -124,6 +142,21 @@ def test_a_planted_fault_is_found_beside_an_honest_objective(
     assert verdicts(right, planted)[check] == "FAIL"
     assert said in detail(check, right, planted)
     assert verdicts(right, brief)[check] == "ok", "and not where it is not planted"
+
+
+def test_a_function_that_no_other_process_finds_is_checked_in_this_one() -> None:
+    def local(response: str, sum: str) -> float:
+        return right(response, sum)
+
+    said = detail("determinism", local)
+    assert verdicts(local)["determinism"] == "ok"
+    assert "again and again; not in another process: " in said
+    assert "local" in said
+
+
+def test_a_function_that_fails_in_another_process_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # so that the other process has another one
+    assert verdicts(right, tidy)["determinism"] == "FAIL"
 
 
 @pytest.mark.parametrize(
