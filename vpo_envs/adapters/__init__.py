@@ -1,6 +1,7 @@
 """Environments inside other evaluators: `vpo_envs.adapters.inspect` and `vpo_envs.adapters.verifiers`.
 
-No adapter is imported here, because each needs the package of its evaluator.
+`vpo_envs.adapters.mo_gymnasium` mends a wrapper. No adapter is imported here, because each needs the package of its
+evaluator.
 """
 
 from __future__ import annotations
