@@ -273,6 +273,11 @@ def test_functions_and_programs_recurse_as_deeply_as_the_judge_of_livecodebench_
     assert int(call(endless, 0, tier=tier).result) == pytest.approx(50_000, abs=100)
 
 
+def test_programs_print_numbers_of_any_length(tier: Tier) -> None:
+    run = program("n = int(input())\nprint(n * 10)", "9" * 6000, tier=tier)[0]
+    assert same_output(run.stdout, "9" * 6000 + "0"), run.stderr
+
+
 def test_expressions_recurse_as_deeply_as_the_interpreter_lets_them(tier: Tier) -> None:
     asked = Program("def f(n):\n    return n and f(n - 1)", "expression", ("f(900)", "f(1000)"))
     assert [run.result for run in run_program(asked, tier, Limits())] == [b"0", b""]
