@@ -17,7 +17,16 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 
-from vpo_envs.checking.subject import CheckFailed, EnvSubject, Floats, Subject, answers_from, expect, over_rows
+from vpo_envs.checking.subject import (
+    ELSEWHERE,
+    CheckFailed,
+    EnvSubject,
+    Floats,
+    Subject,
+    answers_from,
+    expect,
+    over_rows,
+)
 from vpo_envs.checking.texts import ATTACKS, NEUTRAL, WORD, mutated, one_word_replaced, parts_like, reordered
 from vpo_envs.common.wording import counted
 from vpo_envs.core import SPLITS, Status, Task, UnknownFront
@@ -30,6 +39,8 @@ RIVALS = 32
 """Answers of each kind per instance that are compared with its front."""
 GRID_OUTCOMES = 64
 """Outcomes of each fact grid on which objectives are compared."""
+MODEL_NOISE = 1e-3
+"""Difference between the scores of two processes that is no fault: a reward model rounds otherwise in other batches."""
 SIGNIFICANT = 3.0
 """Standard errors by which own answers must score less than others before a sign counts as inverted."""
 NEARLY = 0.9
@@ -250,7 +261,8 @@ def _hostile(subject: Subject) -> str:
 def _determinism(subject: Subject) -> str:
     count = 0
     for kind, responses, first, again in subject.repetitions():
-        differs = np.argwhere(~((first == again) | (np.isnan(first) & np.isnan(again))))
+        noise = MODEL_NOISE if kind == ELSEWHERE else 0.0
+        differs = np.argwhere(~np.isclose(first, again, rtol=0.0, atol=noise, equal_nan=True))
         if len(differs):
             row, column = differs[0]
             by = f"{first[row, column]:.3g} at first, then {again[row, column]:.3g}"
