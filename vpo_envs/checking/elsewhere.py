@@ -31,7 +31,8 @@ def call_elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
     The modules that were asked for by ``--import`` are imported there as well.
 
     Raises:
-        NotElsewhere: The function, an argument or the result cannot be pickled, or a module is not found there.
+        NotElsewhere: The function, an argument or the result cannot be pickled, a module is not found there, or the
+            function itself says so.
         RaisedElsewhere: The function raised an error.
     """
     try:
@@ -71,6 +72,8 @@ def answer_call() -> None:
     else:
         try:
             result = function(*arguments)
+        except NotElsewhere as error:
+            raised, result = NotElsewhere, str(error)
         except Exception as error:
             raised, result = RaisedElsewhere, told(error)
     Path(sys.argv[1]).write_bytes(pickle.dumps((raised, result)))

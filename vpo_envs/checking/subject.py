@@ -362,7 +362,10 @@ def _observe(
     made_of: AnyEnv | str, instances: int, tasks: Sequence[Any], responses: Sequence[str]
 ) -> tuple[list[tuple[str, str]], Floats]:
     """Return the facts about an environment, given by itself or by its spec, and the scores of responses."""
-    env = gym.make(EnvSpec.from_json(made_of)).unwrapped if isinstance(made_of, str) else made_of
+    try:
+        env = gym.make(EnvSpec.from_json(made_of)).unwrapped if isinstance(made_of, str) else made_of
+    except Exception as error:  # a class of a notebook or script is not found there
+        raise NotElsewhere(told(error)) from None
     assert isinstance(env, VectorTextEnv)
     return _facts(env, instances), _scores(env.score_batch(tasks, responses, 2))
 

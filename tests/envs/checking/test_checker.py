@@ -23,6 +23,7 @@ from vpo_envs import (
     answer_tags,
     check_vector_env,
 )
+from vpo_envs.checking.checker import check_each
 from vpo_envs.checking.checks import CHECKS
 from vpo_envs.text import format_answers
 
@@ -112,6 +113,19 @@ def test_what_depends_on_the_order_of_a_set_of_texts_is_found(env_type: type[Wor
         check_vector_env(env_type())
     assert said in str(failed.value)
     assert "in a process of another hash seed" in str(failed.value)
+
+
+def test_an_environment_that_no_other_process_can_make_is_checked_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Local(WordEnv):
+        pass
+
+    monkeypatch.setattr("__main__.LocalWordEnv", Local, raising=False)
+    gym.register("own/Local-v0", entry_point="__main__:LocalWordEnv", disable_env_checker=True)
+    assert "determinism" in check_vector_env(gym.make("own/Local-v0")).passed
+    (finding,) = [finding for finding in check_each(Local())[0] if finding.check == "determinism"]
+    assert finding.verdict == "ok"
+    assert "; not in another process: " in finding.detail
+    gym.registry.pop("own/Local-v0")
 
 
 def test_the_report_of_an_environment_of_the_suite() -> None:
