@@ -256,9 +256,13 @@ def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolic
         key = os.environ.get(variable, "").strip()
         if not key:
             raise ValueError(f"--api-key-env {variable}: this environment variable is not set")
-    given = {name: value for name in ("timeout", "retries") if (value := getattr(arguments, name)) is not None}
-    whole = arguments.reply_timeout or max(REPLY_S, arguments.timeout or 0)
-    client = Client(arguments.endpoint, key=key, key_name=variable or "--api-key-env", whole=whole, **given)
+    options: dict[str, Any] = {"key": key, "key_name": variable or "--api-key-env"}
+    options["whole"] = arguments.reply_timeout or max(REPLY_S, arguments.timeout or 0)
+    if arguments.timeout is not None:
+        options["timeout"] = arguments.timeout
+    if arguments.retries is not None:
+        options["retries"] = arguments.retries
+    client = Client(arguments.endpoint, **options)
     if arguments.model is None:
         names = ", ".join(str(card.get("id")) for card in client.models()[:10])
         raise ValueError(f"--endpoint needs --model, a name{f' such as {names}' if names else ' of a model there'}")

@@ -124,8 +124,8 @@ def _is_missing_file(module: str) -> bool:
 def _refuse_unasked_imports(settings: Mapping[str, Any]) -> None:
     """Raise ValueError if a saved run needs modules that are not imported."""
     env_module = settings.get("env", "").rpartition(":")[0]
-    needed = dict.fromkeys([*settings.get("imports", []), *([env_module] if env_module else [])])
-    unasked = [module for module in needed if not is_imported(module)]
+    needed = dict.fromkeys([*settings.get("imports", []), env_module])
+    unasked = [module for module in needed if module and not is_imported(module)]
     if unasked:
         options = " ".join(f"--import {module}" for module in unasked)
         raise ValueError(

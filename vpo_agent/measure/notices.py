@@ -284,7 +284,8 @@ def _with_a_response(text: str, pool: Pool) -> str:
     if not pool.responses:
         return text
     response = pool.responses[0][0]
-    return f"{text}. The first response: {response[:SHOWN_CHARACTERS]!r}{'…' * (len(response) > SHOWN_CHARACTERS)}"
+    more = "…" if len(response) > SHOWN_CHARACTERS else ""
+    return f"{text}. The first response: {response[:SHOWN_CHARACTERS]!r}{more}"
 
 
 def _outside(pool: Pool) -> str:

@@ -90,7 +90,8 @@ def sample_pool(
                 scorer_threads=scorer_threads,
             )
         )
-    rewards, status = (np.concatenate(parts) for parts in zip(*scored, strict=True))
+    rewards = np.concatenate([part_rewards for part_rewards, _ in scored])
+    status = np.concatenate([part_status for _, part_status in scored])
     active = np.stack([env.active(task) for task in tasks])
     if scalar_weights is None:
         fixed = np.stack([env.fixed_weights(task) for task in tasks])

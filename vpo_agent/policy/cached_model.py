@@ -58,9 +58,10 @@ class CachedModel:
         if self.most_positions is not None:
             # An ended row may run beyond the last position before it is removed.
             positions = positions.clamp_max(self.most_positions - 1)
-        where = {"position_ids": positions} if self.takes_positions else {}
+        if self.takes_positions:
+            more = {"position_ids": positions, **more}
         out = self._causal_lm(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **where, **more
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **more
         )
         logits: Tensor = out.logits[:, -1]
         return logits
@@ -84,8 +85,10 @@ class CachedModel:
     def extend(self, prompts: Prompts, which: Sequence[int], beginnings: Sequence[Sequence[int]]) -> Prompts:
         """Compute the prompts ``which``, each followed by the beginning of a response; some may be empty."""
         if not self.joins_any_time:
-            heads = [prompts.ids[i][prompts.mask[i]].tolist() for i in which]
-            return self.read(*self.pad([[*head, *begun] for head, begun in zip(heads, beginnings, strict=True)]))
+            texts = []
+            for prompt, beginning in zip(which, beginnings, strict=True):
+                texts.append([*prompts.ids[prompt][prompts.mask[prompt]].tolist(), *beginning])
+            return self.read(*self.pad(texts))
         ids, mask = self.pad(beginnings)
         rows = torch.tensor(which, device=ids.device)
         cache: Any = DynamicCache(config=self.config)
@@ -146,7 +149,7 @@ class RowsLayer(DynamicLayer):
         self._view()
 
     def keep(self, order: Tensor, moved: Tensor) -> None:
-        """Keep the rows ``order``, of which only those at the new places ``moved`` are copied."""
+        """Keep the rows ``order``, of which only those with the new numbers ``moved`` are copied."""
         for store in self._stores:
             store[moved, :, self._first : self._end] = store[order[moved], :, self._first : self._end]
         self._rows = len(order)
@@ -179,7 +182,9 @@ class RowsLayer(DynamicLayer):
 
     def _view(self) -> tuple[Tensor, Tensor]:
         if self._stores:
-            self.keys, self.values = (store[: self._rows, :, self._first : self._end] for store in self._stores)
+            keys, values = self._stores
+            self.keys = keys[: self._rows, :, self._first : self._end]
+            self.values = values[: self._rows, :, self._first : self._end]
         return self.keys, self.values
 
     def _reserve(self, like: Sequence[Tensor], rows: int, width: int, more: int) -> None:
@@ -216,7 +221,9 @@ def most_positions(config: Any) -> int | None:
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
     limits = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
     whole: int | None = getattr(text, "max_position_embeddings", None)
-    return min([*limits, *([] if whole is None else [whole])], default=None)
+    if whole is not None:
+        limits.append(whole)
+    return min(limits, default=None)
 
 
 def check_context(positions: int | None, prompt: int, response: int) -> None:

@@ -90,12 +90,10 @@ class _TokenLogProbs(torch.autograd.Function):
         states, weight, bias, chosen = ctx.saved_tensors
         slope = slopes[0][:, None] / ctx.temperature
         # Sums over tiles are in float32: in bfloat16 a small gradient would vanish next to a large one.
-        by_states, by_weight, by_bias = (
-            torch.zeros_like(tensor, dtype=dtype) if needed else None
-            for tensor, dtype, needed in zip(
-                (states, weight, bias), (states.dtype, torch.float32, torch.float32), ctx.needs_input_grad, strict=False
-            )
-        )
+        needs_states, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+        by_states = torch.zeros_like(states) if needs_states else None
+        by_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        by_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
         for start in range(0, len(states), ctx.tile_tokens):
             tile = slice(start, start + ctx.tile_tokens)
             product = states[tile] if weight is None else linear(states[tile], weight, bias)

@@ -67,8 +67,7 @@ class Rows:
             self._cache.reorder_cache(rows)
         if len(self._positions):
             width = max(self._mask.shape[1], mask.shape[1])
-            both = (self._mask, mask)
-            self._mask = torch.cat([pad(one, (width - one.shape[1], 0)) for one in both])
+            self._mask = torch.cat([pad(part, (width - part.shape[1], 0)) for part in (self._mask, mask)])
             self._positions = torch.cat([self._positions, mask.sum(1)])
         else:
             self._mask, self._positions = mask, mask.sum(1)
@@ -93,14 +92,14 @@ class Rows:
         if not order:
             self._clear()
             return
-        moved = [place for place, row in enumerate(order) if row != place]
-        rows, places = (
-            torch.tensor(one, dtype=torch.long).to(self._positions.device, non_blocking=True) for one in (order, moved)
-        )
-        self._keep(order, rows, places)
+        moved = [new for new, old in enumerate(order) if new != old]
+        rows = torch.tensor(order, dtype=torch.long).to(self._positions.device, non_blocking=True)
+        moved_rows = torch.tensor(moved, dtype=torch.long).to(self._positions.device, non_blocking=True)
+        self._keep(order, rows, moved_rows)
         self._positions = self._positions[rows]
 
     def _keep(self, order: Sequence[int], rows: Tensor, moved: Tensor) -> None:
+        """Keep ``rows``, which are ``order`` as a tensor; ``moved`` are those that get another number."""
         self._widths = [self._widths[row] for row in order]
         self._gaps = [self._gaps[row] for row in order]
         for layer in self._cache.layers:
@@ -180,7 +179,9 @@ class SharedPrompts:
         for layer in cache.layers:
             if type(layer) is not DynamicLayer or not layer.is_initialized:
                 raise NotImplementedError(f"a layer of full attention is needed, not a {type(layer).__name__}")
-        self.keys, self.values = ([getattr(one, name) for one in cache.layers] for name in ("keys", "values"))
+        layers: list[Any] = list(cache.layers)
+        self.keys = [layer.keys for layer in layers]
+        self.values = [layer.values for layer in layers]
         if any(key.shape != value.shape for key, value in zip(self.keys, self.values, strict=True)):
             # The function that computes attention would end the process.
             raise NotImplementedError("keys and values of the same width are needed")
@@ -205,17 +206,20 @@ class SharedPrompts:
         prompts, key_heads = self.keys[layer].shape[:2]
         # Heads that share keys are adjacent, so they can pass as several tokens of one head.
         queries = query.view(rows, key_heads, -1, width)
-        own, own_norm = _attend(queries, key, value, None, scale)
+        over_response, norm_of_response = _attend(queries, key, value, None, scale)
 
         table = queries.index_select(0, self.row_at).view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
         bias = None if self.bias is None else self.bias.to(query.dtype)
-        before, before_norm = _attend(table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale)
-        before, before_norm = (
-            part.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1).index_select(0, self.place)
-            for part in (before, before_norm)
+        table_over_prompt, table_of_norms = _attend(
+            table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale
         )
-        share = torch.sigmoid(own_norm - before_norm).to(query.dtype)
-        return torch.lerp(before, own, share).reshape(rows, 1, heads, width)
+        # From the cells of the table back to rows.
+        cells = table_over_prompt.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1)
+        over_prompt = cells.index_select(0, self.cell_of_row)
+        cells = table_of_norms.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1)
+        norm_of_prompt = cells.index_select(0, self.cell_of_row)
+        share_of_response = torch.sigmoid(norm_of_response - norm_of_prompt).to(query.dtype)
+        return torch.lerp(over_prompt, over_response, share_of_response).reshape(rows, 1, heads, width)
 
     def _lay_out(self) -> None:
         """Compute a table of the rows of each prompt, (P, most rows of a prompt), which may have gaps."""
@@ -224,13 +228,13 @@ class SharedPrompts:
         widest = int(counts.max())
         by_prompt = self.owner.argsort(stable=True)
         ranks = torch.arange(rows, device=self.owner.device) - (counts.cumsum(0) - counts)[self.owner[by_prompt]]
-        places = self.owner[by_prompt] * widest + ranks
+        cells = self.owner[by_prompt] * widest + ranks
         self.row_at = by_prompt.new_zeros(prompts * widest)
-        """The row at each place of the table; in a gap, any row."""
-        self.row_at[places] = by_prompt
-        self.place = torch.empty_like(places)
-        """The place of each row."""
-        self.place[by_prompt] = places
+        """The row in each cell of the table; in a gap, any row."""
+        self.row_at[cells] = by_prompt
+        self.cell_of_row = torch.empty_like(cells)
+        """The cell of each row."""
+        self.cell_of_row[by_prompt] = cells
         self.bias: Tensor | None = None
         """Added to the scores, (P, 1, 1, Lp)."""
         if self.mask is not None:
@@ -239,7 +243,7 @@ class SharedPrompts:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
+    """Return attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
     # scaled_dot_product_attention calls this on a CPU, but does not return the normaliser.
     out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
     return out, norm[..., None]

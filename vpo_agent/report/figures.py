@@ -110,8 +110,8 @@ def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) ->
         pool = method.summaries[0].pool
         axes = figure.add_subplot(rows, columns, number)
         heading = method.label if len(methods) > 1 and number <= columns else ""
-        across, up = (pool.objectives[objective] for objective in pair)
-        style.dress(axes, heading, x=f"{across} ↑", y=f"{up} ↑")
+        across, up = pair
+        style.dress(axes, heading, x=f"{pool.objectives[across]} ↑", y=f"{pool.objectives[up]} ↑")
         prompts = np.flatnonzero(pool.active[:, pair].all(axis=1))
         answers = pool.answers()[prompts][:, :, list(pair)].reshape(-1, 2)
         _bubbles(axes, answers, facecolor=look.colour, alpha=0.75, lw=0)

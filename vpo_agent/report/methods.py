@@ -13,6 +13,7 @@ from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats
 from vpo_agent.measure.summary import Curve, Summary
 from vpo_agent.pages.figure_style import Look, looks
+from vpo_envs.common.wording import counted
 
 Row = Mapping[str, Any]
 
@@ -61,15 +62,15 @@ def title(methods: Sequence[Method]) -> str:
         f"{env} ({preset})" if env and preset else env,
         Path(model).name if model and Path(model).is_absolute() else model,
         shared("method"),
-        f"{steps} step{'s' * (steps != '1')}" if steps else None,
+        counted(int(steps), "step") if steps else None,
     ]
     return ", ".join(part for part in parts if part)
 
 
 def common_names(methods: Sequence[Method], of: Literal["measures", "curves"] = "measures") -> list[str]:
     """Return the names of the measures, in the order of tables, or of the curves that every run of all methods has."""
-    first, *others = [getattr(summary, of) for method in methods for summary in method.summaries]
-    return [name for name in first if all(name in other for other in others)]
+    runs = [getattr(summary, of) for method in methods for summary in method.summaries]
+    return [name for name in runs[0] if all(name in run for run in runs)]
 
 
 def looks_of(methods: Sequence[Method]) -> list[Look]:
