@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -434,12 +434,17 @@ def is_run(folder: Path) -> bool:
     return "env" in settings and "model" in settings
 
 
-def read_run_config(folder: Path) -> TrainConfig:
-    """Return the settings of the run in ``folder``, with an environment that imports nothing."""
+def read_run_config(folder: Path, stated: Collection[str] = ()) -> TrainConfig:
+    """Return the settings of the run in ``folder``, with an environment that imports nothing.
+
+    Arguments of the environment that are neither harmless nor trusted are an error, but for those in ``stated``, for
+    which the user gives a value.
+    """
     path = folder / CONFIG_FILE
     settings = read_config(path)
     if "env" in settings:
-        settings["env"] = saved_env(settings["env"], settings.get("imports", []))
+        arguments = {name: value for name, value in settings.get("env_kwargs", {}).items() if name not in stated}
+        settings["env"] = saved_env(settings["env"], arguments, settings.get("imports", []))
     return make_config(settings, repr(str(path)))
 
 

@@ -18,6 +18,7 @@ from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target
+from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import counted, first_line
 
 NOT_OF_THE_POLICY = {"device", "imports", "name", "runs_dir"}
@@ -139,7 +140,7 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_paths(entry) for entry in value]
     if isinstance(value, str) and ("/" in value or "~" in value):
-        path = Path(value).expanduser()
+        path = path_of(value)
         return path.name if path.is_absolute() or path.exists() else value
     return value
 

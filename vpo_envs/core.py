@@ -139,6 +139,13 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """Fixed weights w* of the scalar reward that scalar methods train on; ``None`` means equal weights."""
     colour: bool = False
     """Whether ``render()`` may colour its text for a terminal; `vpo play` sets it."""
+    harmless_arguments: ClassVar[frozenset[str]] = frozenset(
+        {"split", "num_answers", "answers_as_steps", "data_seed", "render_mode"}
+    )
+    """Arguments that a saved pool or run may choose, though it comes from a stranger: they name nothing that the
+    environment reads, runs or asks for, and no limit. All others wait for ``--trust``."""
+    runs_programs: ClassVar[bool] = False
+    """Whether to evaluate an answer runs a program that it holds; those of a saved file wait for ``--trust``."""
     names_tags: bool = True
     """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
 

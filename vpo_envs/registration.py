@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from vpo_envs.common.imports import FUNCTIONS_ID, import_modules
+from vpo_envs.common.imports import FUNCTIONS_ID, asked_module, import_modules
+from vpo_envs.common.paths import path_of
+from vpo_envs.common.trust import is_trusted
 from vpo_envs.common.wording import did_you_mean
 
 if TYPE_CHECKING:
     from vpo_envs.core import AnyEnv
+
+SHOWN_CHARS = 80
+"""Characters of an argument that a message shows."""
 
 
 def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
@@ -118,20 +124,51 @@ def make_text_env(env_id: str, **kwargs: Any) -> AnyEnv:
     return env
 
 
-def saved_env(env_id: str, imports: Iterable[str] = ()) -> str:
-    """Return the id of an environment that saved data names, so that making it imports nothing.
+def saved_env(env_id: str, arguments: Mapping[str, Any], imports: Iterable[str] = ()) -> str:
+    """Return the id of an environment that saved data name, so that making it imports nothing.
 
-    Saved data may come from anybody: only what was asked for is imported.
+    Saved data may come from anybody: only what was asked for is imported, and arguments that could read, run or ask for
+    anything, or lift a limit, must be trusted.
+
+    Raises:
+        ValueError: The data need modules that were not asked for, or arguments that are not trusted.
     """
     module, _, bare_id = env_id.rpartition(":")
     named = list(dict.fromkeys([*imports, *([module] if module else [])]))
     if bare_id not in gym.registry and named:
-        options = " ".join(f"--import {name}" for name in named)
+        options = " ".join(f"--import {shlex.quote(name)}" for name in named)
         raise ValueError(
             f"{bare_id} is registered by {' and '.join(named)}, which runs only if you ask for it: add {options}, or "
             "the place that it has moved to"
         )
+    check_saved_arguments(bare_id, arguments)
     return bare_id
+
+
+def check_saved_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError if saved data give an environment arguments that are neither harmless nor trusted."""
+    from vpo_envs.contract.arguments import constructor_arguments
+
+    made_of = env_type(env_id)
+    harmless: frozenset[str] = getattr(made_of, "harmless_arguments", frozenset())
+    defaults = constructor_arguments(made_of)
+    untrusted = {
+        name: value
+        for name, value in arguments.items()
+        if name not in harmless and not is_trusted(name, value) and not (name in defaults and value == defaults[name])
+    }
+    if untrusted:
+        stated = ", ".join(f"{name}={value!r:.{SHOWN_CHARS}}" for name, value in untrusted.items())
+        raise ValueError(
+            f"the arguments {stated} of {env_id} come from a saved file, and are used only if you trust it: add "
+            f"--trust {shlex.quote(','.join(untrusted))}{_import_of_rewards(arguments)}"
+        )
+
+
+def _import_of_rewards(arguments: Mapping[str, Any]) -> str:
+    """Return the option that imports the reward functions which arguments name; empty if there are none to import."""
+    module = str(arguments.get("rewards", "")).rpartition(":")[0]
+    return f" --import {shlex.quote(module)}" if module and asked_module(module) is None else ""
 
 
 def registering_module(env_id: str) -> str | None:
@@ -159,6 +196,6 @@ def _ids_made_in(module: str) -> list[str]:
     """Return the ids whose environments are made in a module, given by its name or file, or in modules below it."""
     names = {module}
     if module.endswith(".py"):
-        file = str(Path(module).expanduser().resolve())
+        file = str(path_of(module).resolve())
         names = {name for name, loaded in list(sys.modules.items()) if getattr(loaded, "__file__", None) == file}
     return [env_id for env_id in gym.registry if any(f"{_made_in(env_id)}.".startswith(f"{name}.") for name in names)]

@@ -47,7 +47,8 @@ def test_importing_the_environments_loads_no_task_and_nothing_heavy() -> None:
     loaded = loaded_after("import vpo_envs")
     heavy = {"torch", "transformers", "pygame", "mo_gymnasium", "pydantic", "scipy", "matplotlib"}
     assert not heavy & loaded
-    light = {"vpo_envs.common", "vpo_envs.common.imports", "vpo_envs.common.wording", "vpo_envs.registration"}
+    common = {f"vpo_envs.common.{name}" for name in ("imports", "paths", "trust", "wording")}
+    light = {"vpo_envs.common", "vpo_envs.registration", *common}
     # The rest is Gymnasium's and NumPy's; what it takes is measured by benchmarks/envs.py.
     assert {name for name in loaded if name.startswith("vpo_envs.")} == light
 

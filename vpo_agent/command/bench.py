@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vpo_agent.command.evaluate import add_endpoint_options, open_endpoint, unfinished
-from vpo_agent.command.parser import Commands, Failed, at_least
+from vpo_agent.command.parser import Commands, Failed, add_trust_option, at_least
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def add_parser(commands: Commands) -> None:
     add("--price", type=_price, metavar="IN,OUT", help="prices of a million tokens, read and generated")
     add("--verify", type=Path, metavar="FILE", help="sample an entry again and say by how much it differs")
     add("--out", type=Path, metavar="FOLDER", help="output folder (default: runs/bench_TRACK_NAME)")
+    add_trust_option(parser)
     add_endpoint_options(parser)
     parser.set_defaults(run=run)
 
@@ -128,11 +129,17 @@ def _price(text: str) -> tuple[float, float]:
 def _verify(arguments: argparse.Namespace) -> None:
     """Sample an entry again; raise Failed if its prompts or models are others now, or a number differs too much."""
     from vpo_agent.bench.entry import TOLERANCE, differences, headline, make_entry, read_entry
-    from vpo_agent.bench.sample import sample_track, weights_hash
+    from vpo_agent.bench.sample import WRITTEN, sample_track, weights_hash
     from vpo_agent.bench.tasks import digest
+    from vpo_agent.policy.downloads import check_saved_model
 
     entry = read_entry(arguments.verify)
-    models = arguments.models or [f"{task}={model['target']}" for task, model in entry["models"].items()]
+    models = list(arguments.models)
+    if not models:
+        targets = {task: model["target"] for task, model in entry["models"].items()}
+        models = [f"{task}={target}" for task, target in targets.items()]
+        for target in set(targets.values()).difference(WRITTEN):
+            check_saved_model(target, f"the entry {str(arguments.verify)!r}")
     if not models and arguments.endpoint is None:
         raise ValueError(f"{str(arguments.verify)!r} was sampled behind an endpoint: give --endpoint and --model")
     with tempfile.TemporaryDirectory(prefix="vpo-bench-") as folder:

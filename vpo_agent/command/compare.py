@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.command.parser import Commands, add_import_option, at_least
+from vpo_agent.command.parser import Commands, add_import_option, add_trust_option, at_least
 
 
 def add_parser(commands: Commands) -> None:
@@ -31,6 +31,7 @@ def add_parser(commands: Commands) -> None:
         add("--out", type=Path, default=Path(out), help=f"what to write (default: {out})")
         parser.set_defaults(run=run)
         add_import_option(parser)
+        add_trust_option(parser)
     add = report.add_argument
     add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
     add("--baseline", default="vpo", metavar="LABEL", help="label to compare with (default: vpo, or the first)")
@@ -49,6 +50,7 @@ def add_parser(commands: Commands) -> None:
     texts.add_argument("folder", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
     texts.add_argument("--out", type=Path, metavar="FILE", help="the page (default: transcripts.html in the folder)")
     add_import_option(texts)
+    add_trust_option(texts)
     texts.set_defaults(run=show)
 
 

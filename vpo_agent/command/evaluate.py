@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vpo_agent.command.parser import Commands, add_env_options, at_least, number_or_file
+from vpo_agent.command.parser import Commands, add_env_options, add_trust_option, at_least, number_or_file
 from vpo_agent.command.rewards import add_rewards_options
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from vpo_agent.rollouts.endpoint import EndpointPolicy
 
 
-FOR_A_POOL = ("target", "k", "threshold", "out", "imports", "run", "argv")
+FOR_A_POOL = ("target", "k", "threshold", "out", "imports", "trusted", "run", "argv")
 """Arguments that also apply to a saved pool; all others concern sampling."""
 NOT_FOR_AN_ENDPOINT = ("target", "checkpoint", "device", "sample_batch")
 """Arguments without a meaning for a model behind an endpoint."""
 ONLY_FOR_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "reply_timeout", "retries")
 """Arguments that need ``--endpoint``."""
-BESIDE_HARBOR = ("harbor", "imports", "run", "argv")
+BESIDE_HARBOR = ("harbor", "imports", "trusted", "run", "argv")
 """Arguments that may stand beside ``--harbor``."""
 REPLY_S = 1800.0
 """Default of ``--reply-timeout``: some servers send blanks while a model thinks, so that no byte is late."""
@@ -62,6 +62,7 @@ def add_parser(commands: Commands) -> None:
     )
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser, note=", over those of the run")
+    add_trust_option(parser)
     add("--split", choices=["train", "validation", "test"], help="split of the prompts (default: test)")
     step = at_least(0)
     add(

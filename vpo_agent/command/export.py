@@ -12,6 +12,7 @@ from vpo_agent.command.parser import (
     add_env_options,
     add_import_option,
     add_method_option,
+    add_trust_option,
     at_least,
     json_list,
 )
@@ -85,6 +86,7 @@ def add_parser(commands: Commands) -> None:
     add("--license", metavar="ID", help="licence in the card, such as apache-2.0; not stated by default")
     add("--dry-run", type=Path, metavar="FOLDER", help="only write what would be pushed")
     add_import_option(pusher)
+    add_trust_option(pusher)
     pusher.set_defaults(run=run_push)
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from vpo_agent.command.parser import Parser, add_import_option, add_method_option, json_list, json_object
+from vpo_agent.command.parser import (
+    Parser,
+    add_import_option,
+    add_method_option,
+    add_trust_option,
+    json_list,
+    json_object,
+)
 from vpo_agent.command.rewards import add_rewards_options, with_own_rewards
-from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, GROUPS, Job, TrainConfig, make_config, read_config
+from vpo_agent.config import CONFIG_FILE, DEFAULT_RUNS_DIR, FRESH, GROUPS, Job, TrainConfig, make_config, read_config
 from vpo_agent.estimators.choices import settings_for_search
+from vpo_agent.policy.downloads import check_saved_model
 from vpo_envs.common.imports import import_modules, is_imported
+from vpo_envs.common.paths import path_of
+from vpo_envs.common.trust import trust
 from vpo_envs.common.wording import did_you_mean
+from vpo_envs.registration import check_saved_arguments
 
 ROLLOUTS: int = TrainConfig.model_fields["rollouts_per_prompt"].default
 
@@ -41,6 +53,7 @@ def parse_job(
     arguments = vars(parser.parse_args(argv))
     preset, config_file = arguments.pop("preset"), arguments.pop("config")
     resume, overwrite = arguments.pop("resume"), arguments.pop("overwrite")
+    trust(arguments.pop("trusted"))
     if resume and overwrite:
         raise ValueError("--resume and --overwrite are mutually exclusive: give only one")
     if preset is not None and preset not in presets:
@@ -59,13 +72,16 @@ def parse_job(
         if not config_file.is_file():
             raise ValueError(f"there is no run to resume in {str(config_file.parent)!r}")
     in_file = read_config(config_file) if config_file is not None else {}
+    if resumes_by_name:
+        # A run that was moved, or that somebody else made, states another folder.
+        in_file["runs_dir"] = str(runs_dir)
     values = _merged(_preset_settings(presets, preset, {**in_file, **given}), in_file, given)
 
     # Modules may register an estimator as well, which the settings are checked against. A settings file of --config is
     # asked for. A saved run may come from anybody: its modules are not imported unless they are given again.
     import_modules((given if resumes_by_name else values).get("imports", []))
     if resumes_by_name:
-        _refuse_unasked_imports(values)
+        refuse_unasked(values, given, "the run")
     if has_own_rewards and "model" not in values:
         raise ValueError(
             "--rewards needs --model: one such as models/SmolLM2-135M-Instruct.Q4_1.gguf (make smollm2), "
@@ -118,20 +134,31 @@ def _with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> di
 
 
 def _is_missing_file(module: str) -> bool:
-    return module.endswith(".py") and not Path(module).expanduser().is_file()
+    return module.endswith(".py") and not path_of(module).is_file()
 
 
-def _refuse_unasked_imports(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError if a saved run needs modules that are not imported."""
-    env_module = settings.get("env", "").rpartition(":")[0]
+def refuse_unasked(settings: Mapping[str, Any], given: Mapping[str, Any], owner: str) -> None:
+    """Raise ValueError if saved settings choose what the user has to ask for.
+
+    Args:
+        settings: Those of ``owner``, with the ones of the command line over them; modules of the latter are imported.
+        given: Those of the command line, which the user chose.
+        owner: What the settings are saved in, for messages.
+    """
+    saved = {name: value for name, value in settings.items() if name not in given}
+    env_module, _, env_id = str(saved.get("env", "")).rpartition(":")
     needed = dict.fromkeys([*settings.get("imports", []), env_module])
     unasked = [module for module in needed if module and not is_imported(module)]
     if unasked:
-        options = " ".join(f"--import {module}" for module in unasked)
+        options = " ".join(f"--import {shlex.quote(module)}" for module in unasked)
         raise ValueError(
-            f"the run needs {' and '.join(unasked)}, which runs only if you ask for it: add {options}, "
+            f"{owner} needs {' and '.join(unasked)}, which runs only if you ask for it: add {options}, "
             "or the place that it has moved to"
         )
+    if env_id and "env_kwargs" in saved:
+        check_saved_arguments(env_id, saved["env_kwargs"])
+    if saved.get("model", FRESH) != FRESH:
+        check_saved_model(saved["model"], owner)
 
 
 def settings_parser(
@@ -159,6 +186,7 @@ def settings_parser(
         for name, field in fields.model_fields.items():
             if name == "imports":
                 add_import_option(section)
+                add_trust_option(section)
                 continue
             default = presets[default_preset].get(name, field.get_default(call_default_factory=True))
             help_text = f"{field.description} (default: {_shown(default)})".replace("%", "%%")

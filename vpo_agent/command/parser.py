@@ -116,6 +116,11 @@ def json_list(text: str) -> list[Any]:
     return value
 
 
+def names(text: str) -> list[str]:
+    """Read names separated by commas; an argument type."""
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
 def named_value(text: str) -> tuple[str, Any]:
     """Read ``NAME=VALUE``, where the value is JSON or else plain text; an argument type."""
     name, equals, value = text.partition("=")
@@ -138,6 +143,20 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--import``, which names the modules of a user's own environments."""
     help_text = "module or .py file that registers an environment or a method of your own; may be repeated"
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_text)
+
+
+def add_trust_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--trust``, which names what saved pools and runs may choose."""
+    parser.add_argument(
+        "--trust",
+        dest="trusted",
+        action="extend",
+        default=[],
+        type=names,
+        metavar="NAME,…",
+        help="what a saved pool or run may choose: arguments of its environment by name, such as source; models: fetch "
+        "those that it names; programs: run those that it holds",
+    )
 
 
 def add_env_options(parser: argparse.ArgumentParser, default: dict[str, Any] | None = None, note: str = "") -> None:
@@ -175,7 +194,13 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
                 from vpo_envs.common.imports import import_modules
 
                 import_modules(modules)
-        arguments.run(arguments)
+        if not hasattr(arguments, "trusted"):
+            arguments.run(arguments)
+            return
+        from vpo_envs.common.trust import trusting
+
+        with trusting(arguments.trusted):
+            arguments.run(arguments)
 
     return exit_status(command)
 

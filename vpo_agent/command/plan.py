@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
         "plan", help="show how a run fits into a GPU's memory", add_help=False, prefix_chars="\0"
     )
     parser.add_argument("options", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, trusted=[])
 
 
 def run(arguments: argparse.Namespace) -> None:

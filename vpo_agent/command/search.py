@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.command.parser import Commands, add_env_options, at_least, number_or_file
+from vpo_agent.command.parser import Commands, add_env_options, add_trust_option, at_least, number_or_file
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
@@ -50,6 +50,7 @@ def add_parser(commands: Commands) -> None:
     add("--split", default="test", choices=("validation", "test"), help="default test")
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
+    add_trust_option(parser)
     add_rewards_options(parser, with_prompts=False)
     add("--num-answers", type=at_least(1), help="answers per response; default: the run's largest, or 1")
     add("--temperature", type=float, default=1.0, help="default 1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from vpo_agent.command.parser import Commands, at_least
+from vpo_agent.command.parser import Commands, add_trust_option, at_least
 
 
 def add_parser(commands: Commands) -> None:
@@ -20,6 +20,7 @@ def add_parser(commands: Commands) -> None:
     add("--dtype", default="auto", help="auto, float32 or bfloat16; default auto")
     add("--rows", type=at_least(1, 4096), default=64, help="answers decoded at the same time, default 64")
     add("--max-tokens", type=at_least(1, 10**6), default=4096, help="longest answer, default 4096")
+    add_trust_option(parser)
     parser.set_defaults(run=run)
 
 

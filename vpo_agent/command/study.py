@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vpo_agent.command.compare import comparison_text
-from vpo_agent.command.parser import Commands, add_import_option, at_least
+from vpo_agent.command.parser import Commands, add_import_option, add_trust_option, at_least
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def add_parser(commands: Commands) -> None:
     add("--processes", type=at_least(1), metavar="N", help=f"{processes}OMP_NUM_THREADS is set")
     add("--report-only", action="store_true", help="only report on the finished runs")
     add_import_option(parser)
+    add_trust_option(parser)
     parser.where_set = _where_set
     parser.set_defaults(run=run)
 
@@ -92,12 +93,16 @@ def run(arguments: argparse.Namespace) -> None:
 def run_and_report(arguments: argparse.Namespace) -> None:
     """Run what is unfinished, and compare what is finished, task by task."""
     from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
+    from vpo_envs.common.trust import trust_values
     from vpo_envs.common.wording import counted
 
     study = read_study(arguments.file)
     chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}
     runs = runs_of(study, arguments.runs_dir, **chosen, imports=arguments.imports)
     check_finished(runs)
+    for run in runs:
+        # What its pools state is what the study says.
+        trust_values(run.config.env_kwargs)
     folder = arguments.runs_dir / study.name
     if all(run.finished for run in runs):
         print(f"all runs are finished, so this is a report on them; to run them again, delete {folder}")

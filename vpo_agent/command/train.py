@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent import presets
-from vpo_agent.command.parser import Commands, Parser, add_env_options, run_script
+from vpo_agent.command.parser import Commands, Parser, add_env_options, add_trust_option, run_script
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.loop import vpo_command, when_stopped
 
@@ -25,7 +25,7 @@ def add_parser(commands: Commands) -> None:
     """Add ``vpo train`` and ``vpo warm-start``, whose options are read from the settings only when they are called."""
     parser = commands.add_parser("train", help="train a policy on an environment", add_help=False, prefix_chars="\0")
     parser.add_argument("options", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, trusted=[])
     parser = commands.add_parser(
         "warm-start",
         help="teach a model an environment's answers by its demonstrations",
@@ -72,6 +72,7 @@ def _declare_recipe(parser: Parser) -> None:
     add = parser.add_argument
     add("--recipe", type=Path, metavar="FILE", help="settings as TOML or JSON, such as a model's recipe.json")
     add_env_options(parser)
+    add_trust_option(parser)
     add_rewards_options(parser)
     for name, field in Recipe.model_fields.items():
         if name not in ("env_kwargs", "imports"):
@@ -122,13 +123,16 @@ def _warm_start(arguments: argparse.Namespace) -> None:
 
 def read_recipe(arguments: argparse.Namespace) -> Recipe:
     """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
-    from vpo_agent.command.options import typed
+    from vpo_agent.command.options import refuse_unasked, typed
     from vpo_agent.config import Recipe, check_settings, read_values
 
     file = arguments.recipe or (arguments.out / "recipe.json" if arguments.resume else None)
     given = {name: typed(Recipe, name, getattr(arguments, name)) for name in Recipe.model_fields}
     settings = read_values(file) if file else {}
-    settings |= {name: value for name, value in given.items() if value not in (None, [])}
+    given = {name: value for name, value in given.items() if value not in (None, [])}
+    settings |= given
+    if file and arguments.recipe is None:
+        refuse_unasked(settings, given, "the warm start")
     if "env" not in settings:
         raise ValueError(
             "a warm start needs an environment: give --env ID, --prompts FILE --rewards FILE.py:A,B, or --recipe FILE"

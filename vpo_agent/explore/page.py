@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -123,7 +124,7 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
         notes.append(f"Some pools hold more answers; the first {size} count.")
     lacks = ""
     if env is None:
-        option = import_option(run.settings for run in runs)
+        option = "" if "--trust" in reason else import_option(run.settings for run in runs)
         lacks = f"Prompts and the answers of the exact fronts are not shown: {reason}{option}."
         notes.append(lacks)
     description = (type(env).__doc__ or "").strip().splitlines() if env is not None else []
@@ -151,7 +152,7 @@ def import_option(runs: Iterable[Mapping[str, Any]]) -> str:
         env_module = str(settings.get("env", "")).rpartition(":")[0]
         modules = [module for module in (env_module, *settings.get("imports", [])) if module]
         if modules:
-            options = " ".join(f"--import {module}" for module in modules)
+            options = " ".join(f"--import {shlex.quote(module)}" for module in modules)
             return f"; this run was made with {options}"
     return ""
 

@@ -17,6 +17,7 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of
 from vpo_agent.report.runs import last_evaluation, read_run
 from vpo_agent.runs.run_folder import TRANSCRIPTS
+from vpo_envs.common.trust import PROGRAMS, is_trusted
 from vpo_envs.common.wording import counted, cut
 from vpo_envs.core import AnyEnv, Reason, Status, Unparsable, VectorTextEnv
 from vpo_envs.registration import make_text_env
@@ -82,7 +83,7 @@ def read_transcripts(path: Path) -> Transcripts:
     if not parts:
         raise ValueError(f"the run {str(path)!r} has no answers yet: sample some with vpo eval {path}")
     lacks = next((part.lacks for part in parts if part.lacks), "")
-    if lacks and "--import" not in lacks:
+    if lacks and "--import" not in lacks and "--trust" not in lacks:
         lacks += import_option([flat_settings(read_values(path / CONFIG_FILE))])
     return parts[-1]._replace(groups=[group for part in parts for group in part.groups], lacks=lacks)
 
@@ -101,15 +102,16 @@ def _of_pool(when: str, pool: Pool, name: str) -> Transcripts:
             for text, statuses, rewards in columns
         ]
         groups.append(Group(when, index, prompt, responses))
-    missing = f"prompts and some reasons are not shown: {lacks}" if lacks else ""
+    missing = f"prompts and some reasons are not shown: {lacks}" if lacks else _waiting_programs(env)
     return Transcripts(_described(pool.objectives, env), groups, missing)
 
 
 def _of_training(run: Path, rows: Sequence[Mapping[str, Any]]) -> Transcripts:
-    env, lacks = None, ""
+    env = None
     try:
         config = read_run_config(run)
         env = make_text_env(config.env, **config.train_kwargs, split="train")
+        lacks = _waiting_programs(env)
     except ValueError as error:
         lacks = f"some reasons are not shown: {error}"
     groups = []
@@ -130,6 +132,13 @@ def _described(names: Sequence[str], env: AnyEnv | None) -> dict[str, str]:
     return {objective.name: objective.description for objective in env.objectives}
 
 
+def _waiting_programs(env: AnyEnv | None) -> str:
+    """Say that answers are not scored again because they are programs that nobody trusts; empty if they are."""
+    if env is None or not env.runs_programs or is_trusted(PROGRAMS):
+        return ""
+    return f"some reasons are not shown: answers are programs, which run only if you trust them: add --trust {PROGRAMS}"
+
+
 def _answers(
     env: AnyEnv | None, task: Any, response: str, statuses: Any, rewards: Any, active: NDArray[np.bool_]
 ) -> list[Answer]:
@@ -138,7 +147,8 @@ def _answers(
     outcomes: Sequence[Any] = [None] * len(texts)
     # What is evaluated in batches is slow, or costs money; it says its reasons only where it has some.
     costly = env is not None and type(env).evaluate_many is not VectorTextEnv.evaluate_many
-    if env is not None and (not costly or type(env).why is not VectorTextEnv.why or Status.INVALID in statuses):
+    worth_it = not costly or type(env).why is not VectorTextEnv.why or Status.INVALID in statuses
+    if env is not None and worth_it and not _waiting_programs(env):
         outcomes = env.score_answers(task, texts)[2]
     answers = []
     tags = [opening for opening, _ in answer_tags(len(texts))]

@@ -97,7 +97,9 @@ def read_shape(model: str | Path) -> Shape:
     try:
         with quiet_transformers(), torch.device("meta"):
             config = (
-                read_gguf_config(name) if is_gguf(name) else AutoConfig.from_pretrained(name, local_files_only=True)
+                read_gguf_config(name)
+                if is_gguf(name)
+                else AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
             )
             decoder = AutoModelForCausalLM.from_config(config)
     except Exception as error:  # of transformers, the Hub's client or the architecture's own code

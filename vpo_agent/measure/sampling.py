@@ -156,8 +156,8 @@ def environment_of(pool: Pool, name: str, *, same_instances: bool = False) -> tu
         return None, "the pool does not state its environment"
     m = pool.rewards.shape[2]
     try:
-        env_id = saved_env(env_id)
         kwargs = {**(pool.source.get("env_kwargs") or {}), "split": pool.source.get("split", "test")}
+        env_id = saved_env(env_id, kwargs)
         env = make_text_env(env_id, **kwargs, num_answers=m)
     except ValueError as error:
         return None, str(error)

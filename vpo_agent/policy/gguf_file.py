@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from vpo_envs.common.libraries import check_package
+from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import first_line
 
 
@@ -36,9 +37,16 @@ def load_gguf(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBa
     options = {"quantization_config": packing(dequantize=True)} if packing else {}
     try:
         # AutoTokenizer would parse the whole file to find a class, whose own vocabulary the file's replaces anyway.
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(
+            file.parent, gguf_file=file.name, padding_side="left", trust_remote_code=False
+        )
         model_and_report: Any = AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=dtype, output_loading_info=True, **options
+            file.parent,
+            gguf_file=file.name,
+            dtype=dtype,
+            output_loading_info=True,
+            trust_remote_code=False,
+            **options,
         )
         packed, report = model_and_report
         missing = sorted(report["missing_keys"])
@@ -57,7 +65,7 @@ def read_gguf_config(name: str) -> PretrainedConfig:
     """Return the configuration that a GGUF file holds, without its weights."""
     file = _file(name)
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+        config: PretrainedConfig = AutoConfig.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     except Exception as error:  # of transformers or gguf
         raise _unreadable(file, name, error) from error
     return config
@@ -65,7 +73,7 @@ def read_gguf_config(name: str) -> PretrainedConfig:
 
 def _file(name: str) -> Path:
     """Return the path of a GGUF file; raise ValueError if it is missing, or a package that reads it."""
-    file = Path(name).expanduser()
+    file = path_of(name)
     if not file.is_file():
         raise ValueError(f"there is no file {name!r}: give a GGUF file, or the folder or name of a saved model")
     for package in ("gguf", "accelerate"):

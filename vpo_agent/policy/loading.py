@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub import HfApi
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
+from vpo_agent.policy.downloads import is_cached
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_envs.common.libraries import check_package
 from vpo_envs.common.wording import counted, did_you_mean, first_line
@@ -98,9 +99,9 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             return load_gguf(name, dtype)
     try:
         with quiet_transformers():
-            if not Path(name).exists() and not _is_cached(name):
+            if not Path(name).exists() and not is_cached(name):
                 HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
-            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", trust_remote_code=False)
             model = _read_weights(name, dtype)
     # Loading goes through several libraries, each with its own exceptions.
     except Exception as error:
@@ -110,12 +111,6 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             f"Hugging Face Hub with network access ({first_line(error)})"
         ) from error
     return model, tokenizer
-
-
-def _is_cached(name: str) -> bool:
-    """Return whether the local cache of the Hub holds the configuration of a model or of adapters."""
-    files = ("config.json", "adapter_config.json")
-    return any(isinstance(try_to_load_from_cache(name, file), str) for file in files)
 
 
 def lora_config(rank: int) -> Any:
@@ -187,9 +182,9 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
     """Read a model without its tokenizer; the base of adapters may hold adapters itself."""
     if is_gguf(name):
         return load_gguf(name, dtype)[0]
-    base = _base_of_adapters(name)
+    base = base_of_adapters(name)
     if base is None:
-        return AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        return AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
     from peft import PeftModel
 
     model: Any = _read_weights(find_bundled(base), dtype)
@@ -206,7 +201,7 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
     return model
 
 
-def _base_of_adapters(name: str) -> str | None:
+def base_of_adapters(name: str) -> str | None:
     """Return the name of the base model if ``name`` holds adapters, otherwise ``None``."""
     if find_spec("peft") is None:
         if (Path(name) / "adapter_config.json").is_file():

@@ -10,7 +10,9 @@ from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
+from vpo_agent.policy.downloads import check_saved_model
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import base_of_adapters
 from vpo_agent.policy.samples import MOST_RESPONSES, TextSampler
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.endpoint import EndpointPolicy
@@ -42,11 +44,14 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
         raise ValueError(
             f"{str(folder)!r} is a run, which has its own environment: leave --env out, or give a checkpoint"
         )
-    config = read_run_config(folder)
+    config = read_run_config(folder, stated=given.get("env_kwargs", ()))
     model: str | Path = config.model
     step, checkpoint = 0, given.get("checkpoint")
     if checkpoint != "initial":
         step, model = find_checkpoint(folder, checkpoint, "give --checkpoint initial, or train it")
+    base = config.model if checkpoint == "initial" else base_of_adapters(str(model))
+    if base is not None:
+        check_saved_model(base, f"the run in {str(folder)!r}")
     defaults = {
         **config.model_dump(include={"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch"}),
         "split": config.eval_split,

@@ -346,7 +346,7 @@ def _start(run: StudyRun, slot: dict[str, str], environment: Mapping[str, str]) 
     settings = run.folder.parent / f"{run.folder.name}.json"
     write_text_atomically(settings, json.dumps(run.config.grouped(), indent=2) + "\n")
     resume = ["--resume"] if (run.folder / CONFIG_FILE).is_file() else []
-    command = [sys.executable, "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
+    command = [sys.executable, "-P", "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
     # A run that names its GPU, such as cuda:1, counts them all.
     takes_any_gpu = run.config.device in ("auto", "cuda")
     with _log(run).open("ab") as log:

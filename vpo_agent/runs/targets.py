@@ -8,11 +8,13 @@ from typing import Any
 
 from envs_data.models import BUNDLED_MODELS
 from vpo_agent.config import DEFAULT_RUNS_DIR, is_run, read_run_config
+from vpo_agent.policy.downloads import check_saved_model
 from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.loading import find_bundled
+from vpo_agent.policy.loading import base_of_adapters, find_bundled
 from vpo_agent.presets import BUNDLED
 from vpo_agent.runs.checkpoints import checkpoints, step_of
+from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import nearest
 
 
@@ -28,9 +30,12 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
 
 def find_model(target: str, checkpoint: int | None = None) -> str:
     """Return the folder or Hub name of a target's model; arguments and errors as for :func:`load_policy`."""
-    folder = Path(target).expanduser()
+    folder = path_of(target)
     if is_run(folder):
-        return str(find_checkpoint(folder, checkpoint)[1])
+        model = find_checkpoint(folder, checkpoint)[1]
+        if base := base_of_adapters(str(model)):
+            check_saved_model(base, f"the run in {str(folder)!r}")
+        return str(model)
     if checkpoint is not None:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
     if target in BUNDLED_MODELS:
@@ -53,7 +58,7 @@ def settings_of(target: str) -> dict[str, Any]:
     They are those of the run, or of the training that a bundled model is for; nothing is known of another model.
     """
     names = ("env", "env_kwargs", "max_new_tokens")
-    folder = Path(target).expanduser()
+    folder = path_of(target)
     if is_run(folder):
         config = read_run_config(folder)
         return {**config.model_dump(include=set(names)), "num_answers": config.max_answers}
@@ -63,7 +68,7 @@ def settings_of(target: str) -> dict[str, Any]:
 def near_target(target: str) -> str:
     """Return ``"did you mean NAME? "`` for a bundled model, or a run in ``runs`` or beside the path; or nothing."""
     run_paths: dict[str, str] = {}
-    for parent in (DEFAULT_RUNS_DIR, Path(target).expanduser().parent):
+    for parent in (DEFAULT_RUNS_DIR, path_of(target).parent):
         if parent.is_dir():
             run_paths |= {folder.name: str(folder) for folder in parent.iterdir() if is_run(folder)}
     near = nearest(Path(target).name, [*BUNDLED_MODELS, *run_paths])
@@ -72,7 +77,7 @@ def near_target(target: str) -> str:
 
 def target_name(target: str) -> str:
     """Return a short name for a target: that of its folder or file, with the run for a checkpoint, or on the Hub."""
-    folder = Path(target).expanduser()
+    folder = path_of(target)
     if is_gguf(folder):
         return folder.stem
     if not folder.is_dir():

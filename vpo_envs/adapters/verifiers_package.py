@@ -13,6 +13,7 @@ import numpy as np
 
 from vpo_envs import __version__
 from vpo_envs.adapters import read_weights
+from vpo_envs.common.paths import path_of
 from vpo_envs.registration import env_type, make_text_env, registering_module
 
 TEMPLATES = Path(__file__).with_name("taskset")
@@ -115,7 +116,7 @@ def _requirement(vpo_gym: str | None) -> str:
     if source is None:  # It is from an index, which has it for others as well.
         return f"vpo-gym[verifiers]>={__version__}"
     if "://" not in source:
-        path = Path(source).expanduser().resolve()
+        path = path_of(source).resolve()
         if not (path.suffix == ".whl" and path.is_file()) and not (path / "pyproject.toml").is_file():
             raise ValueError(
                 f"{source!r} is no place of VPO Gym: give its folder, a wheel or a URL such as git+https://…"

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from vpo_envs.common.paths import path_of
+
 FUNCTIONS_ID = "own/Functions-v0"
 """The environment whose objectives are functions of such a module."""
 _asked: dict[str, ModuleType] = {}
@@ -19,7 +21,7 @@ _asked: dict[str, ModuleType] = {}
 def import_modules(modules: Iterable[str]) -> None:
     """Import modules by name or as the path of a ``.py`` file; ValueError if one fails."""
     for module in modules:
-        path = Path(module).expanduser().resolve()
+        path = path_of(module).resolve()
         if module.endswith(".py") and not path.is_file():
             raise ValueError(f"cannot import {module!r}: there is no such file")
         try:
@@ -40,7 +42,7 @@ def asked_modules() -> list[str]:
 
 def is_imported(module: str) -> bool:
     """Return whether a module, by name or as the path of a ``.py`` file, is imported."""
-    return module in sys.modules or _of_file(Path(module).expanduser().resolve()) is not None
+    return module in sys.modules or _of_file(path_of(module).resolve()) is not None
 
 
 def asked_module(module: str) -> ModuleType | None:
@@ -50,7 +52,7 @@ def asked_module(module: str) -> ModuleType | None:
     """
     if not module.endswith(".py"):
         return _asked.get(module)
-    path = Path(module).expanduser().resolve()
+    path = path_of(module).resolve()
     same_name = [known for known in _asked if known.endswith(".py") and Path(known).name == path.name]
     return _asked.get(str(path)) or (_asked[same_name[-1]] if same_name else None)
 

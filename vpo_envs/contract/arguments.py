@@ -31,15 +31,16 @@ def refuse_arguments(env_type: type[Any], unknown: Mapping[str, Any]) -> None:
     )
 
 
-def constructor_arguments(env_type: type[Any]) -> list[str]:
-    """Return the names of the arguments of a class and of its bases, as far as ``**options`` passes them on."""
-    known: dict[str, None] = {}
+def constructor_arguments(env_type: type[Any]) -> dict[str, Any]:
+    """Return the arguments of a class and of its bases with their defaults, as far as ``**options`` passes them on."""
+    known: dict[str, Any] = {}
     for cls in env_type.__mro__:
         constructor = vars(cls).get("__init__")
         if constructor is None:
             continue
         parameters = list(inspect.signature(constructor).parameters.values())[1:]
-        known |= {p.name: None for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        named = {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        known = {**known, **{name: default for name, default in named.items() if name not in known}}
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
-    return list(known)
+    return known

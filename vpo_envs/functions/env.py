@@ -85,6 +85,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
 
     task_type = PromptTask
     namespace = 27
+    harmless_arguments = TaskEnv.harmless_arguments | {"columns", "ranges"}
     example_row: ClassVar[dict[str, Any]] = {"prompt": "What is 12 + 30?", "answer": "42"}
     objectives: tuple[Objective, ...] = (Objective("reward", "The reward function that is named", float),)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -131,8 +132,8 @@ def find_functions(target: str) -> dict[str, Function]:
     source = asked_module(module)
     if source is None:
         raise ValueError(
-            f"the rewards are functions of {module}, which runs only if you ask for it: add --import {module}, or the "
-            "place that it has moved to"
+            f"the rewards are functions of {module}, which runs only if you ask for it: add --import "
+            f"{shlex.quote(module)}, or the place that it has moved to"
         )
     functions: dict[str, Function] = {}
     for name in target.rpartition(":")[2].split(","):

@@ -45,6 +45,8 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     """By preset the knobs of the generator, ``None`` without any; or, for a preset that another class has, that class
     as ``"module:Class"``. The first preset is the default."""
 
+    harmless_arguments = VectorTextEnv.harmless_arguments | {"preset", "difficulty", "on_bad_row"}
+
     example_row: ClassVar[Mapping[str, Any]] = {}
     """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
 

@@ -69,14 +69,11 @@ def test_a_file_and_functions_train_and_the_run_is_evaluated_again(
     capsys.readouterr()
     again = ["eval", "runs/own", "--k", "6", "--prompts", "2", "--out", "found"]
     assert main(again) == 2
-    assert (
-        "functions of own_rewards.py, which runs only if you ask for it: add --import own_rewards.py, or the place"
-        in (capsys.readouterr().err)
-    )
+    assert "trust it: add --trust source,rewards --import own_rewards.py\n" in capsys.readouterr().err
     assert "own_rewards" not in sys.modules
     (folder / "moved").mkdir()
     (folder / "own_rewards.py").rename(folder / "moved" / "own_rewards.py")
-    assert main([*again, "--import", "moved/own_rewards.py"]) == 0
+    assert main([*again, "--trust", "source,rewards", "--import", "moved/own_rewards.py"]) == 0
     assert json.loads((folder / "found" / "eval.json").read_text())["objectives"] == ["letter", "brief"]
 
 

@@ -103,6 +103,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
     """
 
     task_type = CodeTask
+    runs_programs = True
     namespace = 5
     presets = MappingProxyType(
         {"paper": None, "conflict": None, "compact": "vpo_envs.tasks.code.compact:CodeCompactEnv"}

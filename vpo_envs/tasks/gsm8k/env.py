@@ -75,6 +75,7 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
 
     task_type = GSM8KTask
     namespace = 22
+    harmless_arguments = TaskEnv.harmless_arguments | {"steps"}
     presets = PRESETS
     config: GSM8KConfig
     objectives = monotone_objectives = objectives_of(STEPS)

@@ -68,6 +68,8 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's form
     task_type = MazeTask
     namespace = 1
+    # That of a class which has one of the presets.
+    harmless_arguments = TaskEnv.harmless_arguments | {"reward_shape"}
     presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.maze.compact:MazeCompactEnv"})
     objectives = monotone_objectives = OBJECTIVES
 

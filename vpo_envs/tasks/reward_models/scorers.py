@@ -18,7 +18,7 @@ def check_heads(path: str, heads: int) -> None:
     from transformers import AutoConfig
 
     try:
-        labels = AutoConfig.from_pretrained(path).num_labels
+        labels = AutoConfig.from_pretrained(path, trust_remote_code=False).num_labels
     except (OSError, ValueError) as error:
         raise ValueError(f"reward model {path!r} cannot be loaded: {first_line(error)}") from None
     if labels != heads:
@@ -44,8 +44,10 @@ class _Classifier:
 
         self._path, self._batch_size = path, batch_size
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(path)
-            model, loading = AutoModelForSequenceClassification.from_pretrained(path, output_loading_info=True)
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+            model, loading = AutoModelForSequenceClassification.from_pretrained(
+                path, output_loading_info=True, trust_remote_code=False
+            )
             self._model: Any = model.to(torch.device(device)).eval()
         except (OSError, ValueError, RuntimeError, AssertionError) as error:
             raise ValueError(

@@ -1,0 +1,13 @@
+"""Paths as users write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def path_of(text: str) -> Path:
+    """Return the path that a text is, with ``~`` for a home; one of a user who does not exist stays as it is."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
