@@ -173,7 +173,10 @@ def environment_of(pool: Pool, name: str, *, same_instances: bool = False) -> tu
             f"{pool.rewards.shape} hold {m}: sample it again"
         )
     if same_instances and "tasks" in pool.source:
-        hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
+        try:
+            hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
+        except ValueError as error:
+            return None, str(error)
         if pool.source["tasks"] != _digest(hashes):
             return None, "the environment makes other instances now than when the answers were sampled"
     return env, ""
