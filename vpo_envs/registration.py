@@ -19,7 +19,7 @@ from vpo_envs.common.wording import did_you_mean
 if TYPE_CHECKING:
     from vpo_envs.core import AnyEnv
 
-SHOWN_CHARS = 80
+SHOWN_CHARS = 200
 """Characters of an argument that a message shows."""
 
 

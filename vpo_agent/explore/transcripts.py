@@ -145,11 +145,12 @@ def _answers(
     """Return the answers of a response with their reasons, for which they are scored again where that is cheap."""
     texts = split_answers(response, len(statuses))
     outcomes: Sequence[Any] = [None] * len(texts)
-    # What is evaluated in batches is slow, or costs money; it says its reasons only where it has some.
-    costly = env is not None and type(env).evaluate_many is not VectorTextEnv.evaluate_many
-    worth_it = not costly or type(env).why is not VectorTextEnv.why or Status.INVALID in statuses
-    if env is not None and worth_it and not _waiting_programs(env):
-        outcomes = env.score_answers(task, texts)[2]
+    if env is not None and not _waiting_programs(env):
+        # What is evaluated in batches is slow, or costs money; it says its reasons only where it has some.
+        costly = type(env).evaluate_many is not VectorTextEnv.evaluate_many
+        has_reasons = type(env).why is not VectorTextEnv.why or Status.INVALID in statuses
+        if not costly or has_reasons:
+            outcomes = env.score_answers(task, texts)[2]
     answers = []
     tags = [opening for opening, _ in answer_tags(len(texts))]
     for tag, text, code, vector, outcome in zip(tags, texts, statuses, rewards, outcomes, strict=True):

@@ -1,4 +1,4 @@
-"""Pools and runs may come from a stranger: they read, start, fetch and loosen nothing until the command line says so."""
+"""Pools and runs may come from a stranger: they read, start, fetch and loosen nothing until the user says so."""
 
 from __future__ import annotations
 
