@@ -6,7 +6,7 @@
 It differs from the paper (arXiv 2605.22817) in these points:
 
 1. The weights come from a Sobol sampler instead of independent draws, which has the same expectation and less variance.
-2. The whole batch is one optimizer step; the paper takes two, of 64 prompts each.
+2. The whole batch is one optimizer step, also where no group has an advantage; the paper takes two, of 64 prompts each.
 3. There is no KL penalty; `policy_loss` takes one as `reference_log_probs` and `kl_coef`.
 4. The model has a million weights, a learning rate of 2e-4 with a warm-up, and 16 prompts of 8 rollouts to a step.
 """
@@ -40,10 +40,12 @@ def train(policy: LMPolicy, env: vpo_envs.VectorTextEnv, steps: int) -> None:
         # Estimate: the score of a rollout is the mean over weightings of its best answer, and its advantage (P, G) that
         # score, standardised within the group.
         rewards = torch.from_numpy(rollouts.rewards)
-        result = advantages(rewards, method="vpo", weights=torch.from_numpy(weights))
+        valid = torch.from_numpy(rollouts.valid)
+        result = advantages(rewards, method="vpo", weights=torch.from_numpy(weights), valid=valid)
 
         # Update: the clipped policy gradient, a mean over all tokens of the batch, in micro-batches of four prompts.
-        samples = rollouts.samples
+        # Rollouts whose scorer failed are left out.
+        samples = rollouts.samples.without(~valid)
         for prompts in torch.arange(PROMPTS).split(4):
             batch = samples.subset(prompts)
             log_probs, _ = policy.log_probs(batch)

@@ -54,7 +54,9 @@ class Task(_Group):
     model: str = _setting(
         "tiny-maze", "causal LM: a name on Hugging Face, a folder, a GGUF file, or the bundled tiny-maze"
     )
-    seed: Evaluated[int] = _setting(0, "seeds weights and sampling; the tasks stay the same", ge=0)
+    seed: Evaluated[int] = _setting(
+        0, "seeds objective weightings, new adapters and sampling; the tasks stay the same", ge=0
+    )
     steps: Resumable[int] = _setting(200, "training steps, each one batch of rollouts", ge=1)
 
 
@@ -116,8 +118,8 @@ class Sampling(_Group):
     temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
 
 
-class _Rollouts(Sampling, Method):
-    """What follows from the answers that a search may ask for."""
+class _BudgetInputs(Sampling, Method):
+    """Settings that ``search_budget`` decides from."""
 
 
 class Optimisation(_Group):
@@ -208,7 +210,9 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
             raise ValueError(f"give settings by name, not a {type(values).__name__}")
         flat = flat_settings(values)
         try:
-            given = _Rollouts.model_validate({name: flat[name] for name in _Rollouts.model_fields if name in flat})
+            given = _BudgetInputs.model_validate(
+                {name: flat[name] for name in _BudgetInputs.model_fields if name in flat}
+            )
         except ValidationError:
             return flat  # The fields of this class say why.
         if given.search_budget is None:

@@ -1,8 +1,9 @@
 """The training loop, top to bottom: tasks, rollouts, scores, advantages, update.
 
-The defaults differ from the paper (arXiv 2605.22817) in three points, none of which changes the expected gradient:
-weights come from a Sobol sampler instead of independent draws, each prompt is computed once per group in sampling and
-update, and groups without any advantage skip the update unless a KL penalty needs them.
+The defaults differ from the paper (arXiv 2605.22817) in four points. Three of them change no expected gradient: weights
+come from a Sobol sampler instead of independent draws, each prompt is computed once per group in sampling and update,
+and groups without any advantage skip the update unless a KL penalty needs them. The fourth: a batch is one optimizer
+step unless ``minibatch_prompts`` divides it, as the preset "paper" does.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.measure.step import COLUMNS, rewards_outside, step_columns
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import MOST_RESPONSES, Sampler
+from vpo_agent.policy.samples import MAX_RESPONSES, Sampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env, numbers_of_answers
@@ -54,6 +55,15 @@ SamplerFactory = Callable[[LMPolicy], Sampler]
 """Makes the sampler of a run from its policy, whose weights change in place."""
 OnStep = Callable[[dict[str, Any], Rollouts], None]
 """Called after each step, when its row is written, with that row and the rollouts of the step."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step leaves."""
+
+    row: dict[str, Any]
+    """Its row for the log."""
+    rollouts: Rollouts
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,7 @@ class Trainer(Training):
         longest = self._check_prompts()
         self.plan = self._plan_memory(longest)
         """How the run fits into the memory of its GPU; ``None`` on a CPU."""
-        automatic = self.plan.sample_batch if self.plan else MOST_RESPONSES
+        automatic = self.plan.sample_batch if self.plan else MAX_RESPONSES
         self.sample_batch = automatic if config.sample_batch == "auto" else config.sample_batch
         # LoRA needs no reference: it switches its adapters off.
         self.reference = self._load_initial() if config.kl_coef and not config.lora_rank else None
@@ -140,11 +150,11 @@ class Trainer(Training):
             # A prompt that was not read may be so many times as long as the longest that was.
             length = SPREAD * longest + config.max_new_tokens
             self.sampler = open_sampler(
-                config, self.policy, max_model_len=min(length, self.policy.cached_model.most_positions or sys.maxsize)
+                config, self.policy, max_model_len=min(length, self.policy.cached_model.max_positions or sys.maxsize)
             )
         self._update = PolicyUpdate(config, self.policy, self.reference)
         if self.plan:
-            self._update.microbatches.most_prompts = self.plan.microbatch_prompts
+            self._update.microbatches.max_prompts = self.plan.microbatch_prompts
         self.optimizer = self._update.optimizer
         state: dict[str, Any] = {"step": 0, "skipped_steps": 0}
         if checkpoint:
@@ -158,8 +168,6 @@ class Trainer(Training):
         super().__init__(config.steps, int(state["step"]))
         self.skipped_steps = int(state["skipped_steps"])
         self._bad_in_a_row = 0
-        self._rollouts: Rollouts | None = None
-        """Those of the last step."""
         self._warned = False
         self.folder.start(self.step)
         set_aside(damaged)
@@ -184,7 +192,7 @@ class Trainer(Training):
 
     def train_step(self) -> dict[str, Any]:
         """Take one step (sample, score, estimate, update), and return its row for the log, which is not written."""
-        return self.learn(self.prepare())
+        return self.learn(self.prepare()).row
 
     def prepare(self) -> ScoredRollouts:
         """Sample responses to the prompts of the next step, score them and estimate their advantages."""
@@ -224,8 +232,8 @@ class Trainer(Training):
         )
         return ScoredRollouts(rollouts, result, active, started, time.perf_counter() - collected)
 
-    def learn(self, prepared: ScoredRollouts) -> dict[str, Any]:
-        """Update the policy on scored rollouts, and return the row of the step for the log."""
+    def learn(self, prepared: ScoredRollouts) -> StepResult:
+        """Update the policy on scored rollouts."""
         rollouts, started = prepared.rollouts, time.perf_counter()
         finite, diagnostics = self._update.step(
             rollouts.samples,
@@ -235,7 +243,6 @@ class Trainer(Training):
             num_answers=torch.from_numpy(rollouts.num_answers) if self._mixed else None,
         )
         self.step += 1
-        self._rollouts = rollouts
         self.skipped_steps += not finite
         self._bad_in_a_row = 0 if finite else self._bad_in_a_row + 1
         ended = time.perf_counter()
@@ -251,23 +258,21 @@ class Trainer(Training):
             "seconds_estimate": prepared.seconds_estimate,
             "seconds_update": ended - started,
         }
-        return row
+        return StepResult(row, rollouts)
 
-    def record(self, row: dict[str, Any]) -> None:
+    def record(self, result: StepResult) -> None:
         """Write the row of a step, and now and then a few of its responses."""
-        self._log.write(row)
-        assert self._rollouts is not None
+        self._log.write(result.row)
         if self.step == 1 or self.step % TRANSCRIPTS_EVERY == 0:
-            self.folder.add_transcripts(self._transcripts(self._rollouts))
+            self.folder.add_transcripts(self._transcripts(result.rollouts))
 
-    def report(self, row: dict[str, Any]) -> None:
+    def report(self, result: StepResult) -> None:
         """Show the row of a step, call ``on_step``, and validate if it is time.
 
         Raises:
             TrainingDiverged: The last steps were not finite.
         """
-        rollouts = self._rollouts
-        assert rollouts is not None
+        row, rollouts = result.row, result.rollouts
         skipped = f", {row['skipped_steps']} skipped" if row["skipped_steps"] else ""
         self._bar.set_postfix_str(
             f"set score {row['set_score']:.3f}, {row['tokens_per_second']:,.0f} tokens/s{skipped}"
@@ -301,8 +306,8 @@ class Trainer(Training):
         return self.step == self.steps or (self.step // every > self._saved_step // every and not self._bad_in_a_row)
 
     def is_sound(self) -> bool:
-        """Return whether the last step was finite, so that its weights are worth a checkpoint."""
-        return not self._bad_in_a_row
+        """Return whether the last step was finite and whole, so that its weights are worth a checkpoint."""
+        return not self._bad_in_a_row and self.optimizer.is_whole
 
     def save(self) -> None:
         """Save a checkpoint, after the rows before it are on disk."""

@@ -25,7 +25,7 @@ from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.collect import Rollouts, collect, numbers_of_answers
 from vpo_agent.runs.checkpoints import checkpoints
 from vpo_agent.runs.run_folder import read_metrics
-from vpo_agent.trainer import ScoredRollouts, Trainer
+from vpo_agent.trainer import ScoredRollouts, StepResult, Trainer
 from vpo_envs import Status
 
 MakeConfig = Callable[..., TrainConfig]
@@ -188,7 +188,7 @@ def test_a_run_without_a_checkpoint_yet_says_that_it_starts_again(
 INTERRUPT = """
 import os, signal, toys
 from vpo_agent.config import TrainConfig
-from vpo_agent.trainer import ScoredRollouts, Trainer
+from vpo_agent.trainer import ScoredRollouts, StepResult, Trainer
 from vpo_envs import Status
 
 if {ignored}:
@@ -335,10 +335,10 @@ def test_a_step_that_is_not_finite_is_skipped_counted_and_shown(
     states = []
     learn = trainer.learn
 
-    def watched(prepared: ScoredRollouts) -> dict[str, Any]:
-        row = learn(prepared)
+    def watched(prepared: ScoredRollouts) -> StepResult:
+        result = learn(prepared)
         states.append(torch.cat([p.detach().flatten().clone() for p in trainer.policy.model.parameters()]))
-        return row
+        return result
 
     trainer.learn = watched  # type: ignore[method-assign]
     trainer.train()

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     # A large model takes minutes to load, but a bad address is known now; connections wait.
     name = target_name(arguments.target)
-    with Server(arguments.host, arguments.port, name, rows=arguments.rows, most_tokens=arguments.max_tokens) as server:
+    with Server(arguments.host, arguments.port, name, rows=arguments.rows, max_tokens=arguments.max_tokens) as server:
         policy = load_policy(arguments.target, arguments.checkpoint, arguments.device, arguments.dtype)
         print(f"serving {name} ({policy.device}) on {server.base_url}; Ctrl-C stops it", flush=True)
         if arguments.host not in ("localhost", "127.0.0.1", "::1"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class BoundEstimator:
         weights = None
         if self.estimator.needs_weights:
             keys = [prompt_key(task.content_hash()) for task in tasks]
-            weights = torch.from_numpy(self._draw_weights(keys, step=step, active=active))
+            weights = torch.from_numpy(draw_weights(keys, step=step, active=active, **self._draw_settings))
         groups = RewardGroups.checked(
             torch.from_numpy(rewards),
             weights=weights,
@@ -107,19 +107,20 @@ class BoundEstimator:
         return advantages(
             torch.from_numpy(rewards),
             method=self.name,
-            weights=torch.from_numpy(self._draw_weights([0, 1])) if self.estimator.needs_weights else None,
+            weights=torch.from_numpy(draw_weights([0, 1], **self._draw_settings))
+            if self.estimator.needs_weights
+            else None,
             scalar_weights=self.scalar_weights or self.env.scalar_weights,
             **self.options,
         )
 
     @cached_property
-    def _draw_weights(self) -> Callable[..., NDArray[np.float32]]:
-        """:func:`draw_weights` with the settings of the run."""
-        return partial(
-            draw_weights,
-            num_objectives=self.env.reward_dim,
-            num_weights=self.num_weights,
-            alpha=self.alpha,
-            sampler=self.weight_sampler,
-            seed=self.seed,
-        )
+    def _draw_settings(self) -> dict[str, Any]:
+        """Arguments of :func:`draw_weights` that are the same for all tasks and steps."""
+        return {
+            "num_objectives": self.env.reward_dim,
+            "num_weights": self.num_weights,
+            "alpha": self.alpha,
+            "sampler": self.weight_sampler,
+            "seed": self.seed,
+        }

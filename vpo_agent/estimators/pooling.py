@@ -123,8 +123,8 @@ def pool(values: Tensor, valid: Tensor, *, k: int | None, baseline: Baseline = "
             filled = torch.nn.functional.pad(ranked[:, :n] @ matrix.mT, (0, num_rollouts - n))
             by_rank = torch.where(counts == n, filled, by_rank)
     by_rollout = torch.zeros_like(ranked).scatter(1, order, by_rank).view(num_prompts, num_weightings, num_rollouts)
-    pulls = by_rollout.mean(dim=1)
-    return Advantages(standardise(pulls, valid) if baseline == "group" else pulls, scores)
+    advantages = by_rollout.mean(dim=1)
+    return Advantages(standardise(advantages, valid) if baseline == "group" else advantages, scores)
 
 
 @lru_cache(maxsize=256)

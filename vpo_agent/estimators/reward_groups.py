@@ -27,7 +27,8 @@ class RewardGroups:
     rewards: Tensor
     """(P, G, M, d) reward matrices."""
     answered: Tensor
-    """(P, M) boolean: the answers that a prompt asks for; at least one of each prompt."""
+    """(P, M) boolean: True for the answers that a prompt asks for, whether or not the model gave them, and False for
+    the padding behind them; at least one of each prompt."""
     scalar_weights: Tensor
     """(P, d) fixed weights: non-negative, 0 at inactive objectives, summing to 1 for each prompt."""
     active: Tensor
@@ -57,7 +58,6 @@ class RewardGroups:
         num_prompts, num_rollouts, num_answers, num_objectives = rewards.shape
         device = rewards.device
         work = torch.float32 if device.type == "mps" else torch.float64
-        all_active = active is None
         active = _boolean("active", active, (num_prompts, num_objectives), "(prompts, objectives)", device)
         valid = _boolean("valid", valid, (num_prompts, num_rollouts), "(prompts, rollouts)", device)
         answered = _boolean("answered", answered, (num_prompts, num_answers), "(prompts, answers)", device)
@@ -85,16 +85,14 @@ class RewardGroups:
                 raise ValueError(
                     f"weights must sum to 1 over the objectives; one row is off by {off.item():.3g}; divide by the sum"
                 )
-            on_active_face = _on_active_face("weights", weights, active[:, None, :])
-            # Where all objectives are active, they are on that face already.
-            weights = weights if all_active else on_active_face
+            weights = _checked_on_active("weights", weights, active[:, None, :])
         if scalar_weights is None:
             fixed = active.to(work)
         else:
             fixed = torch.as_tensor(scalar_weights).detach().to(device, work)
             _check_scalar_shape(tuple(fixed.shape), num_prompts, num_objectives)
             fixed = fixed.expand(num_prompts, num_objectives)
-        fixed = _on_active_face("objective weights", fixed, active)
+        fixed = _checked_on_active("objective weights", fixed, active)
         return cls(cleaned, answered, fixed, active, valid, weights)
 
     def scalar_scores(self) -> Tensor:
@@ -132,8 +130,8 @@ def _check_scalar_shape(shape: tuple[int, ...], num_prompts: int, num_objectives
         raise ValueError(f"{name} need {counted(num_prompts, 'row')}, one per prompt; got {shape[0]}")
 
 
-def _on_active_face(name: str, weights: Tensor, active: Tensor) -> Tensor:
-    """Set weights of inactive objectives to 0 and scale the others to sum 1; prompts are the first dimension."""
+def _checked_on_active(name: str, weights: Tensor, active: Tensor) -> Tensor:
+    """Check weights, set those of inactive objectives to 0 and scale the others to sum 1; prompts come first."""
     bad = weights[~(weights.isfinite() & (weights >= 0))]
     if bad.numel():
         raise ValueError(f"{name} must be finite and not negative; got {bad[0].item():.6g}")

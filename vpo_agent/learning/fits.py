@@ -16,10 +16,10 @@ import torch
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import TrainConfig
-from vpo_agent.policy.cached_model import SPARE_COLUMNS, most_positions
-from vpo_agent.policy.graph_rows import COLUMNS_AHEAD
+from vpo_agent.policy.cached_model import SPARE_COLUMNS, max_positions
+from vpo_agent.policy.graph_row_cache import COLUMNS_AHEAD
 from vpo_agent.policy.head import TILE_TOKENS_GPU
-from vpo_agent.policy.samples import MOST_RESPONSES
+from vpo_agent.policy.samples import MAX_RESPONSES
 from vpo_envs.common.wording import counted, did_you_mean, first_line
 
 GIGA = 1e9
@@ -63,7 +63,7 @@ class Shape:
             queries=heads * width,
             keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
             vocabulary=model.get_input_embeddings().num_embeddings,
-            positions=most_positions(config),
+            positions=max_positions(config),
         )
 
 
@@ -231,16 +231,16 @@ def _largest_plan(config: TrainConfig, shape: Shape, prompt: int, memory: int) -
     """Return the plan with the largest batches that fit; TooSmall if those of the settings, or one prompt, do not."""
     run = _RunMemory(config, shape, prompt, memory)
     group = config.rollouts_per_prompt
-    sampled = min(config.prompts_per_step, max(1, MOST_RESPONSES // group))
+    sampled = min(config.prompts_per_step, max(1, MAX_RESPONSES // group))
     if config.sample_batch != "auto":
         sampled = min(sampled, max(1, config.sample_batch // group))
     updated = config.minibatch_prompts or config.prompts_per_step
     if config.microbatch_prompts != "auto":
         updated = min(updated, config.microbatch_prompts)
     fixed = config.sample_batch != "auto"
-    sampled = run.most_prompts(sampled, run.sampling, run.sampling_in_words, fixed=fixed)
+    sampled = run.max_prompts(sampled, run.sampling, run.sampling_in_words, fixed=fixed)
     fixed = config.microbatch_prompts != "auto"
-    updated = run.most_prompts(updated, run.update, run.update_in_words, fixed=fixed)
+    updated = run.max_prompts(updated, run.update, run.update_in_words, fixed=fixed)
     return run.plan(sampled, updated)
 
 
@@ -294,7 +294,7 @@ class _RunMemory:
         rollouts = counted(self.config.rollouts_per_prompt, "rollout")
         return f"updating on {counted(prompts, 'prompt')} with {rollouts} each"
 
-    def most_prompts(
+    def max_prompts(
         self, limit: int, taken: Callable[[int], int], in_words: Callable[[int], str], *, fixed: bool
     ) -> int:
         """Return the largest number of prompts up to ``limit`` that fits.

@@ -25,8 +25,10 @@ class MicroBatches:
 
     On a CPU, ``"auto"`` takes as many prompts as have :data:`CPU_TOKENS` tokens in total. This depends on the samples
     alone, so a resumed run computes the same numbers. On a GPU it starts with all prompts and halves their number until
-    a micro-batch fits into memory; this was tested with raised errors, not with a GPU whose memory ran out. Another
-    setting is the number of prompts::
+    a micro-batch fits into memory; this was tested with raised errors, not with a GPU whose memory ran out. A number
+    sets the prompts of a micro-batch.
+
+    Usage::
 
         while True:
             optimizer.zero_grad()
@@ -52,9 +54,9 @@ class MicroBatches:
         option: str | None = "--microbatch-prompts",
         shorten: str = "--rollouts-per-prompt or --max-new-tokens",
     ) -> None:
-        self.most_prompts: int | None = None if setting == "auto" else setting
+        self.max_prompts: int | None = None if setting == "auto" else setting
         """``None``: unlimited."""
-        self.most_tokens = CPU_TOKENS if setting == "auto" and device.type == "cpu" else None
+        self.max_tokens = CPU_TOKENS if setting == "auto" and device.type == "cpu" else None
         self._packs = packs
         self._option = option
         self._shorten = shorten
@@ -74,8 +76,8 @@ class MicroBatches:
         sizes: list[int] = []
         held = 0
         for count in tokens[prompts].tolist():
-            full = not sizes or sizes[-1] == self.most_prompts
-            if full or (self.most_tokens is not None and held + count > self.most_tokens):
+            full = not sizes or sizes[-1] == self.max_prompts
+            if full or (self.max_tokens is not None and held + count > self.max_tokens):
                 sizes.append(0)
                 held = 0
             sizes[-1] += 1
@@ -101,7 +103,7 @@ class MicroBatches:
                     f"out of memory in the update with one prompt per micro-batch: lower {self._shorten}, or give "
                     "--gradient-checkpointing or --lora-rank"
                 ) from None
-            self.most_prompts = self._largest // 2
+            self.max_prompts = self._largest // 2
             if self._too_many is None:
                 self._too_many = self._largest
         else:
@@ -113,15 +115,15 @@ class MicroBatches:
         """Print which size ``"auto"`` or halving settled on."""
         if self._announce:
             bounds = []
-            if self.most_tokens is not None and self.most_prompts != 1:
-                bounds.append(f"{self.most_tokens:,} tokens (or one prompt)")
-            if self.most_prompts is not None:
-                bounds.append(f"{counted(self.most_prompts, 'prompt')} (the most that fit)")
+            if self.max_tokens is not None and self.max_prompts != 1:
+                bounds.append(f"{self.max_tokens:,} tokens (or one prompt)")
+            if self.max_prompts is not None:
+                bounds.append(f"{counted(self.max_prompts, 'prompt')} (the most that fit)")
             size = f"at most {' and '.join(bounds)}" if bounds else "all prompts"
             tqdm.write(f"{option} auto: {size} at a time", file=sys.stderr)
         else:
             tqdm.write(
                 f"out of memory with {self._too_many} prompts per micro-batch: repeating the step, and continuing, "
-                f"with {option} {self.most_prompts}",
+                f"with {option} {self.max_prompts}",
                 file=sys.stderr,
             )

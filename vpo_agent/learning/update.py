@@ -27,9 +27,9 @@ GAP = ("log_prob_gap", "log_prob_gap_max")
 class PolicyUpdate:
     """Updates the policy once per training step.
 
-    When a micro-batch runs out of device memory, it is repeated, and later ones have half as many prompts. The
-    reference is the initial model, for the KL penalty. It is ``None`` if there is no penalty, or if the policy has LoRA
-    adapters: switching them off gives the initial model.
+    When a micro-batch runs out of device memory, its mini-batch starts again in micro-batches of half as many prompts,
+    and later ones are as small. The reference is the initial model, for the KL penalty. It is ``None`` if there is no
+    penalty, or if the policy has LoRA adapters: switching them off gives the initial model.
     """
 
     def __init__(self, config: TrainConfig, policy: LMPolicy, reference: LMPolicy | None) -> None:
@@ -50,14 +50,16 @@ class PolicyUpdate:
         """Take the gradient steps of one batch: one for each mini-batch.
 
         If a loss or a gradient is not finite, or an error ends the step, weights and optimizer are left as they were.
+        Where a step has several mini-batches, a snapshot restores them.
 
-        The diagnostics are means over the optimizer steps taken, NaN if none was (a loss and a gradient norm of 0 then
-        are exact). ``log_prob_gap`` compares the log-probabilities of trainer and sampler at the weights that sampled:
-        in the passes before the first optimizer step, or over all tokens if ``importance_cap`` recomputes them.
+        The diagnostics are means over the optimizer steps taken. If none was taken, loss and gradient norm are 0 and
+        the others NaN. ``kl`` is NaN without a penalty, which alone measures it. ``log_prob_gap`` compares the
+        log-probabilities of trainer and sampler at the weights that sampled: in the passes before the first optimizer
+        step, or over all tokens if ``importance_cap`` recomputes them.
 
         Args:
             samples: P prompts, G rollouts of each.
-            advantages: (P, G).
+            advantages: (P, G); with ``importance_cap`` each token gets its own, (P, G, T), on the way.
             valid: (P, G), False for rollouts to leave out.
             step: Training steps taken so far.
             num_answers: (P,), answers that each prompt asks for; each number counts by its share of the prompts. By
@@ -71,7 +73,7 @@ class PolicyUpdate:
         """
         config = self.config
         if not valid.all():
-            samples = samples.keep(valid)
+            samples = samples.without(~valid)
         rate = learning_rate(
             step,
             peak=config.learning_rate,
@@ -80,7 +82,8 @@ class PolicyUpdate:
             steps=config.steps,
         )
         gap = dict.fromkeys(GAP, math.nan)
-        # A policy that is not finite earns no reward anywhere, which must not count as groups without a signal.
+        # Log-probabilities that are not finite mean a broken model. Its responses all score 0, so without this check
+        # the step would pass as one without a signal.
         if not samples.log_probs[samples.trained].isfinite().all():
             return False, {**dict.fromkeys(DIAGNOSTICS, math.nan), **gap, "learning_rate": rate}
         if config.importance_cap is not None:
@@ -181,7 +184,7 @@ class PolicyUpdate:
             gap_max = max(gap_max, gap["log_prob_gap_max"])
             share = float(terms.tokens) / float(tokens[used].sum())
             totals["loss"] += float(terms.loss.detach())
-            totals["kl"] += float(terms.kl)
+            totals["kl"] += float(terms.kl) if config.kl_coef else math.nan
             totals["clip_fraction"] += float(terms.clip_fraction) * share
             totals["approx_kl"] += float(terms.approx_kl) * share
             totals["entropy"] += (float(entropy.mean()) if len(entropy) else 0.0) * share
@@ -194,6 +197,8 @@ class PolicyUpdate:
         num_prompts, rollouts = len(samples.prompt_ids), samples.rollouts_per_prompt
         tokens = samples.trained.sum(1).view(num_prompts, rollouts).sum(1)
         used = tokens.nonzero()[:, 0].cpu()
+        if not len(used):
+            return torch.zeros_like(samples.log_probs)
         while True:
             with self.microbatches.halved_if_out_of_memory():
                 out = torch.zeros_like(samples.log_probs)

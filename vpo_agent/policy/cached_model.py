@@ -37,7 +37,7 @@ class CachedModel:
         self._causal_lm = causal_lm
         self._filler = filler
         self.config = causal_lm.config
-        self.most_positions = most_positions(self.config)
+        self.max_positions = max_positions(self.config)
         self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
         layers = {type(layer) for layer in DynamicCache(config=self.config).layers}
         self.joins_any_time = self.takes_positions and layers == {DynamicLayer}
@@ -45,7 +45,8 @@ class CachedModel:
         self.is_known = self.takes_positions and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
         """Whether nothing but attention, of known kinds, remembers tokens."""
         self.takes_masks = False
-        """Whether the model takes masks of four axes; it would look at the values of others, for which a GPU waits."""
+        """Whether the model accepts masks of four axes. It inspects the values of those of two axes, which makes the
+        host wait for a GPU."""
 
     def next_logits(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: DynamicCache, **more: Any
@@ -55,9 +56,9 @@ class CachedModel:
         The tokens and their positions are (rows, tokens). The mask is False at padding among the tokens of the cache
         and these, (rows, all tokens), or ``None`` without padding.
         """
-        if self.most_positions is not None:
+        if self.max_positions is not None:
             # An ended row may run beyond the last position before it is removed.
-            positions = positions.clamp_max(self.most_positions - 1)
+            positions = positions.clamp_max(self.max_positions - 1)
         if self.takes_positions:
             more = {"position_ids": positions, **more}
         out = self._causal_lm(
@@ -210,7 +211,7 @@ def positions_of(mask: Tensor) -> Tensor:
     return (mask.long().cumsum(1) - 1).clamp_min(0)
 
 
-def most_positions(config: Any) -> int | None:
+def max_positions(config: Any) -> int | None:
     """Return the longest context of a model, in tokens; ``None`` if it has no limit.
 
     LongRoPE turns all tokens of a row by other angles once it is longer than the original length, and those in the

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from vpo_agent.policy.cached_model import Prompts
-from vpo_agent.policy.rows import Rows
+from vpo_agent.policy.row_cache import RowCache
 
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
 LOOK_EVERY_GPU = 8
 """Tokens that a GPU samples before the host looks at them, for which it must wait until the GPU has finished.
 
-Rows that have ended in the meantime are sampled on for nothing. Neither cost was measured on a GPU.
+RowCache that have ended in the meantime are sampled on for nothing. Neither cost was measured on a GPU.
 """
 
 
@@ -45,7 +45,7 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     """Log-probability of each token under the tempered distribution."""
-    finish: Literal["stop", "length"] | None = None
+    finish_reason: Literal["stop", "length"] | None = None
     """Why the row has ended."""
 
 
@@ -60,7 +60,7 @@ class ClosingTag:
 
     def __init__(self, tokenizer: Any, closing: str, texts: Sequence[str]) -> None:
         self._tokenizer, self._closing = tokenizer, closing
-        self.most_tokens = len(closing)
+        self.max_tokens = len(closing)
         """Maximum number of tokens in a tag, since each holds at least one of its characters."""
         # The tokens that a tag may end within; text is decoded only after these.
         self._ends = {
@@ -74,13 +74,13 @@ class ClosingTag:
         """Whether the last token completes the tag."""
         if tokens[-1] not in self._ends:
             return False
-        return self._closing in self._tokenizer.decode(tokens[-self.most_tokens :], skip_special_tokens=True)
+        return self._closing in self._tokenizer.decode(tokens[-self.max_tokens :], skip_special_tokens=True)
 
 
 class Decoder:
     """Samples tokens for the rows in a model's cache, all rows at a time."""
 
-    def __init__(self, rows: Rows, ending: Iterable[int], *, look_every: int = 1) -> None:
+    def __init__(self, rows: RowCache, ending: Iterable[int], *, look_every: int = 1) -> None:
         self.rows: list[Row] = []
         self._cache = rows
         self._ending = frozenset(ending)
@@ -92,7 +92,7 @@ class Decoder:
     @property
     def open(self) -> bool:
         """Whether rows may join now."""
-        return self._cache.open or all(row.finish for row in self.rows)
+        return self._cache.open or all(row.finish_reason for row in self.rows)
 
     def join(self, prompts: Prompts, which: Sequence[int], rows: Sequence[Row]) -> None:
         """Add rows, each with the index of the prompt that it continues."""
@@ -104,7 +104,7 @@ class Decoder:
         self._read_settings()
 
     def run(self, on_tokens: Callable[[int], None] | None = None) -> None:
-        """Sample until every row has ended; ``on_tokens`` is told how many tokens the rows that have not have."""
+        """Sample until every row has ended; ``on_tokens`` is called with the tokens so far of a row that still runs."""
         while running := self.step(self._look_every):
             if on_tokens is not None:
                 on_tokens(len(running[0].tokens))
@@ -113,7 +113,7 @@ class Decoder:
     def step(self, most: int = 1) -> list[Row]:
         """Sample up to ``most`` tokens for each row that has not ended, and return those rows."""
         self._advance()
-        running = [row for row in self.rows if not row.finish]
+        running = [row for row in self.rows if not row.finish_reason]
         if not running:
             return running
         count = min(most, max(row.limit - len(row.tokens) for row in running))
@@ -127,26 +127,26 @@ class Decoder:
         # The only place where the host waits for the device; one copy, in a format that holds both.
         for tokens, log_probs in torch.stack(drawn).tolist():
             for row, token, log_prob in zip(self.rows, tokens, log_probs, strict=True):
-                if row.finish:
+                if row.finish_reason:
                     continue
                 row.tokens.append(int(token))
                 row.log_probs.append(log_prob)
                 if token in self._ending or row.stop(row.tokens):
-                    row.finish = "stop"
+                    row.finish_reason = "stop"
                 elif len(row.tokens) == row.limit:
-                    row.finish = "length"
+                    row.finish_reason = "length"
         return running
 
     @torch.no_grad()
     def _advance(self, *, drop_all: bool = False) -> None:
         """Remove ended rows if there are enough or ``drop_all``, and let the model read the last tokens."""
         rows = self.rows
-        ended = sum(row.finish is not None for row in rows)
+        ended = sum(row.finish_reason is not None for row in rows)
         if ended and (drop_all or ended == len(rows) or ended * self._cache.leaving_share >= len(rows)):
             # The last rows take the places of those that leave, so that little is copied.
             stay = len(rows) - ended
-            last = (place for place in range(stay, len(rows)) if not rows[place].finish)
-            order = [next(last) if rows[place].finish else place for place in range(stay)]
+            last = (place for place in range(stay, len(rows)) if not rows[place].finish_reason)
+            order = [next(last) if rows[place].finish_reason else place for place in range(stay)]
             self._cache.keep(order)
             self.rows = [rows[place] for place in order]
             if self._tokens is not None:
@@ -175,7 +175,7 @@ class Decoder:
         """The next ``count`` random numbers of each row, (count, rows); 0 beyond its end."""
         numbers = np.zeros((count, len(self.rows)), np.float32)
         for column, row in enumerate(self.rows):
-            if not row.finish:
+            if not row.finish_reason:
                 left = min(count, row.limit - len(row.tokens))
                 numbers[:left, column] = list(islice(row.uniforms, left))
         return torch.from_numpy(numbers).to(self._logits.device, non_blocking=True)

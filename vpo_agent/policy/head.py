@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-Finish: TypeAlias = Callable[[Tensor], Tensor]
+LogitTransform: TypeAlias = Callable[[Tensor], Tensor]
 """Scales or caps logits, entry by entry."""
 
 TILE_TOKENS_CPU = 256
@@ -30,18 +30,18 @@ def token_log_probs(
     bias: Tensor | None,
     chosen: Tensor,
     *,
-    finish: Finish | None = None,
+    transform: LogitTransform | None = None,
     temperature: float = 1.0,
     entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute the log-probabilities of ``chosen`` under softmax(finish(states · weight + bias) / temperature).
+    """Compute the log-probabilities of ``chosen`` under softmax(transform(states · weight + bias) / temperature).
 
     Args:
         states: (n, width); without a weight the logits themselves, (n, vocabulary).
         weight: Weight of the head, (vocabulary, width); ``None`` if ``states`` are logits.
         bias: Bias of the head, (vocabulary,), or ``None``.
         chosen: (n,), int64.
-        finish: See :func:`finishes`; ``None`` leaves the logits as they are.
+        transform: See :func:`logit_transforms`; ``None`` leaves the logits as they are.
         temperature: > 0.
         entropy: Also compute the entropy of the distributions.
 
@@ -50,12 +50,15 @@ def token_log_probs(
         float32, without gradient.
     """
     apply: Any = _TokenLogProbs.apply
-    log_probs, entropies = apply(states, weight, bias, chosen, finish, temperature, entropy)
+    log_probs, entropies = apply(states, weight, bias, chosen, transform, temperature, entropy)
     return log_probs, entropies if entropy else None
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """The gradient of the logits is that of cross-entropy: (one-hot of the token - probabilities) / temperature."""
+    """Log-probabilities of chosen tokens, tile by tile.
+
+    The gradient of the logits is that of cross-entropy: (one-hot of the token - probabilities) / temperature.
+    """
 
     @staticmethod
     def forward(
@@ -64,19 +67,19 @@ class _TokenLogProbs(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         chosen: Tensor,
-        finish: Finish | None,
+        transform: LogitTransform | None,
         temperature: float,
         entropy: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(states, weight, bias, chosen)
-        ctx.finish, ctx.temperature = finish, temperature
+        ctx.transform, ctx.temperature = transform, temperature
         ctx.tile_tokens = TILE_TOKENS_CPU if states.device.type == "cpu" else TILE_TOKENS_GPU
         log_probs = states.new_empty(len(states), dtype=torch.float32)
         entropies = torch.empty_like(log_probs)
         for start in range(0, len(states), ctx.tile_tokens):
             tile = slice(start, start + ctx.tile_tokens)
             logits = states[tile] if weight is None else linear(states[tile], weight, bias)
-            logits = logits if finish is None else finish(logits)
+            logits = logits if transform is None else transform(logits)
             tempered = logits.float() if temperature == 1.0 else logits.float() / temperature
             all_log_probs = torch.log_softmax(tempered, dim=-1)
             log_probs[tile] = all_log_probs.gather(1, chosen[tile, None])[:, 0]
@@ -86,40 +89,40 @@ class _TokenLogProbs(torch.autograd.Function):
         return log_probs, entropies
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, bias, chosen = ctx.saved_tensors
-        slope = slopes[0][:, None] / ctx.temperature
+        grad_output = grad_outputs[0][:, None] / ctx.temperature
         # Sums over tiles are in float32: in bfloat16 a small gradient would vanish next to a large one.
         needs_states, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-        by_states = torch.zeros_like(states) if needs_states else None
-        by_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
-        by_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
+        grad_states = torch.zeros_like(states) if needs_states else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
         for start in range(0, len(states), ctx.tile_tokens):
             tile = slice(start, start + ctx.tile_tokens)
             product = states[tile] if weight is None else linear(states[tile], weight, bias)
             with torch.enable_grad():
-                logits = product if ctx.finish is None else ctx.finish(product.requires_grad_())
+                logits = product if ctx.transform is None else ctx.transform(product.requires_grad_())
             tempered = logits.detach().float() if ctx.temperature == 1.0 else logits.detach().float() / ctx.temperature
-            by_logits = torch.softmax(tempered, dim=-1)
-            by_logits.mul_(-slope[tile]).scatter_add_(1, chosen[tile, None], slope[tile])
-            by_logits = by_logits.to(states.dtype)
-            if ctx.finish is not None:
-                (by_logits,) = torch.autograd.grad(logits, product, by_logits)
-            if by_states is not None:
-                by_states[tile] = by_logits if weight is None else by_logits @ weight
-            if by_weight is not None:
-                by_weight += by_logits.T @ states[tile]
-            if by_bias is not None:
-                by_bias += by_logits.sum(0)
+            grad_logits = torch.softmax(tempered, dim=-1)
+            grad_logits.mul_(-grad_output[tile]).scatter_add_(1, chosen[tile, None], grad_output[tile])
+            grad_logits = grad_logits.to(states.dtype)
+            if ctx.transform is not None:
+                (grad_logits,) = torch.autograd.grad(logits, product, grad_logits)
+            if grad_states is not None:
+                grad_states[tile] = grad_logits if weight is None else grad_logits @ weight
+            if grad_weight is not None:
+                grad_weight += grad_logits.T @ states[tile]
+            if grad_bias is not None:
+                grad_bias += grad_logits.sum(0)
         return (
-            by_states,
-            None if by_weight is None else by_weight.to(weight.dtype),
-            None if by_bias is None else by_bias.to(bias.dtype),
+            grad_states,
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
             *[None] * 4,
         )
 
 
-def finishes(config: Any) -> Iterator[Finish | None]:
+def logit_transforms(config: Any) -> Iterator[LogitTransform | None]:
     """Yield what may follow the head of a model with these settings, in the arithmetic of transformers."""
     yield None
     for name in ("logit_scale", "logits_scaling", "lm_head_multiplier"):

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.cached_model import CachedModel, check_context, positions_of
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
-from vpo_agent.policy.graph_rows import GraphRows, no_waits
-from vpo_agent.policy.head import Finish, finishes, token_log_probs
+from vpo_agent.policy.graph_row_cache import GraphRowCache, no_waits
+from vpo_agent.policy.head import LogitTransform, logit_transforms, token_log_probs
 from vpo_agent.policy.loading import (
     add_adapters,
     choose_device,
@@ -28,7 +28,7 @@ from vpo_agent.policy.loading import (
     recompute_layers,
 )
 from vpo_agent.policy.packing import ATTENTION, pack
-from vpo_agent.policy.rows import Rows, SharingRows
+from vpo_agent.policy.row_cache import RowCache, SharedRowCache
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 
 
@@ -73,7 +73,7 @@ class LMPolicy(Sampler):
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
         self.cached_model = CachedModel(self.causal_lm, filler)
         """The model as decoding uses it."""
-        if not self.cached_model.is_known and not self._decodes_alike(Rows, None):
+        if not self.cached_model.is_known and not self._decodes_alike(RowCache, None):
             raise ValueError(
                 f"a model of the type {self.causal_lm.config.model_type!r} does not sample from its cache as from "
                 "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
@@ -84,16 +84,16 @@ class LMPolicy(Sampler):
         self.ending_ids: list[int] = sorted({token for token in ending if token is not None})
         """End-of-sequence tokens of the tokenizer and of the model's generation settings."""
         self._closing_tags: dict[str, ClosingTag] = {}
-        self._decoder, self._finish = self._decoder_apart()
+        self._body, self._logit_transform = self._find_body()
         self.packs = self._can_pack()
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
         # A model that supports packing also accepts 4-D masks.
         self.cached_model.takes_masks = self.packs
         # On a GPU the additional small operations may cost more than they save.
-        self.shares_prompts = self.packs and self.device.type == "cpu" and self._decodes_alike(SharingRows, Rows)
-        """Whether rows share the keys and values of their prompts, see :class:`~vpo_agent.policy.rows.SharingRows`."""
-        self.replays = self.packs and self.device.type == "cuda" and self._decodes_alike(GraphRows, Rows)
-        """Whether decoding steps are recorded and replayed, see `vpo_agent.policy.graph_rows`."""
+        self.shares_prompts = self.packs and self.device.type == "cpu" and self._decodes_alike(SharedRowCache, RowCache)
+        """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.row_cache`."""
+        self.replays = self.packs and self.device.type == "cuda" and self._decodes_alike(GraphRowCache, RowCache)
+        """Whether decoding steps are recorded and replayed, see `vpo_agent.policy.graph_row_cache`."""
 
     @classmethod
     def from_pretrained(
@@ -176,7 +176,7 @@ class LMPolicy(Sampler):
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         """Raise ValueError unless prompts and responses of these lengths fit into the model's context."""
-        check_context(self.cached_model.most_positions, prompt_tokens, max_new_tokens)
+        check_context(self.cached_model.max_positions, prompt_tokens, max_new_tokens)
 
     # Sampling ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class LMPolicy(Sampler):
 
         With ``share_prompts``, all rows must join at the same time, and none may continue a begun response.
         """
-        kind = SharingRows if share_prompts and self.shares_prompts else GraphRows if self.replays else Rows
+        kind = SharedRowCache if share_prompts and self.shares_prompts else GraphRowCache if self.replays else RowCache
         look_every = LOOK_EVERY_GPU if self.device.type == "cuda" else 1
         return Decoder(kind(self.cached_model), self.ending_ids, look_every=look_every)
 
@@ -199,7 +199,7 @@ class LMPolicy(Sampler):
         """Sample all responses at the same time, see :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""
         self.model.eval()
         encoded = self.encode_prompts(request.prompts)
-        check_context(self.cached_model.most_positions, encoded[0].shape[1], request.max_new_tokens)
+        check_context(self.cached_model.max_positions, encoded[0].shape[1], request.max_new_tokens)
         stops = [self.closing_tag(tag) for tag in request.closing_tags]
         uniforms = _uniforms(request.places, request.rollouts, request.max_new_tokens, request.seed)
         which = [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)]
@@ -214,7 +214,7 @@ class LMPolicy(Sampler):
             encoded,
             [row.tokens for row in rows],
             [row.log_probs for row in rows],
-            [row.finish == "length" for row in rows],
+            [row.finish_reason == "length" for row in rows],
             request.temperature,
             self.tokenizer,
         )
@@ -237,14 +237,14 @@ class LMPolicy(Sampler):
             Log-probabilities (B, T), float32, 0 where ``samples.trained`` is False; and with ``entropy`` the entropy of
             the distributions, (trained tokens,), without gradient.
         """
-        states = self._states_packed(samples) if self.packs else self._hidden_apart(samples)[samples.trained]
-        head = None if self._decoder is None else self.causal_lm.get_output_embeddings()
+        states = self._states_packed(samples) if self.packs else self._states_unpacked(samples)[samples.trained]
+        head = None if self._body is None else self.causal_lm.get_output_embeddings()
         found, entropies = token_log_probs(
             states,
             getattr(head, "weight", None),
             getattr(head, "bias", None),
             samples.ids[samples.trained],
-            finish=self._finish,
+            transform=self._logit_transform,
             temperature=samples.temperature,
             entropy=entropy,
         )
@@ -254,9 +254,9 @@ class LMPolicy(Sampler):
     def _states(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **more: Any) -> Tensor:
         """Last hidden states, or logits if the head is not known."""
         where = {"position_ids": positions} if self.cached_model.takes_positions else {}
-        module = self.causal_lm if self._decoder is None else self._decoder
+        module = self.causal_lm if self._body is None else self._body
         out = module(input_ids=ids, attention_mask=mask, use_cache=False, **where, **more)
-        states: Tensor = out.logits if self._decoder is None else out.last_hidden_state
+        states: Tensor = out.logits if self._body is None else out.last_hidden_state
         return states
 
     def _states_packed(self, samples: Samples) -> Tensor:
@@ -264,7 +264,7 @@ class LMPolicy(Sampler):
         batch = pack(samples)
         # A mask of four axes passes through the model untouched; the batch has its own.
         unused = batch.ids.new_zeros(1, 1, 1, 1)
-        states = self._states(batch.ids, unused, batch.positions, ours=batch)
+        states = self._states(batch.ids, unused, batch.positions, layout=batch)
         # The rollouts of a prompt share the state of its last token, and on several threads the backward pass of plain
         # indexing would add up their gradients in a nondeterministic order.
         return states[0].index_select(0, batch.predicts)
@@ -278,7 +278,7 @@ class LMPolicy(Sampler):
         zeros = [[0.0] * len(row) for row in rows]
         trial = Samples.of(self.cached_model.pad(rows[:2]), rows[2:], zeros[2:], [False] * 4, 1.0, self.tokenizer)
         with torch.no_grad(), quiet_transformers():
-            expected = self._hidden_apart(trial)[trial.trained]
+            expected = self._states_unpacked(trial)[trial.trained]
             self.causal_lm.set_attn_implementation(ATTENTION)
             packs = _agree(lambda: (self._states_packed(trial), expected))
             if not packs:
@@ -286,11 +286,11 @@ class LMPolicy(Sampler):
         return packs
 
     @torch.no_grad()
-    def _decodes_alike(self, *kinds: type[Rows] | None) -> bool:
+    def _decodes_alike(self, *kinds: type[RowCache] | None) -> bool:
         """Whether two kinds of rows get the same logits, ``None`` for whole sequences; tested, as for packing."""
         return _agree(lambda: (self._trial_logits(kinds[0]), self._trial_logits(kinds[1])))
 
-    def _trial_logits(self, kind: type[Rows] | None) -> Tensor:
+    def _trial_logits(self, kind: type[RowCache] | None) -> Tensor:
         """Logits of rows that have moved, (3, vocabulary); for no kind of rows, those of their whole sequences."""
         *prompts, first, second, third, fourth = self._trial_rows(4, 2, 4, 3, 3, 3)
         moved = [0, 3, 2]
@@ -303,7 +303,7 @@ class LMPolicy(Sampler):
         rows = kind(self.cached_model)
         rows.join(self.cached_model.read(*self.cached_model.pad(prompts)), [0, 0, 1, 1])
         begun = torch.tensor(first, device=self.device)
-        with no_waits() if kind is GraphRows else nullcontext():
+        with no_waits() if kind is GraphRowCache else nullcontext():
             rows.append(begun)
         rows.keep(moved)
         for tokens in (second, third, fourth):
@@ -314,14 +314,14 @@ class LMPolicy(Sampler):
         rng = np.random.default_rng(0)
         return [rng.integers(self.vocabulary, size=length).tolist() for length in lengths]
 
-    def _hidden_apart(self, samples: Samples) -> Tensor:
+    def _states_unpacked(self, samples: Samples) -> Tensor:
         group = samples.rollouts_per_prompt
         ids = torch.cat([samples.prompt_ids.repeat_interleave(group, 0), samples.ids[:, :-1]], dim=1)
         mask = torch.cat([samples.prompt_mask.repeat_interleave(group, 0), samples.mask[:, :-1]], dim=1)
         states = self._states(ids, mask, positions_of(mask))
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
-    def _decoder_apart(self) -> tuple[Any, Finish | None]:
+    def _find_body(self) -> tuple[Any, LogitTransform | None]:
         """The model without its head, and what it does to the logits; no model if that is not known.
 
         Tried out, since these settings have different names and meanings in different model families.
@@ -335,10 +335,10 @@ class LMPolicy(Sampler):
         with torch.no_grad():
             whole = self.causal_lm(**arguments).logits.nan_to_num()
             apart = head(decoder(**arguments).last_hidden_state).nan_to_num()
-            for finish in finishes(self.causal_lm.config.get_text_config()):
+            for transform in logit_transforms(self.causal_lm.config.get_text_config()):
                 # Exact, since a cap hardly changes the small logits of an untrained model.
-                if torch.equal(whole, (apart if finish is None else finish(apart)).to(whole)):
-                    return decoder, finish
+                if torch.equal(whole, (apart if transform is None else transform(apart)).to(whole)):
+                    return decoder, transform
         return None, None
 
 

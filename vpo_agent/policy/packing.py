@@ -164,16 +164,16 @@ def attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    ours: Layout | None = None,
+    layout: Layout | None = None,
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention by the layout ``ours``, such as a packed row; without one, that of transformers.
+    """Compute attention by a layout, such as a packed row; without one, that of transformers.
 
     The query is (rows, heads, tokens, width), keys and values are (rows, key heads, tokens, width); the result is
-    (rows, tokens, heads, width). ``attention_mask`` is not used with ``ours``.
+    (rows, tokens, heads, width). ``attention_mask`` is not used with ``layout``.
     """
-    if ours is None:
+    if layout is None:
         out: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
@@ -183,7 +183,7 @@ def attention(
             raise NotImplementedError(f"attention over packed or shared rows does not support {name}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: Any = module.layer_idx
-    return ours.attend(query, key, value, layer, scale), None
+    return layout.attend(query, key, value, layer, scale), None
 
 
 AttentionInterface.register(ATTENTION, attention)

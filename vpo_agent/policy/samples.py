@@ -25,7 +25,7 @@ from vpo_agent.progress import progress_bar
 from vpo_envs.common.wording import counted
 from vpo_envs.text import answer_tags
 
-MOST_RESPONSES = 1024
+MAX_RESPONSES = 1024
 """Most responses sampled at the same time where nothing else is said."""
 
 
@@ -69,7 +69,7 @@ class Samples:
     trained: Tensor
     """True for the tokens that the policy sampled and learns from, a subset of ``mask``, shape (B, T).
 
-    Elsewhere the model reads a token, but no loss, mean or count has it: what an environment replied, for one.
+    Other tokens, such as an environment's reply, are read by the model but left out of losses, means and counts.
     """
     log_probs: Tensor
     """Log-probability of each trained token as it was sampled, float32, shape (B, T); elsewhere any number."""
@@ -117,9 +117,9 @@ class Samples:
         """Nothing: the caller knows the policy."""
         return {}
 
-    def keep(self, rollouts: Tensor) -> Samples:
-        """Return the samples with every response left empty whose place in ``rollouts``, (P, G), is False."""
-        kept = rollouts.flatten().to(self.mask.device)[:, None]
+    def without(self, left_out: Tensor) -> Samples:
+        """Return a copy in which the responses marked True in ``left_out``, (P, G), have no tokens; their rows stay."""
+        kept = ~left_out.flatten().to(self.mask.device)[:, None]
         return replace(self, mask=self.mask & kept, trained=self.trained & kept)
 
     def subset(self, prompts: Tensor) -> Samples:
@@ -166,7 +166,7 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """What an engine is asked for at a time: ``rollouts`` responses to each of P prompts."""
+    """What an engine samples in one call: ``rollouts`` responses to each of P prompts."""
 
     prompts: Sequence[str]
     closing_tags: Sequence[str]
@@ -194,7 +194,7 @@ class TextSampler(ABC):
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        sample_batch: int = MOST_RESPONSES,
+        sample_batch: int = MAX_RESPONSES,
         label: str | None = None,
     ) -> Responses:
         """Sample ``rollouts`` responses to each prompt.
@@ -222,7 +222,7 @@ class TextSampler(ABC):
 class Sampler(TextSampler):
     """Samples responses from the current weights of a policy."""
 
-    most_responses: int | None = None
+    max_responses: int | None = None
     """Most responses that fit into memory at the same time; ``None`` until memory has run out."""
 
     @abstractmethod
@@ -239,7 +239,7 @@ class Sampler(TextSampler):
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        sample_batch: int = MOST_RESPONSES,
+        sample_batch: int = MAX_RESPONSES,
         label: str | None = None,
     ) -> Samples:
         """Sample ``rollouts`` responses to each prompt, see :meth:`TextSampler.sample`.
@@ -248,7 +248,7 @@ class Sampler(TextSampler):
         This was tested with raised errors, not with a GPU whose memory ran out.
         """
         counts = [num_answers] * len(prompts) if isinstance(num_answers, int) else list(num_answers)
-        allowed = min(sample_batch, self.most_responses or sample_batch)
+        allowed = min(sample_batch, self.max_responses or sample_batch)
         size = wanted = min(len(prompts), max(1, allowed // rollouts))
         order = list(range(len(prompts)))
 
@@ -308,7 +308,7 @@ class Sampler(TextSampler):
                 f"batch is repeated, and the run goes on, with --sample-batch {size * rollouts}",
                 file=sys.stderr,
             )
-            self.most_responses = size * rollouts
+            self.max_responses = size * rollouts
         if len(parts) == 1:
             return parts[0]
         return concatenate_samples(parts).subset(torch.tensor(order).argsort())

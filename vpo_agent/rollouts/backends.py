@@ -225,7 +225,7 @@ def generators_kept() -> Iterator[None]:
 def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
     """Tokens up to the end of a response; ``None`` without an end."""
     for count, token in enumerate(tokens, 1):
-        if token in ending or stop(tokens[max(0, count - stop.most_tokens) : count]):
+        if token in ending or stop(tokens[max(0, count - stop.max_tokens) : count]):
             return count
     return None
 

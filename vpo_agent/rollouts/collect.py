@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.policy.samples import Sampler, Samples
+from vpo_agent.policy.samples import MAX_RESPONSES, Sampler, Samples
 from vpo_envs import Status, Task
 from vpo_envs.core import AnyEnv, RewardBatch, score_batch
 from vpo_envs.registration import make_text_env as make_text_env
@@ -38,7 +38,7 @@ class Rollouts:
     valid: NDArray[np.bool_]
     """Which rollouts have a score, because no answer's scorer failed, (P, G)."""
     answered: NDArray[np.bool_]
-    """The answers that each prompt asks for, (P, M)."""
+    """True for the answers that each prompt asks for, and False for the padding behind them, (P, M)."""
     failure: str = ""
     """Why the scorer failed on the first answer without a score; empty if there is none."""
     seconds_generate: float = 0.0
@@ -55,7 +55,7 @@ def collect(
     temperature: float = 1.0,
     seed: Sequence[int] = (0,),
     num_answers: Sequence[int] | None = None,
-    sample_batch: int = 512,
+    sample_batch: int = MAX_RESPONSES,
     scorer_threads: int = 0,
 ) -> Rollouts:
     """Sample ``rollouts`` responses to each task and score them.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from vpo_agent.policy.samples import MOST_RESPONSES, TextResponses, TextSampler
+from vpo_agent.policy.samples import MAX_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.endpoint import Client, EndpointError, Refused
@@ -97,7 +97,7 @@ class EndpointPolicy(TextSampler):
         max_new_tokens: int,
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
-        sample_batch: int = MOST_RESPONSES,
+        sample_batch: int = MAX_RESPONSES,
         label: str | None = None,
     ) -> TextResponses:
         """See :meth:`TextSampler.sample`; ``sample_batch`` has no effect, since nothing takes local memory.

@@ -37,14 +37,14 @@ class Training(ABC):
 
     @abstractmethod
     def learn(self, prepared: Any) -> Any:
-        """Change the weights, count the step and return its row."""
+        """Change the weights, count the step and return its result."""
 
     @abstractmethod
-    def record(self, row: Any) -> None:
+    def record(self, result: Any) -> None:
         """Write the row of a step."""
 
     @abstractmethod
-    def report(self, row: Any) -> None:
+    def report(self, result: Any) -> None:
         """Do what else falls due after a step: show it, evaluate."""
 
     @abstractmethod
@@ -70,10 +70,10 @@ class Training(ABC):
                 while self.step < self.steps:
                     prepared = self.prepare()
                     with self._stop_delayed():
-                        row = self.learn(prepared)
-                        self.record(row)
+                        result = self.learn(prepared)
+                        self.record(result)
                         self._recorded_step = self.step
-                        self.report(row)
+                        self.report(result)
                         if self.checkpoint_due():
                             self._save()
             except BaseException as error:

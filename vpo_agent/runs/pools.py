@@ -13,7 +13,7 @@ from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.downloads import check_saved_model
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import base_of_adapters
-from vpo_agent.policy.samples import MOST_RESPONSES, TextSampler
+from vpo_agent.policy.samples import MAX_RESPONSES, TextSampler
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
@@ -114,7 +114,7 @@ def _sample(
         max_new_tokens=chosen["max_new_tokens"],
         temperature=chosen["temperature"],
         seed=[chosen["seed"], EVAL_STREAM],
-        sample_batch=MOST_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
+        sample_batch=MAX_RESPONSES if chosen["sample_batch"] == "auto" else chosen["sample_batch"],
         scalar_weights=scalar_weights,
         source=source,
         label="sampling",

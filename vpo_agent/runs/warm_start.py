@@ -15,7 +15,7 @@ from vpo_agent.learning.warm_start import WarmStart, demonstrated_tokens
 from vpo_agent.measure.measures import measures
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import MOST_RESPONSES, Samples
+from vpo_agent.policy.samples import MAX_RESPONSES, Samples
 from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
@@ -62,7 +62,7 @@ class WarmStartTraining(Training):
         settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}
         self.learner = WarmStart(policy, env, **recipe.model_dump(include=settings))
         if self.plan:
-            self.learner.microbatches.most_prompts = self.plan.microbatch_prompts
+            self.learner.microbatches.max_prompts = self.plan.microbatch_prompts
         if checkpoint is not None:
             state = load_checkpoint(checkpoint, self.learner.optimizer)
             before = Recipe.model_validate(state["recipe"])
@@ -99,10 +99,10 @@ class WarmStartTraining(Training):
         self.step = self.learner.done
         return loss
 
-    def record(self, row: float) -> None:
+    def record(self, result: float) -> None:
         """Keep the loss for the next row; every few steps evaluate, and write and print that row."""
-        self._losses.append(row)
-        self._bar.set_postfix_str(f"loss {row:.3f}", refresh=False)
+        self._losses.append(result)
+        self._bar.set_postfix_str(f"loss {result:.3f}", refresh=False)
         self._bar.update()
         if not self.checkpoint_due():
             return
@@ -116,7 +116,7 @@ class WarmStartTraining(Training):
         sys.stdout.flush()
         self._losses.clear()
 
-    def report(self, row: float) -> None:
+    def report(self, result: float) -> None:
         """Nothing else falls due."""
 
     def checkpoint_due(self) -> bool:
@@ -159,7 +159,7 @@ class WarmStartTraining(Training):
             max_new_tokens=recipe.max_new_tokens,
             temperature=1.0,
             seed=[recipe.seed, m],
-            sample_batch=self.plan.sample_batch if self.plan else MOST_RESPONSES,
+            sample_batch=self.plan.sample_batch if self.plan else MAX_RESPONSES,
             label=f"evaluation at step {self.step}, m={m}",
         )
         means = {measure.name: float(measure.values.mean()) for measure in measures(pool)}

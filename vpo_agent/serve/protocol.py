@@ -130,7 +130,7 @@ def make_rows(request: CompletionRequest, policy: LMPolicy, limit: int) -> list[
 def make_choice(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[int], row: Row) -> dict[str, Any]:
     """Return an answer in the form of its endpoint; its log-probabilities are those that it was sampled with."""
     chat = bool(request.messages)
-    text, finish = _sampled_text(request, policy, prompt, row), row.finish
+    text, finish = _sampled_text(request, policy, prompt, row), row.finish_reason
     stops = [(text.index(stop), stop) for stop in request.stop if stop in text]
     if stops:
         position, stop = min(stops)

@@ -69,13 +69,13 @@ class Engine:
                 self._decoder = self.policy.decoder()
                 self._end([job for job in self._jobs if len(job.waiting) < len(job.rows)], error)
             else:
-                self._end([job for job in self._jobs if job.cancelled() or all(row.finish for row in job.rows)])
+                self._end([job for job in self._jobs if job.cancelled() or all(row.finish_reason for row in job.rows)])
 
     @torch.no_grad()
     def _advance(self) -> None:
         """Let rows of one job join the batch, and sample a token for each row."""
         first = next((job for job in self._jobs if job.waiting and not job.cancelled()), None)
-        room = self._most_rows - sum(row.finish is None for row in self._decoder.rows)
+        room = self._most_rows - sum(row.finish_reason is None for row in self._decoder.rows)
         if first is not None and self._decoder.open and room > 0:
             joining = [first.waiting.popleft() for _ in range(min(room, len(first.waiting)))]
             model = self.policy.cached_model
@@ -86,7 +86,7 @@ class Engine:
         """End jobs, with the error that ended them if there is one."""
         for job in jobs:
             for row in job.rows:
-                row.finish = row.finish or "stop"
+                row.finish_reason = row.finish_reason or "stop"
             if job.set_running_or_notify_cancel():
                 if error is None:
                     job.set_result(None)
@@ -101,8 +101,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads, block_on_close, request_queue_size = True, False, 128
     engine: Engine
 
-    def __init__(self, host: str, port: int, name: str, *, rows: int = 64, most_tokens: int = 4096) -> None:
-        self.name, self.rows, self.most_tokens = name, rows, most_tokens
+    def __init__(self, host: str, port: int, name: str, *, rows: int = 64, max_tokens: int = 4096) -> None:
+        self.name, self.rows, self.max_tokens = name, rows, max_tokens
         self.encoding = threading.Lock()
         """Held while a prompt is encoded, for which tokenizers are not safe to use from several threads."""
         try:
@@ -156,8 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.encoding:
             prompt = encode(request, policy)
         # The last token is never read, so it needs no position.
-        positions = policy.cached_model.most_positions or 2**31
-        most = min(self.server.most_tokens, positions - len(prompt) + 1)
+        positions = policy.cached_model.max_positions or 2**31
+        most = min(self.server.max_tokens, positions - len(prompt) + 1)
         # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
         limit = request.max_tokens or (most if chat else min(most, 16))
         if not 0 < limit <= most:

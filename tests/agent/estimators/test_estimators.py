@@ -36,8 +36,9 @@ def batch(
     """Return rewards (P, G, m, d) and weights (P, K, d), float64."""
     generator = torch.Generator().manual_seed(seed)
     rewards = torch.rand(prompts, rollouts, answers, objectives, generator=generator, dtype=torch.float64)
-    weights = draw_weights(range(prompts), num_objectives=objectives, num_weights=draws, seed=seed)
-    return rewards, torch.from_numpy(weights).double()
+    weights = torch.from_numpy(draw_weights(range(prompts), num_objectives=objectives, num_weights=draws, seed=seed))
+    # In float32 they sum to 1 up to rounding, which is divided out.
+    return rewards, weights.double() / weights.double().sum(-1, keepdim=True)
 
 
 def batch_for(method: str, **sizes: int) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,9 @@ def batch(rollouts: int = 6, answers: int = 3, prompts: int = 4, tied: bool = Fa
     """Rewards (P, G, m, 3) and weights (P, 5, 3), float64."""
     generator = torch.Generator().manual_seed(rollouts)
     rewards = torch.rand(prompts, rollouts, answers, 3, generator=generator, dtype=torch.float64)
-    weights = draw_weights(range(prompts), num_objectives=3, num_weights=5, sampler="iid")
-    return (rewards * 2).round() / 2 if tied else rewards, torch.from_numpy(weights).double()
+    weights = torch.from_numpy(draw_weights(range(prompts), num_objectives=3, num_weights=5, sampler="iid")).double()
+    # In float32 they sum to 1 up to rounding, which estimators divide out.
+    return (rewards * 2).round() / 2 if tied else rewards, weights / weights.sum(-1, keepdim=True)
 
 
 def best_of(rollouts: list[Any], weighting: list[float]) -> float:
@@ -102,6 +103,7 @@ def test_the_pool_is_the_gradient_of_the_expected_best_answer(baseline: str) -> 
     generator = torch.Generator().manual_seed(0)
     sets = torch.rand(4, 2, 3, generator=generator, dtype=torch.float64)
     weights = torch.from_numpy(draw_weights([0], num_objectives=3, num_weights=8)).double()
+    weights = weights / weights.sum(-1, keepdim=True)
     n, k = 3, 2
     probabilities = logits.softmax(0)
     worth = {

@@ -132,7 +132,7 @@ def test_a_run_on_a_gpu_is_planned_before_it_starts(
     trainer = Trainer(make_config({**settings, "name": "a"}))
     assert trainer.plan is not None
     assert trainer.sample_batch == trainer.plan.sample_batch < 128
-    assert trainer._update.microbatches.most_prompts == trainer.plan.microbatch_prompts < 32
+    assert trainer._update.microbatches.max_prompts == trainer.plan.microbatch_prompts < 32
     with pytest.raises(TooSmall, match="it fits with --microbatch-prompts"):
         Trainer(make_config({**settings, "name": "b", "microbatch_prompts": 16}))
     assert not (tmp_path / "b" / "config.json").exists()

@@ -161,17 +161,19 @@ def test_rollouts_left_out_pull_nothing_and_count_nothing(samples: Samples) -> N
     assert relative_error(found, loss_written_out(fresh, samples, advantages(), mask)) <= 1e-4
 
 
+@pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("kept", [True, False], ids=["no advantage", "no rollout"])
-def test_a_batch_without_any_advantage_or_any_rollout_takes_no_step(samples: Samples, kept: bool) -> None:
-    update = make_update() if kept else make_update(make_policy(seed=2), kl_coef=0.1)
+def test_a_batch_without_any_advantage_or_any_rollout_takes_no_step(
+    samples: Samples, kept: bool, cap: float | None
+) -> None:
+    reference = None if kept else make_policy(seed=2)
+    update = make_update(reference, kl_coef=0.0 if kept else 0.1, importance_cap=cap)
     before = [parameter.detach().clone() for parameter in update.policy.model.parameters()]
     valid = torch.full((PROMPTS, ROLLOUTS), kept)
     finite, logged = update.step(samples, torch.zeros(PROMPTS, ROLLOUTS), valid=valid, step=0)
     assert finite
     assert logged["loss"] == logged["grad_norm"] == 0
-    assert all(math.isnan(logged[name]) for name in ("entropy", "log_prob_gap", "log_prob_gap_max")), (
-        "nothing was measured"
-    )
+    assert math.isnan(logged["entropy"]), "nothing was measured"
     assert all(torch.equal(old, new) for old, new in zip(before, update.policy.model.parameters(), strict=True))
 
 
@@ -221,7 +223,7 @@ def test_diagnostics_are_means_over_the_optimizer_steps_taken(samples: Samples) 
     _, logged = make_update(minibatch_prompts=1).step(samples, weights, valid=EVERYTHING, step=0)
     assert alone["entropy"] > 0.1
     for name in ("loss", "kl", "clip_fraction", "approx_kl", "entropy"):
-        assert logged[name] == pytest.approx(alone[name], rel=1e-5)
+        assert logged[name] == pytest.approx(alone[name], rel=1e-5, nan_ok=True)
     update = make_update()
     update.gradient(samples, weights, torch.tensor([2]))
     assert logged["grad_norm"] == pytest.approx(float(gradient_of(update).norm()), rel=1e-4)
@@ -501,3 +503,19 @@ def test_schedules_are_what_pytorch_computes() -> None:
             theirs.step()
         assert rates[warmup:] == pytest.approx(expected, abs=1e-9)
         assert rates[-1] > 0
+
+
+def test_an_error_inside_the_optimizer_leaves_weights_that_are_not_worth_a_checkpoint(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = make_update()
+    assert update.optimizer.is_whole
+
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(update.optimizer.adamw, "step", broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            update.step(samples, advantages(), valid=EVERYTHING, step=0)
+    assert not update.optimizer.is_whole

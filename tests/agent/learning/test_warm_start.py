@@ -101,11 +101,11 @@ def chat_model(scale: float) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
-@pytest.mark.parametrize("most_tokens", [1, 10_000], ids=["prompts apart", "prompts together"])
+@pytest.mark.parametrize("max_tokens", [1, 10_000], ids=["prompts apart", "prompts together"])
 def test_the_loss_is_that_of_the_response_tokens_after_the_templated_prompt(
-    monkeypatch: pytest.MonkeyPatch, checkpointing: bool, most_tokens: int
+    monkeypatch: pytest.MonkeyPatch, checkpointing: bool, max_tokens: int
 ) -> None:
-    monkeypatch.setattr(microbatch, "CPU_TOKENS", most_tokens)
+    monkeypatch.setattr(microbatch, "CPU_TOKENS", max_tokens)
     model, tokenizer = chat_model(scale=1.0)
     policy, env = LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing), toys.ShownLettersEnv(num_answers=2)
     samples = demonstrated(policy, env, range(3), np.random.default_rng([5, 0]), [1, 2], each=2)

@@ -84,7 +84,7 @@ def test_a_row_ends_at_an_end_token_its_stop_rule_or_its_limit() -> None:
     ]
     decode(rows, ending=[2])
     assert [one.tokens for one in rows] == [[0, 4], [1, 1, 2], [0, 0]]
-    assert [one.finish for one in rows] == ["stop", "stop", "length"]
+    assert [one.finish_reason for one in rows] == ["stop", "stop", "length"]
 
 
 def test_ended_rows_leave_when_they_are_an_eighth_and_the_last_rows_take_their_places() -> None:
@@ -106,11 +106,11 @@ def test_rows_are_the_same_however_often_the_host_looks(look_every: int) -> None
     expected, found = rows(), rows()
     steps = len(decode(expected, ending=[0]).sizes)
     cache = decode(found, ending=[0], look_every=look_every)
-    assert [(one.tokens, one.log_probs, one.finish) for one in found] == [
-        (one.tokens, one.log_probs, one.finish) for one in expected
+    assert [(one.tokens, one.log_probs, one.finish_reason) for one in found] == [
+        (one.tokens, one.log_probs, one.finish_reason) for one in expected
     ]
-    assert {one.finish for one in found} == {"stop", "length"}
-    # Rows are looked at, and leave, once in so many tokens.
+    assert {one.finish_reason for one in found} == {"stop", "length"}
+    # RowCache are looked at, and leave, once in so many tokens.
     assert len(cache.kept) <= -(-(steps + 1) // look_every)
 
 

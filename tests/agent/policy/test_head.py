@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.policy import head
-from vpo_agent.policy.head import Finish, token_log_probs
+from vpo_agent.policy.head import LogitTransform, token_log_probs
 
 TOKENS, WIDTH, VOCABULARY = 23, 8, 31
 
@@ -33,12 +33,12 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("finish", [None, lambda logits: torch.tanh(logits / 2) * 2], ids=["as they are", "capped"])
 @pytest.mark.parametrize("has_bias", [False, True], ids=["no bias", "bias"])
 def test_values_and_gradients_are_those_of_whole_logits(
-    has_bias: bool, finish: Finish | None, temperature: float
+    has_bias: bool, finish: LogitTransform | None, temperature: float
 ) -> None:
     states, weight, bias, chosen, counts = batch()
     inputs = [states, weight, bias] if has_bias else [states, weight]
     log_probs, _ = token_log_probs(
-        states, weight, bias if has_bias else None, chosen, finish=finish, temperature=temperature
+        states, weight, bias if has_bias else None, chosen, transform=finish, temperature=temperature
     )
     found = torch.autograd.grad((log_probs * counts).sum(), inputs)
 

@@ -120,7 +120,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved_and_repeated(
     found, whole = collect(env, sampler, tasks, **settings), collected(policy)
     assert found.samples.texts == whole.samples.texts
     np.testing.assert_array_equal(found.rewards, whole.rewards)
-    most = capsys.readouterr().err.count(f"with --sample-batch {sampler.most_responses}")
+    most = capsys.readouterr().err.count(f"with --sample-batch {sampler.max_responses}")
     assert most == 1
     # The next batch starts at what memory held, and nothing more is said.
     first = len(sampler.sizes)

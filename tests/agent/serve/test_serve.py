@@ -35,7 +35,7 @@ PROMPTS = ["a", "the maze and the answer to the maze", "an answer?"]
 
 @pytest.fixture(scope="module")
 def server(bpe_model: Path) -> Iterator[Server]:
-    with served(load_policy(str(bpe_model), device="cpu"), "tiny", most_tokens=100) as running:
+    with served(load_policy(str(bpe_model), device="cpu"), "tiny", max_tokens=100) as running:
         yield running
 
 
@@ -229,7 +229,7 @@ def test_the_work_of_a_client_that_leaves_is_dropped_and_a_server_that_stops_say
     policy = policy_of("llama", eos=None, max_position_embeddings=10**6)
     endless = {"prompt": "x", "n": 3, "max_tokens": 900_000}
     with ThreadPoolExecutor(1) as pool:
-        with served(policy, rows=3, most_tokens=10**6) as server:
+        with served(policy, rows=3, max_tokens=10**6) as server:
             connection = connect(server)
             connection.request("POST", COMPLETIONS, json.dumps(endless))
             time.sleep(0.2)

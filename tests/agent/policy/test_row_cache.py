@@ -13,16 +13,16 @@ import torch
 import toys
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vpo_agent.policy import graph_rows
+from vpo_agent.policy import graph_row_cache
 from vpo_agent.policy.cached_model import Prompts
 from vpo_agent.policy.decoding import Decoder, Row, uniform_numbers
-from vpo_agent.policy.graph_rows import GraphRows
+from vpo_agent.policy.graph_row_cache import GraphRowCache
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.rows import Rows, SharingRows
+from vpo_agent.policy.row_cache import RowCache, SharedRowCache
 
 ROLLOUTS = 4
 LEAVING = ([], [0, 5], [], [1, 2, 3], [2])
-"""Rows that leave after each step."""
+"""RowCache that leave after each step."""
 PROMPTS = ["maze", "the answer to the maze"]
 
 
@@ -36,9 +36,9 @@ def tokens_of(prompts: Prompts) -> list[list[int]]:
 
 
 class Running:
-    """Rows, and the whole sequence that each should be the end of."""
+    """RowCache, and the whole sequence that each should be the end of."""
 
-    def __init__(self, policy: LMPolicy, kind: type[Rows] = Rows) -> None:
+    def __init__(self, policy: LMPolicy, kind: type[RowCache] = RowCache) -> None:
         self.policy, self.rows = policy, kind(policy.cached_model)
         self.sequences: list[list[int]] = []
         self.rng = torch.Generator().manual_seed(0)
@@ -66,10 +66,10 @@ class Running:
         self.sequences = [self.sequences[row] for row in order]
 
 
-CASES: list[tuple[str, type[Rows]]] = [
-    *((family, Rows) for family in toys.FAMILIES),
+CASES: list[tuple[str, type[RowCache]]] = [
+    *((family, RowCache) for family in toys.FAMILIES),
     # Half of the layers of gemma2 see a window, which no row can share.
-    *((family, kind) for family in toys.FAMILIES if family != "gemma2" for kind in (SharingRows, GraphRows)),
+    *((family, kind) for family in toys.FAMILIES if family != "gemma2" for kind in (SharedRowCache, GraphRowCache)),
 ]
 
 
@@ -77,7 +77,7 @@ CASES: list[tuple[str, type[Rows]]] = [
 @pytest.mark.parametrize("prompts", [["maze", "maze"], PROMPTS], ids=["even", "padded"])
 @pytest.mark.parametrize(("family", "kind"), CASES)
 def test_rows_get_the_logits_of_their_whole_sequences_while_others_leave(
-    family: str, kind: type[Rows], prompts: list[str]
+    family: str, kind: type[RowCache], prompts: list[str]
 ) -> None:
     policy = make_policy(family)
     running = Running(policy, kind)
@@ -90,13 +90,13 @@ def test_rows_get_the_logits_of_their_whole_sequences_while_others_leave(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("kind", "spare"), [(Rows, 1), (Rows, 64), (GraphRows, 1), (GraphRows, 64)])
+@pytest.mark.parametrize(("kind", "spare"), [(RowCache, 1), (RowCache, 64), (GraphRowCache, 1), (GraphRowCache, 64)])
 @pytest.mark.parametrize("family", ["qwen3", "gpt2"])
 def test_rows_join_and_leave_while_others_are_running(
-    family: str, kind: type[Rows], spare: int, monkeypatch: pytest.MonkeyPatch
+    family: str, kind: type[RowCache], spare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vpo_agent.policy.cached_model.SPARE_COLUMNS", spare)
-    monkeypatch.setattr("vpo_agent.policy.graph_rows.COLUMNS_AHEAD", spare)
+    monkeypatch.setattr("vpo_agent.policy.graph_row_cache.COLUMNS_AHEAD", spare)
     policy = make_policy(family)
     prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
     running = Running(policy, kind)
@@ -115,8 +115,8 @@ def test_rows_join_and_leave_while_others_are_running(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("family", "kind"), [case for case in CASES if case[1] is not SharingRows])
-def test_rows_continue_beginnings_of_their_own(family: str, kind: type[Rows]) -> None:
+@pytest.mark.parametrize(("family", "kind"), [case for case in CASES if case[1] is not SharedRowCache])
+def test_rows_continue_beginnings_of_their_own(family: str, kind: type[RowCache]) -> None:
     policy = make_policy(family)
     model = policy.cached_model
     prompts = model.read(*policy.encode_prompts(PROMPTS))
@@ -134,7 +134,7 @@ def test_rows_continue_beginnings_of_their_own(family: str, kind: type[Rows]) ->
 @torch.no_grad()
 def test_a_decoding_step_writes_into_spare_columns() -> None:
     policy = make_policy("llama")
-    rows = Rows(policy.cached_model)
+    rows = RowCache(policy.cached_model)
     rows.join(policy.cached_model.read(*policy.encode_prompts(["maze"])), [0, 0])
     places = set()
     for _ in range(20):
@@ -144,9 +144,11 @@ def test_a_decoding_step_writes_into_spare_columns() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", [Rows, GraphRows])
+@pytest.mark.parametrize("kind", [RowCache, GraphRowCache])
 @pytest.mark.parametrize(("first", "then"), [([0, 1, 0], [0, 1]), ([1, 1], [0])], ids=["longer", "shorter"])
-def test_what_a_row_leaves_behind_does_not_reach_the_next(first: list[int], then: list[int], kind: type[Rows]) -> None:
+def test_what_a_row_leaves_behind_does_not_reach_the_next(
+    first: list[int], then: list[int], kind: type[RowCache]
+) -> None:
     policy = make_policy("llama")
     prompts = [policy.cached_model.read(*policy.encode_prompts([prompt])) for prompt in PROMPTS]
     running = Running(policy, kind)
@@ -162,7 +164,7 @@ def test_what_a_row_leaves_behind_does_not_reach_the_next(first: list[int], then
 
 @torch.no_grad()
 def test_windows_and_sharing_rows_take_no_row_while_others_are_running() -> None:
-    for family, kind in (("gemma2", Rows), ("llama", SharingRows)):
+    for family, kind in (("gemma2", RowCache), ("llama", SharedRowCache)):
         policy = make_policy(family)
         running = Running(policy, kind)
         assert running.rows.open
@@ -171,7 +173,7 @@ def test_windows_and_sharing_rows_take_no_row_while_others_are_running() -> None
     policy = make_policy("gemma2")
     prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
     with pytest.raises(NotImplementedError, match="full attention"):
-        SharingRows(policy.cached_model).join(prompts, [0])
+        SharedRowCache(policy.cached_model).join(prompts, [0])
 
 
 def test_a_model_shares_prompts_on_a_cpu_where_its_attention_is_plain() -> None:
@@ -179,8 +181,8 @@ def test_a_model_shares_prompts_on_a_cpu_where_its_attention_is_plain() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", [Rows, GraphRows])
-def test_a_row_that_has_ended_may_run_on_beyond_the_last_position(kind: type[Rows]) -> None:
+@pytest.mark.parametrize("kind", [RowCache, GraphRowCache])
+def test_a_row_that_has_ended_may_run_on_beyond_the_last_position(kind: type[RowCache]) -> None:
     policy = make_policy("gpt2", n_positions=24)
     rows = kind(policy.cached_model)
     rows.join(policy.cached_model.read(*policy.encode_prompts(["x" * 22, "maze"])), [0, 1])
@@ -203,7 +205,7 @@ class Waits(TorchDispatchMode):
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
 def test_the_host_asks_the_device_nothing_while_rows_take_tokens_and_leave(family: str) -> None:
     policy = make_policy(family)
-    rows = Rows(policy.cached_model)
+    rows = RowCache(policy.cached_model)
     prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
     decoder = Decoder(rows, [], look_every=8)
     tag = policy.closing_tag("</answer>")
@@ -214,7 +216,7 @@ def test_the_host_asks_the_device_nothing_while_rows_take_tokens_and_leave(famil
         assert waits.count == 1, "it is meant to count this"
         for left in (3, 3, 2, 0):
             decoder.step(8)
-            assert sum(not row.finish for row in joining) == left
+            assert sum(not row.finish_reason for row in joining) == left
     assert waits.count == 1
 
 
@@ -247,7 +249,7 @@ def gpu_policy(**changes: Any) -> LMPolicy:
 
 
 @torch.no_grad()
-def steps_on_gpu(policy: LMPolicy, *kinds: type[Rows], steps: int = 4) -> list[list[torch.Tensor]]:
+def steps_on_gpu(policy: LMPolicy, *kinds: type[RowCache], steps: int = 4) -> list[list[torch.Tensor]]:
     """Logits of each of these rows, which take turns and are looked at only once all have taken theirs."""
     prompts = policy.cached_model.read(*policy.encode_prompts(PROMPTS))
     running = [kind(policy.cached_model) for kind in kinds]
@@ -266,12 +268,12 @@ def steps_on_gpu(policy: LMPolicy, *kinds: type[Rows], steps: int = 4) -> list[l
 def test_recordings_have_one_memory_and_do_not_disturb_each_other() -> None:
     policy = gpu_policy()
     assert policy.replays
-    expected, *found = steps_on_gpu(policy, Rows, GraphRows, GraphRows, GraphRows)
+    expected, *found = steps_on_gpu(policy, RowCache, GraphRowCache, GraphRowCache, GraphRowCache)
     for one in found:
         torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
     taken = torch.cuda.memory_reserved()
     for _ in range(20):
-        steps_on_gpu(policy, GraphRows)
+        steps_on_gpu(policy, GraphRowCache)
     assert torch.cuda.memory_reserved() == taken
 
 
@@ -279,8 +281,8 @@ def test_recordings_have_one_memory_and_do_not_disturb_each_other() -> None:
 @on_gpu
 def test_a_step_that_cannot_be_recorded_for_lack_of_memory_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = gpu_policy()
-    (expected,) = steps_on_gpu(policy, Rows)
-    record, compute, missed = graph_rows.Step._record, graph_rows.Step._compute, []
+    (expected,) = steps_on_gpu(policy, RowCache)
+    record, compute, missed = graph_row_cache.Step._record, graph_row_cache.Step._compute, []
 
     def hungry(step: Any) -> torch.Tensor:
         torch.empty(2**30, dtype=torch.uint8, device="cuda")
@@ -296,13 +298,13 @@ def test_a_step_that_cannot_be_recorded_for_lack_of_memory_is_computed(monkeypat
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 
-    monkeypatch.setattr(graph_rows.Step, "_compute", hungry)
-    monkeypatch.setattr(graph_rows.Step, "_record", short)
-    (found,) = steps_on_gpu(policy, GraphRows)
+    monkeypatch.setattr(graph_row_cache.Step, "_compute", hungry)
+    monkeypatch.setattr(graph_row_cache.Step, "_record", short)
+    (found,) = steps_on_gpu(policy, GraphRowCache)
     assert len(missed) == 3
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     monkeypatch.undo()
-    (found,) = steps_on_gpu(policy, GraphRows)
+    (found,) = steps_on_gpu(policy, GraphRowCache)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -312,5 +314,5 @@ def test_a_model_for_which_the_host_waits_in_each_step_is_not_recorded() -> None
     waiting = gpu_policy(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0})
     assert not waiting.replays
     assert gpu_policy().replays
-    expected, found = steps_on_gpu(waiting, Rows, Rows)
+    expected, found = steps_on_gpu(waiting, RowCache, RowCache)
     torch.testing.assert_close(found, expected)

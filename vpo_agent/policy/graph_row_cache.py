@@ -1,4 +1,4 @@
-"""Rows on a GPU: a decoding step of all layers is recorded once, as a CUDA graph, and then replayed.
+"""RowCache on a GPU: a decoding step of all layers is recorded once, as a CUDA graph, and then replayed.
 
 A step of one token launches hundreds of kernels, and Python launches them more slowly than a GPU runs them. A graph
 needs the same memory at every replay. So a step here attends to whole columns of the cache, of which it masks those
@@ -18,21 +18,21 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from vpo_agent.policy.cached_model import CachedModel, RowsLayer
-from vpo_agent.policy.rows import Rows
+from vpo_agent.policy.row_cache import RowCache
 
 COLUMNS_AHEAD = 128
 """Columns made room for at a time: their memory against recording anew."""
 
 
-class GraphRows(Rows):
-    """Rows whose steps are replayed; on a CPU the same steps are computed each time."""
+class GraphRowCache(RowCache):
+    """RowCache whose steps are replayed; on a CPU the same steps are computed each time."""
 
     leaving_share = 2
     """Fewer removals, since each has the step recorded anew."""
     _step: Step | None
 
     def append(self, tokens: Tensor) -> Tensor:
-        """See :meth:`Rows.append`; the next call overwrites the logits."""
+        """See :meth:`RowCache.append`; the next call overwrites the logits."""
         layers = [layer for layer in self._cache.layers if layer.is_initialized]
         if self._step is None or layers[0].columns.stop == layers[0].capacity:
             for layer in layers:
@@ -118,7 +118,7 @@ class Step:
             # A mask of four axes passes through the model untouched; `attend` has its own.
             unused = self._tokens.new_zeros(1, 1, 1, 1)
             positions = self.positions[:, None]
-            logits = self._model.next_logits(self._tokens[:, None], unused, positions, self._cache, ours=self)
+            logits = self._model.next_logits(self._tokens[:, None], unused, positions, self._cache, layout=self)
         finally:
             for layer in self._layers:
                 layer.column = None

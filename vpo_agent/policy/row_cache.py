@@ -3,7 +3,7 @@
 There are four layouts. Usually rows can join at any time (:class:`~vpo_agent.policy.cached_model.RowsLayer`). Models
 with layers other than full attention, such as sliding windows or linear attention, use the cache of transformers, and
 rows join only when no others are left. On a CPU, rows that begin together share the keys and values of their prompts
-(:class:`SharingRows`). On a GPU, decoding steps are recorded and replayed (`vpo_agent.policy.graph_rows`).
+(:class:`SharedRowCache`). On a GPU, decoding steps are recorded and replayed (`vpo_agent.policy.graph_row_cache`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from transformers.cache_utils import DynamicLayer
 from vpo_agent.policy.cached_model import CachedModel, Prompts, RowsLayer
 
 
-class Rows:
-    """Rows with the keys and values of all their tokens; nothing else may use the model while rows are running."""
+class RowCache:
+    """RowCache with the keys and values of all their tokens; nothing else may use the model while rows are running."""
 
     leaving_share = 8
     """Ended rows should leave once they are one in this many: each removal copies part of the cache."""
@@ -127,8 +127,8 @@ class Rows:
         self._widths, self._gaps = [], []
 
 
-class SharingRows(Rows):
-    """Rows that join at the same time and share the keys and values of their prompts."""
+class SharedRowCache(RowCache):
+    """RowCache that join at the same time and share the keys and values of their prompts."""
 
     @property
     def open(self) -> bool:
@@ -136,7 +136,7 @@ class SharingRows(Rows):
         return not len(self._positions)
 
     def join(self, prompts: Prompts, which: Sequence[int]) -> Tensor:
-        """See :meth:`Rows.join`."""
+        """See :meth:`RowCache.join`."""
         rows = torch.tensor(which, device=prompts.mask.device)
         mask = None if bool(prompts.mask.all()) else prompts.mask
         self._shared = SharedPrompts(prompts.cache, mask, rows)
@@ -144,11 +144,11 @@ class SharingRows(Rows):
         return prompts.logits[rows]
 
     def append(self, tokens: Tensor) -> Tensor:
-        """See :meth:`Rows.append`."""
+        """See :meth:`RowCache.append`."""
         # A mask of four axes passes through the model untouched; the prompts have their own.
         unused = tokens.new_zeros(1, 1, 1, 1)
         positions = self._positions[:, None]
-        logits = self._model.next_logits(tokens[:, None], unused, positions, self._cache, ours=self._shared)
+        logits = self._model.next_logits(tokens[:, None], unused, positions, self._cache, layout=self._shared)
         self._positions = self._positions + 1
         return logits
 
