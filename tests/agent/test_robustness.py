@@ -19,6 +19,7 @@ from processes import PATIENCE, run_python
 from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.job import train_and_report
+from vpo_agent.learning import optimizer
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
@@ -87,14 +88,15 @@ from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job
 from vpo_agent.config import TrainConfig
 from vpo_agent.job import train_and_report
+from vpo_agent.learning import optimizer
 from vpo_agent.trainer import Trainer
 
-train_step = Trainer.train_step
+prepare = Trainer.prepare
 def filling(self):
     if self.step == 3:
         {fill}
-    return train_step(self)
-Trainer.train_step = filling
+    return prepare(self)
+Trainer.prepare = filling
 run_script(lambda: train_and_report(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
 """
 
@@ -166,8 +168,8 @@ def full(*arguments: Any, **options: Any) -> Any:
     ("place", "method", "line"),
     [
         ("model", "to", "error: out of memory for the model '.*': use a smaller one, or --dtype bfloat16"),
-        ("optimizer", "step", "error: out of memory for the optimizer: give --lora-rank, or a smaller --model"),
-        ("policy", "sample", "error: out of memory for sampling .* responses at a time: lower --max-new-tokens .*"),
+        ("optimizer", "zeros_like", "error: out of memory for the optimizer: give --lora-rank, or a smaller --model"),
+        ("policy", "sample_batch", "error: out of memory for sampling .* responses at a time: lower --max-new-tokens.*"),
     ],
 )
 def test_a_job_that_lacks_memory_ends_in_one_line(
@@ -178,7 +180,7 @@ def test_a_job_that_lacks_memory_ends_in_one_line(
     method: str,
     line: str,
 ) -> None:
-    owner = {"model": torch.nn.Module, "optimizer": torch.optim.AdamW, "policy": LMPolicy}[place]
+    owner = {"model": torch.nn.Module, "optimizer": optimizer.torch, "policy": LMPolicy}[place]
     monkeypatch.setattr(owner, method, full)
 
     def main() -> None:
