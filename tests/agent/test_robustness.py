@@ -169,7 +169,11 @@ def full(*arguments: Any, **options: Any) -> Any:
     [
         ("model", "to", "error: out of memory for the model '.*': use a smaller one, or --dtype bfloat16"),
         ("optimizer", "zeros_like", "error: out of memory for the optimizer: give --lora-rank, or a smaller --model"),
-        ("policy", "sample_batch", "error: out of memory for sampling .* responses at a time: lower --max-new-tokens.*"),
+        (
+            "policy",
+            "sample_batch",
+            "error: out of memory for sampling .* responses at a time: lower --max-new-tokens.*",
+        ),
     ],
 )
 def test_a_job_that_lacks_memory_ends_in_one_line(
