@@ -21,7 +21,7 @@ from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.rollouts.backends import backend_in_words
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.loop import vpo_command, when_stopped
-from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 from vpo_envs.common.wording import counted
 from vpo_envs.text import format_answers
@@ -113,7 +113,7 @@ def _report(
     """
     config, folder = trainer.config, trainer.folder
     first = config.answer_counts[0]
-    log = read_metrics(folder.metrics)
+    log = read_rows(folder.metrics)
     steps = [row for row in log if row.get("kind") == "train"]
     without_signal = no_signal(steps, config.prompts_per_step, before[first])
     texts, tables = [], {}

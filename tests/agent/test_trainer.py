@@ -24,7 +24,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.collect import Rollouts, collect, numbers_of_answers
 from vpo_agent.runs.checkpoints import checkpoints
-from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import ScoredRollouts, StepResult, Trainer
 from vpo_envs import Status
 
@@ -84,7 +84,7 @@ def estimate(trainer: Trainer, rollouts: Rollouts) -> Advantages:
 
 
 def rows_of(trainer: Trainer) -> list[dict[str, Any]]:
-    return read_metrics(trainer.folder.metrics)
+    return read_rows(trainer.folder.metrics)
 
 
 def assert_same_run(first: Trainer, second: Trainer) -> None:
@@ -289,7 +289,7 @@ def test_a_run_for_one_answer_and_three_logs_both_and_resumes(letters_config: Ma
 def test_a_few_responses_of_the_first_step_and_every_tenth_are_kept(letters_config: MakeConfig) -> None:
     trainer = Trainer(letters_config(steps=11))
     trainer.train()
-    rows = read_metrics(trainer.folder.transcripts)
+    rows = read_rows(trainer.folder.transcripts)
     tasks = trainer.config.prompts_per_step
     assert [(row["step"], row["index"]) for row in rows] == [(1, 0), (1, 1), (10, 9 * tasks), (10, 9 * tasks + 1)]
     for row in rows:
@@ -596,7 +596,7 @@ def test_a_generated_prompt_of_a_later_batch_that_is_unusually_long_is_named_and
     with pytest.raises(ValueError, match=r"task 9 .* a prompt of \d+ tokens and max_new_tokens=14"):
         trainer.train()
     assert [path.name for path in checkpoints(trainer.folder.checkpoints)] == ["step_000002"]
-    assert [row["step"] for row in read_metrics(trainer.folder.metrics)] == [1, 2]
+    assert [row["step"] for row in read_rows(trainer.folder.metrics)] == [1, 2]
 
 
 def lengthen_prompt_of(split: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:

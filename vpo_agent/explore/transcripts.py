@@ -16,6 +16,7 @@ from vpo_agent.explore.template import MAX_BYTES, check_out, fill, write_page
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of
 from vpo_agent.report.runs import last_evaluation, read_run
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.runs.run_folder import TRANSCRIPTS
 from vpo_envs.common.trust import PROGRAMS, is_trusted
 from vpo_envs.common.wording import counted, cut
@@ -73,8 +74,7 @@ def read_transcripts(path: Path) -> Transcripts:
     before, after = path / "pool_before.npz", path / "pool_after.npz"
     parts = [_of_pool("before training", Pool.load(before), str(path))] if before.is_file() else []
     if (file := path / TRANSCRIPTS).is_file():
-        # The last row may be being written.
-        rows = [json.loads(line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        rows = read_rows(file)
         parts += [_of_training(path, rows)] if rows else []
     if after.is_file():
         parts.append(_of_pool("after training", Pool.load(after), str(path)))

@@ -17,6 +17,7 @@ from vpo_agent.measure.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.measure.summary import summarise
 from vpo_agent.progress import progress
 from vpo_agent.report.methods import Method, Row
+from vpo_agent.runs.rows import read_rows
 from vpo_envs.common.wording import counted
 
 NOT_OF_THE_TRAINING = frozenset(
@@ -81,7 +82,7 @@ def read_run(path: Path) -> Run:
         )
     settings = flat_settings(json.loads((path / "config.json").read_text(encoding="utf-8")))
     pool = Pool.load(file)
-    return Run(str(path), pool, _resolved(settings, pool), _rows(path / "metrics.jsonl"))
+    return Run(str(path), pool, _resolved(settings, pool), tuple(read_rows(path / "metrics.jsonl")))
 
 
 def last_evaluation(run: Path) -> Path | None:
@@ -291,15 +292,6 @@ def _budgets(pools: Sequence[Pool]) -> list[int]:
     least = ceil(max(of_a_rollout))
     most = floor(min(tokens * pool.rewards.shape[1] for tokens, pool in zip(of_a_rollout, pools, strict=True)))
     return sorted({least, round(sqrt(least * most)), most}) if least <= most else []
-
-
-def _rows(path: Path) -> tuple[Row, ...]:
-    try:
-        return tuple(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    except OSError:
-        return ()
-    except ValueError as error:
-        raise ValueError(f"cannot read {str(path)!r}: {error}") from None
 
 
 def _listed(values: set[Any]) -> str:

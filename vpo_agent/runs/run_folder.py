@@ -21,6 +21,7 @@ from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, fla
 from vpo_agent.errors import DiskFull
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.runs.loggers import Logger, open_logger
+from vpo_agent.runs.rows import read_rows, rows_until
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
 from vpo_envs.registration import registering_module
 
@@ -69,10 +70,12 @@ class RunFolder:
     def start(self, step: int) -> None:
         """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
 
-        Those rows are written again; a line on standard error says so if they are all rows of the run.
+        Those rows are written again; a line on standard error says so if they are all rows of the run, or if rows that
+        are not written again are missing.
 
         Raises:
-            ValueError: The folder cannot be written, or another process is writing it or has done so since.
+            ValueError: The folder cannot be written, another process is writing it or has done so since, or a line of
+                the rows up to ``step`` is damaged.
         """
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -97,15 +100,18 @@ class RunFolder:
                 print(f"the run in {str(self.path)!r} {restart}", file=sys.stderr)
             for path in (self.metrics, self.timings, self.transcripts):
                 write_text_atomically(path, rows_until(path, step))
+            self._name_lost_rows(step)
 
     def add_transcripts(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append groups of responses, of which ``vpo show`` makes a page."""
         with self.transcripts.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
 
     def has_row(self, kind: str, step: int) -> bool:
         """Return whether the metrics have a row of this kind, "train" or "eval", at this step."""
-        return any(row["kind"] == kind and row["step"] == step for row in read_metrics(self.metrics))
+        return any(row["kind"] == kind and row["step"] == step for row in read_rows(self.metrics))
 
     def writer(self, step: int) -> MetricsWriter:
         """Return the writer of the rows after ``step``."""
@@ -144,6 +150,12 @@ class RunFolder:
             if name not in MAY_CHANGE_ON_RESUME:
                 way_out = "resume it with its own settings, or start another --name"
                 raise ValueError(f"{owner} has {name}={before!r}, not {now!r}: {way_out}")
+
+    def _name_lost_rows(self, step: int) -> None:
+        """Say on standard error how many of the steps up to ``step`` have no row."""
+        present = {row["step"] for row in read_rows(self.metrics) if row.get("kind") == "train"}
+        if lost := step - len(present):
+            print(f"{str(self.metrics)!r} lacks the rows of {lost} of the {step} steps done so far", file=sys.stderr)
 
     def _check_unused(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -215,11 +227,6 @@ class MetricsWriter:
                 stack.callback(opened.close)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a run's ``metrics.jsonl``."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tuple[str, Any, Any]]:
     """Return the name, the saved and the present value of each setting that differs, as JSON values.
 
@@ -228,20 +235,6 @@ def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tupl
     before = {**TrainConfig().model_dump(mode="json"), **flat_settings(saved)}
     now = config.model_dump(mode="json")
     return [(name, before[name], value) for name, value in now.items() if before[name] != value]
-
-
-def rows_until(path: Path, step: int) -> str:
-    """Return the complete rows of a log up to ``step``; none for step 0, where a run evaluates again."""
-    kept: list[str] = []
-    if step and path.exists():
-        for row in path.read_bytes().splitlines(keepends=True):
-            try:
-                if not row.endswith(b"\n") or json.loads(row)["step"] > step:
-                    break
-            except (ValueError, KeyError, TypeError):  # cut short by a power failure
-                break
-            kept.append(row.decode())
-    return "".join(kept)
 
 
 def _why_full(error: Exception) -> str | None:

@@ -17,7 +17,7 @@ from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import SampleRequest, Samples
 from vpo_agent.rollouts.backends import open_sampler, to_samples, why_native, with_backend
-from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
@@ -81,7 +81,7 @@ def test_a_run_trains_on_what_it_samples_and_is_the_same_again(letters_config: M
     second.train()
     assert torch.equal(weights_of(first), weights_of(second))
     assert first.folder.metrics.read_bytes() == second.folder.metrics.read_bytes()
-    for row in read_metrics(first.folder.metrics):
+    for row in read_rows(first.folder.metrics):
         assert 0 <= row["log_prob_gap"] <= row["log_prob_gap_max"] < 1e-4
 
 
@@ -141,4 +141,4 @@ def test_importance_weights_of_one_change_nothing(letters_config: MakeConfig) ->
         trainer.train()
         runs.append(trainer)
     assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
-    assert all(row["log_prob_gap_max"] == 0 for row in read_metrics(runs[1].folder.metrics))
+    assert all(row["log_prob_gap_max"] == 0 for row in read_rows(runs[1].folder.metrics))

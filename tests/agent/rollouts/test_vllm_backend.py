@@ -21,7 +21,7 @@ from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.backends import open_sampler
-from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 
 MakeConfig = Callable[..., TrainConfig]
@@ -217,7 +217,7 @@ def test_a_run_with_vllm_trains_on_what_it_samples(
 ) -> None:
     trainer = Trainer(letters_config(backend="vllm", steps=2, **changes))
     trainer.train()
-    rows = read_metrics(trainer.folder.metrics)
+    rows = read_rows(trainer.folder.metrics)
     assert len(rows) == 2
     for row in rows:
         assert row["grad_norm"] > 0

@@ -11,6 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # has no types
 
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.runs.run_folder import RunFolder
 
 
@@ -148,12 +149,57 @@ def test_what_a_clock_says_is_apart(tmp_path: Path) -> None:
     assert folder.timings.read_text() == ""
 
 
-def test_rows_after_one_that_a_power_failure_tore_are_dropped(tmp_path: Path) -> None:
+# --- damaged rows ---
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"kind": "train", "st', b"\0\0\0\n", b"\0\0\0\n\0\0\n", b'{"kind": "train"}\n', b"[]\n"]
+)
+def test_a_row_that_a_power_failure_cut_short_is_left_out_and_said(
+    tmp_path: Path, torn: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = finished(tmp_path)
+    rows = folder.metrics.read_bytes()
+    folder.metrics.write_bytes(rows + torn)
+    folder.start(3)
+    assert folder.metrics.read_bytes() == rows
+    assert "line 7 of" in capsys.readouterr().err
+
+
+def test_a_damaged_line_among_rows_that_come_again_costs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = finished(tmp_path)
     rows = folder.metrics.read_bytes().splitlines(keepends=True)
-    folder.metrics.write_bytes(b"".join(rows[:2]) + b"\0\0\0\n" + rows[3])
+    folder.metrics.write_bytes(b"".join(rows[:4]) + b"\0\0\0\n" + rows[5])
+    folder.start(2)
+    assert folder.metrics.read_bytes() == b"".join(rows[:4])
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["metrics", "timings", "transcripts"])
+def test_a_damaged_line_before_rows_of_the_run_is_refused_with_its_number(tmp_path: Path, name: str) -> None:
+    folder = finished(tmp_path)
+    path = getattr(folder, name)
+    lines = [json.dumps({"kind": "train", "step": step}).encode() + b"\n" for step in (1, 2, 3)]
+    damaged = lines[0] + lines[1][:7] + b"\n" + lines[2]
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=rf"line 2 of '.*{name}.jsonl' is damaged: restore .* or delete that line"):
+        folder.start(3)
+    assert path.read_bytes() == damaged, "nothing is shortened"
+    with pytest.raises(ValueError, match="line 2 of"):
+        read_rows(path)
+
+
+def test_rows_that_are_lost_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = finished(tmp_path)
+    rows = folder.metrics.read_bytes().splitlines(keepends=True)
+    folder.metrics.write_bytes(b"".join(rows[:2]) + rows[4][:10])
     folder.start(3)
     assert folder.metrics.read_bytes() == b"".join(rows[:2])
+    said = capsys.readouterr().err
+    assert "line 3 of" in said
+    assert "lacks the rows of 2 of the 3 steps done so far" in said
 
 
 def test_rows_are_shown_where_the_settings_say(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Logs of a training: one JSON object per line, with the ``step`` of each, read whole or up to a step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+WAY_OUT = "restore the file from a copy, or delete that line to go on without it"
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a log, without a last one that is incomplete, such as one being written; none without a file.
+
+    Raises:
+        ValueError: Another line is damaged; the message names it.
+    """
+    rows: list[dict[str, Any]] = []
+    damaged = 0
+    for number, _, row in _lines(path):
+        if damaged:
+            raise ValueError(f"line {damaged} of {str(path)!r} is damaged: {WAY_OUT}")
+        if row is None:
+            damaged = number
+        else:
+            rows.append(row)
+    return rows
+
+
+def rows_until(path: Path, step: int) -> str:
+    """Return the lines of a log up to ``step``; none for step 0, where a training starts again.
+
+    The rows after ``step`` are written again. A damaged line among them, such as one that a power failure cut short, is
+    left out like them, and named on standard error.
+
+    Raises:
+        ValueError: A damaged line stands before a row that is not written again; the message names it.
+    """
+    if not step:
+        return ""
+    kept: list[str] = []
+    damaged: list[int] = []
+    for number, line, row in _lines(path):
+        if row is None:
+            damaged.append(number)
+        elif row["step"] <= step:
+            if damaged:
+                raise ValueError(f"line {damaged[0]} of {str(path)!r} is damaged: {WAY_OUT}")
+            kept.append(line.decode().rstrip() + "\n")
+    if damaged:
+        print(f"line {damaged[0]} of {str(path)!r} was cut short, as by a power failure: left out", file=sys.stderr)
+    return "".join(kept)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+    """Yield the lines of a log with their numbers, from 1, and their rows; ``None`` for a damaged line."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        whole = isinstance(row, dict) and isinstance(row.get("step"), int)
+        yield number, line, row if whole else None
