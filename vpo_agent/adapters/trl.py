@@ -65,6 +65,7 @@ class TRLAdapter:
         method_options: Options of the estimator.
         rollouts_per_prompt: G.
         num_answers: The different numbers of answers that prompts may ask for; that of the environment by default.
+        updates_per_step: Optimizer steps that TRL takes on the rollouts of a training step.
         **settings: Other fields of :class:`~vpo_agent.estimators.bound.BoundEstimator`.
 
     Raises:
@@ -81,6 +82,7 @@ class TRLAdapter:
         method_options: dict[str, Any] | None = None,
         rollouts_per_prompt: int = 8,
         num_answers: Sequence[int] = (),
+        updates_per_step: int = 1,
         **settings: Any,
     ) -> None:
         if rollouts_per_prompt < 2:
@@ -93,6 +95,7 @@ class TRLAdapter:
         self.estimator = BoundEstimator(env, method, options, **settings)
         self.rollouts_per_prompt = rollouts_per_prompt
         self.num_answers = tuple(num_answers) or (env.num_answers,)
+        self.updates_per_step = updates_per_step
         reserved = ("advantage", "score", "diversity")
         objectives = [free_name(name, reserved) for name in env.objective_names]
         self.columns = ("advantage", "score", *objectives, "diversity")
@@ -294,6 +297,7 @@ class AdapterReward:
     ) -> list[float | None]:
         """Return the value of each response of this process; ``None`` if its scorer failed."""
         if self._column == 0:
-            self.adapter.score(completion_ids, task, row, trainer_state.global_step, num_answers)
+            step = trainer_state.global_step // self.adapter.updates_per_step
+            self.adapter.score(completion_ids, task, row, step, num_answers)
         assert self.adapter.scored is not None
         return [None if np.isnan(value) else float(value) for value in self.adapter.scored[:, self._column]]

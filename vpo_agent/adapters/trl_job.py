@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import warnings
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
 from vpo_agent.config import Job, TrainConfig
+from vpo_agent.learning.optimizer import learning_rate
 from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_envs.common.libraries import check_libraries
 from vpo_envs.text import end_tags
@@ -28,7 +30,6 @@ SAME_NAME = (
     "max_grad_norm",
     "seed",
     "temperature",
-    "warmup_steps",
     "weight_decay",
 )
 """Settings that TRL has under the same name."""
@@ -39,7 +40,8 @@ TRL_MICROBATCH_PROMPTS = 8
 def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[str, Any]:
     """Return the arguments of ``GRPOConfig`` for the same steps as `vpo_agent.trainer`, shared by the processes.
 
-    The ``eval_*`` settings and ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
+    TRL counts optimizer steps, of which a training step has :func:`updates_per_step`. The ``eval_*`` settings and
+    ``sample_batch`` are not used inside TRL; ``vpo eval`` reads some of them.
 
     Raises:
         ValueError: A setting that has no effect inside TRL, or batches that cannot be divided evenly.
@@ -62,19 +64,22 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
             f"{per_update} prompts x {group} rollouts per optimizer step cannot be shared evenly by {processes} "
             "processes: choose a multiple"
         )
+    updates = updates_per_step(config)
     share = per_update * group // processes
     prompts_at_once = TRL_MICROBATCH_PROMPTS if config.microbatch_prompts == "auto" else config.microbatch_prompts
     most = min(share, prompts_at_once * group)
     per_device = max(size for size in range(1, most + 1) if share % size == 0)
     settings: dict[str, Any] = {
         **{name: getattr(config, name) for name in SAME_NAME},
-        "max_steps": config.steps * (prompts // per_update) * config.epochs,
+        "max_steps": config.steps * updates,
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": share // per_device,
         "steps_per_generation": prompts * group // (processes * per_device),
         "num_iterations": config.epochs,
         "max_completion_length": config.max_new_tokens,
-        "lr_scheduler_type": "constant_with_warmup",
+        # For the record: the rates are those of `vpo_agent.learning.optimizer.learning_rate`.
+        "warmup_steps": config.warmup_steps * updates,
+        "lr_scheduler_type": "constant_with_warmup" if config.schedule == "constant" else config.schedule,
         "epsilon": config.clip_low,
         "epsilon_high": config.clip_high,
         "beta": config.kl_coef,
@@ -84,9 +89,9 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "shuffle_dataset": False,
         "use_cpu": not on_gpu,
         "bf16": on_gpu and config.dtype != "float32",
-        "save_steps": config.checkpoint_every,
+        "save_steps": config.checkpoint_every * updates,
         "save_total_limit": config.keep_checkpoints,
-        "logging_steps": 1,
+        "logging_steps": updates,
         "report_to": "none",
     }
     if config.backend != "vllm":
@@ -101,6 +106,11 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "vllm_importance_sampling_clip_max": config.importance_cap,
         "generation_kwargs": {"stop": end_tags(config.answer_shares), "include_stop_str_in_output": True},
     }
+
+
+def updates_per_step(config: TrainConfig) -> int:
+    """Return the optimizer steps of a training step: one for each mini-batch and epoch."""
+    return config.prompts_per_step // (config.minibatch_prompts or config.prompts_per_step) * config.epochs
 
 
 def row_of(logs: dict[str, Any], step: int) -> dict[str, Any]:
@@ -130,7 +140,8 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     env = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
     settings = {name: getattr(config, name) for name in names}
-    return TRLAdapter(env, tokenizer, num_answers=config.answer_counts, **settings)
+    updates = updates_per_step(config)
+    return TRLAdapter(env, tokenizer, num_answers=config.answer_counts, updates_per_step=updates, **settings)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -154,8 +165,8 @@ class _Start(NamedTuple):
     """The run folder."""
     checkpoint: Path | None
     """TRL's checkpoint to continue from."""
-    updates: int
-    """Optimizer steps that the run has done."""
+    step: int
+    """Training steps that the run has done."""
 
 
 def train_with_trl(job: Job, **changes: Any) -> Any:
@@ -186,8 +197,9 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     adapter = make_adapter(config, tokenizer)
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig
 
+    updates = updates_per_step(config)
     on_gpu = choose_device(config.device).type == "cuda"
     processes = PartialState(cpu=not on_gpu)
     shared: list[Any] = [None]
@@ -196,9 +208,9 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             settings = grpo_settings(config, processes=processes.num_processes, on_gpu=on_gpu)
             folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
             checkpoint = last_checkpoint(folder.path / "trl") if job.resume else None
-            updates = int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else 0
-            folder.start(updates)
-            shared = [_Start(settings, folder.path, checkpoint, updates)]
+            step = int(checkpoint.name.removeprefix("checkpoint-")) // updates if checkpoint else 0
+            folder.start(step)
+            shared = [_Start(settings, folder.path, checkpoint, step)]
             print(backend_in_words(job.config.backend, config))
         except ValueError as error:
             shared = [error]
@@ -212,9 +224,10 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     with (
         warnings.catch_warnings(action="ignore", category=FutureWarning),
         folder.room(lambda: last_checkpoint(start.path / "trl")),
-        folder.writer(start.updates) if processes.is_main_process else nullcontext() as writer,
+        folder.writer(start.step) if processes.is_main_process else nullcontext() as writer,
     ):
-        trainer = GRPOTrainer(
+        trainer = _trainer_type()(
+            config,
             model=adapter.end_at_last_answer(model),
             processing_class=tokenizer,
             reward_funcs=adapter.reward_functions(),
@@ -236,11 +249,11 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
                     **changes,
                 }
             ),
-            callbacks=[] if writer is None else [_log_callback(writer)],
+            callbacks=[] if writer is None else [_log_callback(writer, updates)],
             peft_config=peft,
         )
         trainer.train(resume_from_checkpoint=str(start.checkpoint) if start.checkpoint else None)
-        steps_done = trainer.state.global_step * config.steps // start.settings["max_steps"]
+        steps_done = trainer.state.global_step // updates
         _save_model(trainer, start.path / "model", steps_done, is_main_process=processes.is_main_process)
     return trainer
 
@@ -255,14 +268,48 @@ def _end_together(processes: PartialState, error: ValueError) -> NoReturn:
     raise SystemExit(2)
 
 
-def _log_callback(writer: MetricsWriter) -> Any:
-    """Return a callback of TRL's trainer that writes its logs as rows of the run."""
+def _trainer_type() -> type[Any]:
+    """Return ``GRPOTrainer`` with the learning rates of the built-in trainer."""
+    from torch.optim.lr_scheduler import LambdaLR
+    from trl import GRPOTrainer
+
+    class Trainer(GRPOTrainer):
+        def __init__(self, config: TrainConfig, **arguments: Any) -> None:
+            self._config = config
+            super().__init__(**arguments)
+
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            if self.lr_scheduler is None:
+                optimizer = self.optimizer if optimizer is None else optimizer
+                self.lr_scheduler = LambdaLR(optimizer, partial(rate_of_update, self._config))
+                self._created_lr_scheduler = True
+            return self.lr_scheduler
+
+    return Trainer
+
+
+def rate_of_update(config: TrainConfig, update: int) -> float:
+    """Return the learning rate of an optimizer step, counted from 0, as a share of the highest."""
+    return learning_rate(
+        update // updates_per_step(config),
+        peak=1.0,
+        warmup_steps=config.warmup_steps,
+        schedule=config.schedule,
+        steps=config.steps,
+    )
+
+
+def _log_callback(writer: MetricsWriter, updates: int) -> Any:
+    """Return a callback of TRL's trainer that writes its logs as rows of the run, one for each training step.
+
+    ``updates`` are the optimizer steps of a training step, over which TRL has taken the means.
+    """
     from transformers import TrainerCallback
 
     class WriteLogs(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
             if logs and "loss" in logs:
-                writer.write(row_of(logs, state.global_step))
+                writer.write(row_of(logs, state.global_step // updates))
 
     return WriteLogs()
 

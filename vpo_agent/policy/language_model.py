@@ -150,9 +150,19 @@ class LMPolicy(Sampler):
         return dtype
 
     def save(self, folder: Path) -> None:
-        """Save the model (of a PEFT model, the adapters) and the tokenizer in a form that ``from_pretrained`` reads."""
-        # Otherwise PEFT asks the Hub whether the vocabulary has grown.
-        options: dict[str, Any] = {} if self.model is self.causal_lm else {"save_embedding_layers": False}
+        """Save the model (of a PEFT model, the adapters) and the tokenizer in a form that ``from_pretrained`` reads.
+
+        The same policy leaves the same bytes, wherever it was loaded from and in any process.
+        """
+        options: dict[str, Any] = {}
+        if self.model is not self.causal_lm:
+            # Otherwise PEFT asks the Hub whether the vocabulary has grown.
+            options["save_embedding_layers"] = False
+            for config in self.model.peft_config.values():
+                if isinstance(getattr(config, "target_modules", None), set):
+                    config.target_modules = sorted(config.target_modules)
+        for name in ("is_local", "local_files_only"):
+            self.tokenizer.init_kwargs.pop(name, None)
         with quiet_transformers():
             self.model.save_pretrained(folder, **options)
             self.tokenizer.save_pretrained(folder)
@@ -272,6 +282,9 @@ class LMPolicy(Sampler):
     def _can_pack(self) -> bool:
         """Whether packed batches give the same states as separate ones; tested, because model families differ."""
         before = self.causal_lm.config._attn_implementation
+        if before == ATTENTION:  # by an earlier policy of this model
+            before = "sdpa"
+            self.causal_lm.set_attn_implementation(before)
         if before != "sdpa" or not self.cached_model.joins_any_time:
             return False
         rows = self._trial_rows(4, 2, 5, 2, 1, 4)

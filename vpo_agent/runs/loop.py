@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from vpo_agent.policy.generators import generator_states, restore_generators
+
 STOPS = (signal.SIGINT, signal.SIGTERM)
 """Signals that end a training as Ctrl-C does."""
 
@@ -66,6 +68,7 @@ class Training(ABC):
         the last step whose row was written is saved first. A second signal stops at once and saves nothing.
         """
         with self._signals_handled():
+            generators = generator_states()
             try:
                 while self.step < self.steps:
                     prepared = self.prepare()
@@ -76,9 +79,12 @@ class Training(ABC):
                         self.report(result)
                         if self.checkpoint_due():
                             self._save()
+                        generators = generator_states()
             except BaseException as error:
                 recorded = self.step == self._recorded_step > self._saved_step
                 if recorded and self.is_sound() and not self._stopped_twice:
+                    # What was prepared of the next step, which comes again, may have drawn from them.
+                    restore_generators(*generators)
                     try:
                         self._save()
                     except Exception as second:

@@ -47,6 +47,8 @@ class WarmStartTraining(Training):
         checkpoint, _ = newest_whole(out / CHECKPOINTS)
         import_modules(recipe.imports)
         self.recipe, self.out = recipe, out
+        self._losses: list[float] = []
+        """Those of the steps since the last row."""
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
         env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
         # Before a model is loaded.
@@ -70,6 +72,7 @@ class WarmStartTraining(Training):
                 option = f"--{changed[0].replace('_', '-')}"
                 raise ValueError(f"the warm start in {str(out)!r} has another {changed[0]}: leave {option} out")
             self.learner.done = int(state["step"])
+            self._losses += state["losses"]
         super().__init__(recipe.steps, self.learner.done)
 
     def train(self) -> None:
@@ -78,7 +81,7 @@ class WarmStartTraining(Training):
         write_text_atomically(self.out / RECIPE, self.recipe.model_dump_json(indent=2) + "\n")
         # A row is written before its checkpoint, so a kill between the two leaves a row of steps that are taken again.
         write_text_atomically(self.out / METRICS, rows_until(self.out / METRICS, self.step))
-        self._started, self._losses = time.perf_counter(), list[float]()
+        self._started = time.perf_counter()
         with progress_bar("warm start", self.steps, self.step) as self._bar:
             self.take_steps()
         policy = self.learner.policy
@@ -125,7 +128,7 @@ class WarmStartTraining(Training):
 
     def save(self) -> None:
         """Save a checkpoint, and delete the one before it."""
-        state = {"recipe": self.recipe.model_dump()}
+        state = {"recipe": self.recipe.model_dump(), "losses": self._losses}
         learner = self.learner
         save_checkpoint(self.out / CHECKPOINTS, self.step, learner.policy, learner.optimizer, state, keep=1)
 

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,9 +20,11 @@ from vpo_agent.config import make_config, read_run_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
 from vpo_agent.estimators.registry import _REGISTRY
 from vpo_agent.estimators.weights import draw_weights, prompt_key
+from vpo_agent.learning.optimizer import learning_rate
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.measure.pool import Pool
 from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.runs.rows import read_rows
 from vpo_envs import Status
 
 pytest.importorskip("trl", reason="needs the trl extra, which the dev extra installs")
@@ -31,7 +33,7 @@ import trl_worker
 from trl import GRPOConfig, GRPOTrainer
 
 from vpo_agent.adapters.trl import TRLAdapter
-from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, row_of, train_with_trl
+from vpo_agent.adapters.trl_job import grpo_settings, last_checkpoint, rate_of_update, row_of, train_with_trl
 from vpo_agent.config import Job
 from vpo_agent.presets import TASKS
 
@@ -253,6 +255,14 @@ def test_a_step_is_shared_by_the_processes() -> None:
         assert made["max_steps"] == 200 * 2 * 2
 
 
+def test_settings_that_count_training_steps_are_given_in_optimizer_steps() -> None:
+    counts = {"steps": 100, "prompts_per_step": 16, "warmup_steps": 10, "checkpoint_every": 50}
+    for settings, updates in (({}, 1), ({"minibatch_prompts": 8}, 2), ({"minibatch_prompts": 4, "epochs": 3}, 12)):
+        made = grpo_settings(make_config({**counts, **settings}), processes=1, on_gpu=False)
+        names = ("max_steps", "warmup_steps", "save_steps", "logging_steps")
+        assert [made[name] / updates for name in names] == [100, 10, 50, 1]
+
+
 @pytest.mark.parametrize("cap", [None, 3.0])
 def test_with_vllm_trl_gets_its_settings(cap: float | None, tmp_path: Path) -> None:
     settings = {"backend": "vllm", "gpu_memory_utilization": 0.4, "importance_cap": cap, "num_answers": [1, 3]}
@@ -318,16 +328,46 @@ def test_a_job_leaves_logs_and_a_model_and_goes_on(letters_config: Any) -> None:
     config = letters_config(steps=2, checkpoint_every=1, minibatch_prompts=2)
     train_with_trl(Job(config, resume=False, overwrite=False))
     folder = config.runs_dir / "run"
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4]
-    # Two optimizer steps share the rollouts of a batch, and the scores stand with the first.
-    assert [{"set_score", "diversity", "left", "right"} <= set(row) for row in rows] == [True, False, True, False]
+    rows = read_rows(folder / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all({"set_score", "diversity", "left", "right"} <= set(row) for row in rows)
+    assert sorted(path.name for path in (folder / "trl").glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
     assert toys.LMPolicy.from_pretrained(folder / "model", device="cpu").model is not None
     longer = letters_config(steps=3, checkpoint_every=1, minibatch_prompts=2)
     trainer = train_with_trl(Job(longer, resume=True, overwrite=False))
     assert trainer.state.global_step == 6
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_rates_rows_and_weights_are_those_of_the_built_in_steps(
+    letters_config: Any, monkeypatch: pytest.MonkeyPatch, schedule: Literal["constant", "linear", "cosine"], epochs: int
+) -> None:
+    keys: list[int] = []
+    score = TRLAdapter.score
+
+    def watched(self: Any, ids: Any, tasks: Any, rows: Any, step: int, num_answers: Any) -> None:
+        keys.append(step)
+        score(self, ids, tasks, rows, step, num_answers)
+
+    monkeypatch.setattr(TRLAdapter, "score", watched)
+    config = letters_config(
+        steps=5, minibatch_prompts=1, epochs=epochs, warmup_steps=2, schedule=schedule, checkpoint_every=2
+    )
+    trainer = train_with_trl(Job(config, resume=False, overwrite=False))
+    assert trainer.state.global_step == 5 * 4 * epochs
+    expected = [
+        learning_rate(step, peak=config.learning_rate, warmup_steps=2, schedule=schedule, steps=5) for step in range(5)
+    ]
+    rows = read_rows(config.runs_dir / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["learning_rate"] for row in rows] == pytest.approx(expected)
+    rates = [config.learning_rate * rate_of_update(config, update) for update in range(20 * epochs)]
+    assert rates == pytest.approx(np.repeat(expected, 4 * epochs)), "one rate for all updates of a step"
+    assert keys == [0, 1, 2, 3, 4], "the steps that key the weights"
+    saved = sorted(int(path.name.partition("-")[2]) for path in (config.runs_dir / "run" / "trl").glob("checkpoint-*"))
+    assert saved == [4 * 4 * epochs, 5 * 4 * epochs]
 
 
 def test_adapters_are_those_of_the_built_in_trainer(letters_config: Any) -> None:

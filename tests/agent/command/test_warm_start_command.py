@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toys
@@ -22,6 +24,7 @@ from vpo_agent.policy.samples import Samples
 from vpo_agent.runs.checkpoints import save_checkpoint
 from vpo_agent.runs.loop import vpo_command
 from vpo_agent.trainer import Trainer
+from vpo_envs import register_env
 from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv
 
 SHORT = ["--steps", "4", "--batch", "4", "--eval-every", "2", "--eval-prompts", "2", "--eval-answers", "3"]
@@ -106,6 +109,64 @@ def test_a_kill_between_a_row_and_its_checkpoint_leaves_no_step_twice(
     assert main([*again, "--out", str(out)]) == 0
     assert steps_in(out) == [2, 4]
     assert_same_weights(made, out)
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        pytest.param(["--responses", "2"], 1, id="before the first row"),
+        pytest.param(["--responses", "2"], 5, id="between two rows"),
+        pytest.param(["--model", "tiny-maze"], 3, id="a model of words that learns new ones"),
+        pytest.param(["--model", "{chat}", "--dtype", "bfloat16"], 3, id="half precision"),
+        pytest.param(["--model", "{chat}", "--lora-rank", "2", "--dtype", "bfloat16"], 3, id="adapters"),
+    ],
+)
+def test_a_warm_start_that_is_stopped_ends_with_the_same_bytes(
+    chat_model: Path, tmp_path: Path, options: list[str], step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "--lora-rank" in options:
+        pytest.importorskip("peft", reason="needs the lora extra, which the dev extra installs")
+    whole = WarmStart.samples
+
+    def stop(self: WarmStart) -> Samples:
+        samples = whole(self)
+        if self.done == step:
+            raise KeyboardInterrupt
+        return samples
+
+    sizes = ["--steps", "6", "--batch", "4", "--eval-every", "4", "--eval-prompts", "2", "--eval-answers", "3"]
+    command = ["warm-start", "--env", DRAWN_ID, *sizes, "--max-new-tokens", "16", "--learning-rate", "0.01"]
+    command += [option.format(chat=chat_model) for option in options]
+    np.random.seed(7)  # noqa: NPY002 - the environment draws from the global generator
+    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+    np.random.seed(7)  # noqa: NPY002
+    with monkeypatch.context() as patch:
+        patch.setattr(WarmStart, "samples", stop)
+        assert main([*command, "--out", str(tmp_path / "stopped")]) == 130
+    np.random.seed(8)  # noqa: NPY002 - as in another process
+    assert main([*command, "--out", str(tmp_path / "stopped"), "--resume"]) == 0
+    ends = [files_of(tmp_path / name) for name in ("whole", "stopped")]
+    assert ends[0].keys() == ends[1].keys()
+    assert [name for name in ends[0] if ends[0][name] != ends[1][name]] == []
+
+
+class DrawnLettersEnv(toys.ShownLettersEnv):
+    """Letters whose demonstrations are drawn from the global generator."""
+
+    def demonstrations(self, task: Any, rng: np.random.Generator, num_answers: int) -> list[str]:
+        return [str(np.random.choice(["a", "b", "e"])) for _ in range(num_answers)]  # noqa: NPY002
+
+
+DRAWN_ID = "toy/DrawnLetters-v0"
+register_env(DRAWN_ID, f"{__name__}:DrawnLettersEnv")
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """Return the content of every file of a warm start, without the minutes that it took."""
+    files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    rows = [json.loads(line) for line in files["metrics.jsonl"].splitlines()]
+    timeless = [{name: value for name, value in row.items() if name != "minutes"} for row in rows]
+    return {**files, "metrics.jsonl": json.dumps(timeless).encode()}
 
 
 def steps_in(out: Path) -> list[int]:

@@ -115,3 +115,9 @@ def test_a_saved_model_does_not_name_the_attention_of_this_project(tmp_path: Pat
     policy.save(tmp_path)
     assert ATTENTION not in (tmp_path / "config.json").read_text(encoding="utf-8")
     assert AutoConfig.from_pretrained(tmp_path)._attn_implementation != ATTENTION
+
+
+def test_a_model_that_was_a_policy_before_packs_again() -> None:
+    policy = make_policy("qwen3")
+    again = LMPolicy(policy.model, policy.tokenizer)
+    assert (again.packs, again.shares_prompts) == (policy.packs, policy.shares_prompts) == (True, True)
