@@ -80,7 +80,6 @@ class MasterAdamW:
         for tensor in (*self.parameters.values(), *self.masters.values()):
             tensor.grad = None
 
-    @memory_for(*NEEDS)
     def step(self, learning_rate: float, max_norm: float) -> float:
         """Clip the gradient to ``max_norm`` and take a step.
 
