@@ -126,11 +126,13 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
 
 
 def execute(first: str, *rest: str) -> None:
-    """Run a script, ``-c CODE`` or ``-m MODULE`` with its options."""
-    if first == "-u":
+    """Run a script, ``-c CODE`` or ``-m MODULE`` with its options; ``-P`` keeps the working directory off the path."""
+    safe_path = False
+    while first in ("-u", "-P"):
+        safe_path |= first == "-P"
         first, *rest = rest
     if first in ("-c", "-m"):
-        sys.path[0] = ""
+        sys.path[:1] = [] if safe_path else [""]
         what, *options = rest
         sys.argv = [first, *options]
         if first == "-m":
