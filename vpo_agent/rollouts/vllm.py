@@ -68,6 +68,8 @@ class VLLMSampler(Sampler):
                     enable_sleep_mode=self._sleeps,
                     # On a CPU it would compile the model for half a minute.
                     enforce_eager=not self._sleeps,
+                    # To run a model of Transformers it would change its class, which the trainer's own model has too.
+                    model_impl="vllm",
                     # Log-probabilities of the tempered distribution.
                     logprobs_mode="processed_logprobs",
                     # Without the sampling settings that come with a model.
@@ -77,7 +79,7 @@ class VLLMSampler(Sampler):
                     **(_lora_settings(policy.model) if self._has_adapters else {}),
                 )
                 self._sleep()
-            except (ImportError, OSError, RuntimeError, ValueError) as error:
+            except Exception as error:
                 raise ValueError(f"vLLM does not start ({first_line(error)}): use --backend native") from error
 
     def _sample(self, request: SampleRequest) -> Samples:
