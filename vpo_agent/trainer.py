@@ -33,6 +33,7 @@ from vpo_agent.policy.samples import MAX_RESPONSES, Sampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
 from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env, numbers_of_answers
+from vpo_agent.rollouts.gap import check_gap
 from vpo_agent.rollouts.prompts import SPREAD, check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
 from vpo_agent.runs.loop import Training
@@ -178,6 +179,7 @@ class Trainer(Training):
         """Train to the last step, with checkpoints and evaluations on the way, as :meth:`take_steps` says.
 
         Raises:
+            BackendFailed: The backend failed, or samples from another policy than the trainer's.
             TrainingDiverged: Three consecutive steps had a loss or gradient that is not finite, or the last one left
                 weights that are not.
             DiskFull: There is no space left for a row or a checkpoint.
@@ -292,6 +294,7 @@ class Trainer(Training):
         if self._on_step is not None:
             self._on_step(row, rollouts)
         last = self.step == self.steps
+        check_gap(row["log_prob_gap"], self.policy.dtype, self.config.backend, f"at step {self.step}")
         if self._bad_in_a_row >= MAX_BAD_STEPS or (last and self._bad_in_a_row and not self._weights_are_finite()):
             raise self._diverged()
         if self._evaluation_due():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,13 @@ from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import find_bundled, quiet_transformers
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_agent.rollouts.gap import check_gap
 from vpo_envs.common.wording import first_line
+
+TRIAL_PROMPT, TRIAL_TOKENS, TRIAL_ROLLOUTS = 4, 16, 8
+"""Tokens of the prompt and of each response with which the hand-over of weights is checked, and those responses."""
+TRIAL_CHANGE = 0.1
+"""How much the weights are changed for that, as a share of their root mean square."""
 
 
 class VLLMSampler(Sampler):
@@ -66,8 +73,10 @@ class VLLMSampler(Sampler):
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     max_model_len=max_model_len,
                     enable_sleep_mode=self._sleeps,
-                    # On a CPU it would compile the model for half a minute.
+                    # On a CPU it would compile the model for half a minute,
                     enforce_eager=not self._sleeps,
+                    # and part of a prompt cannot be read where a row has its own seed.
+                    enable_chunked_prefill=self._sleeps,
                     # To run a model of Transformers it would change its class, which the trainer's own model has too.
                     model_impl="vllm",
                     # Log-probabilities of the tempered distribution.
@@ -81,14 +90,32 @@ class VLLMSampler(Sampler):
                 self._sleep()
             except Exception as error:
                 raise ValueError(f"vLLM does not start ({first_line(error)}): use --backend native") from error
+        self._check_hand_over(max_model_len or sys.maxsize)
 
     def _sample(self, request: SampleRequest) -> Samples:
         ids, mask = self.policy.encode_prompts(request.prompts)
         self.policy.check_length(ids.shape[1], request.max_new_tokens)
+        return self._sample_tokens(ids, mask, request)
+
+    def _sample_tokens(self, ids: Tensor, mask: Tensor, request: SampleRequest) -> Samples:
         rows = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
         with process_state_kept():
             tokens, log_probs = self._generate(rows, request)
         return to_samples(self.policy, (ids, mask), tokens, log_probs, request)
+
+    @torch.no_grad()
+    def _check_hand_over(self, most_tokens: int) -> None:
+        """Compare the engine with the trainer at weights that the engine has not read from a file.
+
+        An update changes weights so little that a layer which kept its old ones would show only after many.
+        """
+        policy = self.policy
+        ids, mask = policy.cached_model.pad([list(range(TRIAL_PROMPT))])
+        request = SampleRequest([""], TRIAL_ROLLOUTS, 1, min(TRIAL_TOKENS, most_tokens - TRIAL_PROMPT), 1.0, (0,), [0])
+        with changed_weights(policy.model):
+            samples = self._sample_tokens(ids, mask, request)
+            difference = (policy.log_probs(samples)[0] - samples.log_probs)[samples.mask].abs()
+        check_gap(float(difference.mean()), policy.dtype, "vllm", "with trial weights")
 
     def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
         """Return the tokens of all responses, those to a prompt adjacent, and their log-probabilities."""
@@ -140,7 +167,9 @@ class VLLMSampler(Sampler):
                     adapters = LoRARequest(f"adapters-{number}", number, folder)
                 else:
                     self._wake_up("weights")
-                    self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights_of(self.policy.model)})
+                    self._llm.collective_rpc(
+                        "reload_weights", kwargs={"weights_iterator": weights_of(self.policy.model)}
+                    )
                     self._llm.apply_model(process_shared_weights)
                     self._wake_up("kv_cache")
                     adapters = None
@@ -158,6 +187,23 @@ class VLLMSampler(Sampler):
     def _wake_up(self, *tags: str) -> None:
         if self._sleeps:
             self._llm.wake_up(tags=list(tags) or None)
+
+
+@contextmanager
+def changed_weights(model: torch.nn.Module) -> Iterator[None]:
+    """Change the trained weights of a model at random, and restore them."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    before = [weight.detach().clone() for weight in trained]
+    generator = torch.Generator(trained[0].device).manual_seed(0)
+    try:
+        for weight in trained:
+            scale = float(weight.square().mean().sqrt()) or 1.0
+            noise = torch.empty_like(weight).normal_(generator=generator)
+            weight.add_(noise, alpha=TRIAL_CHANGE * scale)
+        yield
+    finally:
+        for weight, old in zip(trained, before, strict=True):
+            weight.copy_(old)
 
 
 def weights_of(model: Any) -> list[tuple[str, Tensor]]:
