@@ -3,6 +3,7 @@
     python benchmarks/trainer.py
     python benchmarks/trainer.py --settings compact    # only the tasks with a bundled model, without TRL
     python benchmarks/trainer.py --model smollm2        # SmolLM2-135M in bfloat16, which `make smollm2` fetches
+    python benchmarks/trainer.py --settings natural --trainers ours vllm    # the two backends of the built-in trainer
 
 Both train the same model on the same mazes with the same method, group size, longest response, number format,
 micro-batch and optimizer steps. Each runs in its own process, which gives its own peak memory, and they take steps in
@@ -367,6 +368,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7, help="measured steps, default 7")
     known = ["fixed", "natural", "compact"]
     parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default all")
+    parser.add_argument("--trainers", nargs="+", choices=NAMES, default=["ours", "trl"], help="default ours trl")
     parser.set_defaults(**SIZES, device="cpu", dtype="float32", target=TARGET)
     if parser.parse_args().model == "smollm2":
         parser.set_defaults(**SMALL, dtype="bfloat16")
@@ -381,7 +383,7 @@ def main() -> None:
             if setting == "compact":
                 show_compact(chosen)
                 continue
-            show(setting, compare(setting, ["ours", "trl"], chosen), chosen.target)
+            show(setting, compare(setting, chosen.trainers, chosen), chosen.target)
 
 
 if __name__ == "__main__":

@@ -174,10 +174,10 @@ class Hardware(_Group):
         "auto", "responses sampled at the same time, at most; auto: as many as fit on a GPU, 1,024 on a CPU"
     )
     backend: Evaluated[Backend] = _setting(
-        "auto", "sampling engine: native, vllm, or auto: vllm where it is installed and the device is a GPU"
+        "auto", "sampling engine: native, vllm, or auto, which is native"
     )
     gpu_memory_utilization: Incidental[float] = _setting(
-        0.5, "share of the GPU's memory that vllm takes while it samples", gt=0, le=1
+        0.5, "share of the device's memory that vllm takes while it samples", gt=0, le=1
     )
     scorer_threads: Incidental[int] = _setting(
         0, "threads that score answers, for scorers that wait for something; 0: the training's own", ge=0

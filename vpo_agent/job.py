@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.config import DEFAULT_RUNS_DIR, Backend, Job, TrainConfig
+from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
 from vpo_agent.estimators.choices import FEWEST_FOR_A_POOL, POOLED
 from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
 from vpo_agent.measure.pool import Pool
@@ -18,7 +18,6 @@ from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
-from vpo_agent.rollouts.backends import backend_in_words
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.loop import vpo_command, when_stopped
 from vpo_agent.runs.rows import read_rows
@@ -43,12 +42,12 @@ def train_and_report(job: Job | TrainConfig) -> str:
     if trainer.config.runs_dir != DEFAULT_RUNS_DIR:
         words += ["--runs-dir", str(trainer.config.runs_dir)]
     with when_stopped(f"continue with: {vpo_command(*words)}"):
-        return _run(trainer, job.config.backend, started)
+        return _run(trainer, started)
 
 
-def _run(trainer: Trainer, backend: Backend, started: float) -> str:
-    """Do what :func:`train_and_report` says; ``backend`` is the one that was asked for."""
-    _print_start(trainer, backend)
+def _run(trainer: Trainer, started: float) -> str:
+    """Do what :func:`train_and_report` says."""
+    _print_start(trainer)
     numbers = trainer.config.answer_counts
     # The pools of the longest responses have the plain names.
     endings = {m: "" if m == numbers[0] else f"_of_{m}" for m in numbers}
@@ -65,7 +64,7 @@ def _run(trainer: Trainer, backend: Backend, started: float) -> str:
     return table
 
 
-def _print_start(trainer: Trainer, backend: Backend) -> None:
+def _print_start(trainer: Trainer) -> None:
     """Print what is trained, how it fits, what samples, warnings, and the run folder."""
     config = trainer.config
     answers = " or ".join(counted(m, "answer") for m in config.answer_counts)
@@ -76,7 +75,7 @@ def _print_start(trainer: Trainer, backend: Backend) -> None:
     )
     if trainer.plan:
         print(trainer.plan.table())
-    print(backend_in_words(backend, config))
+    print(f"sampled by the backend {config.backend}")
     for line in _warnings(trainer):
         print(line)
     print(f"run folder: {trainer.folder.path}")

@@ -99,7 +99,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     # In each process, as the built-in trainer does in its own.
     return settings | {
         "use_vllm": True,
-        "vllm_enable_sleep_mode": True,
+        "vllm_enable_sleep_mode": on_gpu,
         "vllm_gpu_memory_utilization": config.gpu_memory_utilization,
         "vllm_importance_sampling_correction": config.importance_cap is not None,
         "vllm_importance_sampling_mode": "token_truncate",
@@ -187,7 +187,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     # Imported here: scripts import this module before errors are reduced to one sentence.
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
-    from vpo_agent.rollouts.backends import backend_in_words, with_backend
+    from vpo_agent.rollouts.backends import with_backend
     from vpo_agent.rollouts.collect import numbers_of_answers
     from vpo_agent.runs.run_folder import RunFolder
 
@@ -211,7 +211,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             step = int(checkpoint.name.removeprefix("checkpoint-")) // updates if checkpoint else 0
             folder.start(step)
             shared = [_Start(settings, folder.path, checkpoint, step)]
-            print(backend_in_words(job.config.backend, config))
+            print(f"sampled by the backend {config.backend}")
         except ValueError as error:
             shared = [error]
     broadcast_object_list(shared)

@@ -14,7 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -34,8 +34,9 @@ from vpo_envs.common.wording import first_line
 
 TRIAL_PROMPT, TRIAL_TOKENS, TRIAL_ROLLOUTS = 4, 16, 8
 """Tokens of the prompt and of each response with which the hand-over of weights is checked, and those responses."""
-TRIAL_CHANGE = 0.1
-"""How much the weights are changed for that, as a share of their root mean square."""
+TRIAL_CHANGE, TRIAL_ADAPTERS = 1.0, 0.1
+"""Deviation of the noise that is added to the weights for that, as a share of their root mean square; and of that added
+to adapters that are still 0."""
 
 
 class VLLMSampler(Sampler):
@@ -105,17 +106,18 @@ class VLLMSampler(Sampler):
 
     @torch.no_grad()
     def _check_hand_over(self, most_tokens: int) -> None:
-        """Compare the engine with the trainer at weights that the engine has not read from a file.
+        """Compare the engine with the trainer at the policy's weights, and at others.
 
         An update changes weights so little that a layer which kept its old ones would show only after many.
         """
         policy = self.policy
         ids, mask = policy.cached_model.pad([list(range(TRIAL_PROMPT))])
         request = SampleRequest([""], TRIAL_ROLLOUTS, 1, min(TRIAL_TOKENS, most_tokens - TRIAL_PROMPT), 1.0, (0,), [0])
-        with changed_weights(policy.model):
-            samples = self._sample_tokens(ids, mask, request)
-            difference = (policy.log_probs(samples)[0] - samples.log_probs)[samples.mask].abs()
-        check_gap(float(difference.mean()), policy.dtype, "vllm", "with trial weights")
+        for when, weights in (("at the start", nullcontext()), ("with trial weights", changed_weights(policy.model))):
+            with weights:
+                samples = self._sample_tokens(ids, mask, request)
+                difference = (policy.log_probs(samples)[0] - samples.log_probs)[samples.mask].abs()
+            check_gap(float(difference.mean()), policy.dtype, "vllm", when)
 
     def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
         """Return the tokens of all responses, those to a prompt adjacent, and their log-probabilities."""
@@ -197,9 +199,8 @@ def changed_weights(model: torch.nn.Module) -> Iterator[None]:
     generator = torch.Generator(trained[0].device).manual_seed(0)
     try:
         for weight in trained:
-            scale = float(weight.square().mean().sqrt()) or 1.0
-            noise = torch.empty_like(weight).normal_(generator=generator)
-            weight.add_(noise, alpha=TRIAL_CHANGE * scale)
+            deviation = TRIAL_CHANGE * float(weight.square().mean().sqrt()) or TRIAL_ADAPTERS
+            weight.add_(torch.empty_like(weight).normal_(generator=generator), alpha=deviation)
         yield
     finally:
         for weight, old in zip(trained, before, strict=True):
