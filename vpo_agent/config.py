@@ -173,9 +173,7 @@ class Hardware(_Group):
     sample_batch: Incidental[int | Literal["auto"]] = _setting(
         "auto", "responses sampled at the same time, at most; auto: as many as fit on a GPU, 1,024 on a CPU"
     )
-    backend: Evaluated[Backend] = _setting(
-        "auto", "sampling engine: native, vllm, or auto, which is native"
-    )
+    backend: Evaluated[Backend] = _setting("auto", "sampling engine: native, vllm, or auto, which is native")
     gpu_memory_utilization: Incidental[float] = _setting(
         0.5, "share of the device's memory that vllm takes while it samples", gt=0, le=1
     )

@@ -294,7 +294,7 @@ class Trainer(Training):
         if self._on_step is not None:
             self._on_step(row, rollouts)
         last = self.step == self.steps
-        check_gap(row["log_prob_gap"], self.policy.dtype, self.config.backend, f"at step {self.step}")
+        check_gap(row["log_prob_gap"], self.policy.dtype, f"at step {self.step}")
         if self._bad_in_a_row >= MAX_BAD_STEPS or (last and self._bad_in_a_row and not self._weights_are_finite()):
             raise self._diverged()
         if self._evaluation_due():
