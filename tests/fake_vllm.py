@@ -1,15 +1,16 @@
-"""A stand-in for vLLM: the part of its interface that the project uses, strict about how it is used.
+"""A stand-in for vLLM on a GPU, strict about how it is used: asleep it has no cache and, at level 2, no weights.
 
 It runs a Hugging Face model of its own, read from the folder that it is given, and samples from whatever weights it was
 handed since, or with the adapters in the folder of a request. Fields, defaults and returned objects are those of vLLM
-0.22 and later.
+0.22 and later. What a CPU shows is tested with vLLM itself, in test_vllm.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -72,6 +73,10 @@ class LoRARequest:
         assert self.lora_path
 
 
+# The device of the tests' models; everything else is as on a GPU.
+current_platform = SimpleNamespace(device_type="cpu", is_cpu=lambda: False, is_sleep_mode_available=lambda: True)
+
+
 class LLM:
     """Awake when made; asleep it has no cache, and at level 2 no weights."""
 
@@ -88,6 +93,9 @@ class LLM:
         logprobs_mode: str = "raw_logprobs",
         generation_config: str = "auto",
         seed: int = 0,
+        enforce_eager: bool = False,
+        enable_chunked_prefill: bool | None = None,
+        use_tqdm_on_load: bool = True,
         enable_lora: bool = False,
         max_lora_rank: int = 16,
     ) -> None:
@@ -95,7 +103,8 @@ class LLM:
         torch.manual_seed(seed)
         self.settings = {"dtype": dtype, "gpu_memory_utilization": gpu_memory_utilization}
         self.settings |= {"logprobs_mode": logprobs_mode, "generation_config": generation_config}
-        self.settings |= {"max_model_len": max_model_len}
+        self.settings |= {"max_model_len": max_model_len, "enable_sleep_mode": enable_sleep_mode}
+        self.settings |= {"enforce_eager": enforce_eager, "enable_chunked_prefill": enable_chunked_prefill}
         self.settings |= {"max_lora_rank": max_lora_rank} if enable_lora else {}
         self.enable_sleep_mode = enable_sleep_mode
         self.model: Any = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
@@ -106,6 +115,7 @@ class LLM:
         self.adapters: list[LoRARequest] = []
         self.loaded: Any = self.model
         self.reloads = 0
+        self.llm_engine = SimpleNamespace(engine_core=SimpleNamespace(shutdown=lambda: self.awake.clear()))
         LLM.made.append(self)
 
     def sleep(self, level: int = 1) -> None:
@@ -135,6 +145,10 @@ class LLM:
         assert (method, timeout, args) == ("reload_weights", None, ())
         self._reload_weights(**(kwargs or {}))
         return [None]
+
+    def apply_model(self, func: Callable[[Any], Any]) -> list[Any]:
+        assert "weights" in self.awake
+        return [func(self.model)]
 
     @torch.no_grad()
     def _reload_weights(self, weights_iterator: Iterable[tuple[str, Tensor]]) -> None:

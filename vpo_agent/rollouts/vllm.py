@@ -64,7 +64,7 @@ class VLLMSampler(Sampler):
         self.policy = policy
         self._has_adapters = policy.model is not policy.causal_lm
         self._adapter_numbers = adapter_numbers()
-        self._sleeps = policy.device.type == "cuda"
+        self._sleeps = False
         # At level 1 the CPU's memory holds the weights while the engine sleeps; at level 2 they come anew.
         self._sleep_level = 1 if self._has_adapters else 2
         if VLLMSampler._latest and (previous := VLLMSampler._latest()):
@@ -88,6 +88,7 @@ class VLLMSampler(Sampler):
                 f"the installed build is for {current_platform.device_type}, and the run's device is "
                 f"{policy.device.type}"
             )
+        self._sleeps = current_platform.is_sleep_mode_available()
         calls = {kind: kind.__call__ for kind in map(type, policy.causal_lm.modules())}
         llm = LLM(
             model=find_bundled(config.model),
@@ -96,9 +97,9 @@ class VLLMSampler(Sampler):
             max_model_len=max_model_len,
             enable_sleep_mode=self._sleeps,
             # On a CPU it would compile the model for half a minute,
-            enforce_eager=not self._sleeps,
+            enforce_eager=current_platform.is_cpu(),
             # and fails where it reads a prompt in parts and a row has its own seed.
-            enable_chunked_prefill=self._sleeps,
+            enable_chunked_prefill=not current_platform.is_cpu(),
             # Log-probabilities of the tempered distribution.
             logprobs_mode="processed_logprobs",
             # Without the sampling settings that come with a model.

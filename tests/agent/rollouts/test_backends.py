@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +16,12 @@ import toys
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.samples import SampleRequest, Samples
-from vpo_agent.rollouts.backends import open_sampler, to_samples, why_native, with_backend
+from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_agent.rollouts.backends import open_sampler, why_not_vllm, with_backend
+from vpo_agent.rollouts.gap import check_gap, check_hand_over
+from vpo_agent.rollouts.vllm import to_samples
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 
@@ -85,18 +90,26 @@ def test_a_run_trains_on_what_it_samples_and_is_the_same_again(letters_config: M
         assert 0 <= row["log_prob_gap"] <= row["log_prob_gap_max"] < 1e-4
 
 
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_auto_is_native(monkeypatch: pytest.MonkeyPatch, installed: bool, gpu: bool) -> None:
+    monkeypatch.setattr("vpo_agent.rollouts.backends.find_spec", lambda name: installed or None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert with_backend(make_config({})) == make_config({"backend": "native"})
+
+
 @pytest.mark.parametrize(
     ("settings", "installed", "gpu", "reason"),
     [
         ({}, True, True, ""),
+        ({}, True, False, ""),
         ({"importance_cap": 5.0}, True, True, ""),
         ({"lora_rank": 8}, True, True, ""),
-        ({}, False, True, r"vllm is not installed .*pip install 'vllm>=0.22'.*"),
-        ({}, True, False, "the device is not a GPU"),
-        ({"device": "cpu"}, True, True, "the device is not a GPU"),
+        ({}, False, True, r"vllm is not installed .*"),
         ({"model": "x.gguf"}, True, True, "vllm takes no GGUF file such as 'x.gguf'"),
         ({"model": "adapters"}, True, True, "vllm takes whole models, and 'adapters' holds adapters"),
-        ({"lora_rank": 8, "dtype": "float32"}, True, True, "vllm takes no LoRA adapters in float32"),
+        ({"lora_rank": 8, "dtype": "float32"}, True, True, "vllm takes no LoRA adapters in float32 on a GPU"),
+        ({"lora_rank": 8, "dtype": "float32"}, True, False, ""),
     ],
 )
 def test_vllm_samples_where_it_can(
@@ -107,18 +120,62 @@ def test_vllm_samples_where_it_can(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "adapters").mkdir()
     (tmp_path / "adapters/adapter_config.json").write_text("{}")
-    config, asked = make_config(settings), make_config({**settings, "backend": "vllm"})
-    assert re.fullmatch(reason, why_native(config))
-    chosen = with_backend(config)
-    native = make_config({**settings, "backend": "native"})
-    assert with_backend(native) == native
+    config = make_config({**settings, "backend": "vllm"})
+    assert re.fullmatch(reason, why_not_vllm(config))
     if reason:
-        assert chosen == native
         with pytest.raises(ValueError, match=rf"^backend=vllm cannot sample here, since {reason}: use backend native$"):
-            with_backend(asked)
+            with_backend(config)
     else:
-        assert (chosen.backend, chosen.importance_cap) == ("vllm", settings.get("importance_cap", 2.0))
-        assert with_backend(asked) == asked
+        assert with_backend(config) == config
+
+
+class FirstWeights(Sampler):
+    """An engine that keeps the weights that it began with."""
+
+    def __init__(self, policy: LMPolicy) -> None:
+        self.policy = LMPolicy(copy.deepcopy(policy.model), policy.tokenizer)
+
+    def sample_batch(self, request: SampleRequest) -> Samples:
+        return self.policy.sample_batch(request)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_a_run_ends_where_the_sampler_does_not_follow_the_trainer(
+    letters_config: MakeConfig, dtype: str, cap: float | None
+) -> None:
+    trainer = Trainer(letters_config(dtype=dtype, importance_cap=cap, learning_rate=0.03), sampler=FirstWeights)
+    most = {"float32": "0.01", "bfloat16": "0.2"}[dtype]
+    with pytest.raises(
+        BackendFailed,
+        match=rf"^at step 2 the sampler's log-probabilities differ from the trainer's by [\d.]+ on average, more than "
+        rf"{most}: it does not sample from the policy in training; use --backend native, or with that --dtype float32$",
+    ):
+        trainer.train()
+    gaps = [row["log_prob_gap"] for row in read_rows(trainer.folder.metrics)]
+    assert gaps[0] < float(most) < gaps[1]
+
+
+def test_nothing_compared_is_no_gap() -> None:
+    check_gap(math.nan, torch.float32, "at step 1")
+
+
+def test_trial_weights_differ_and_go_again() -> None:
+    tokenizer = toys.bpe_tokenizer()
+    model = toys.tiny_model("qwen3", tokenizer)
+    before = copy.deepcopy(model.state_dict())
+    gaps = iter([0.0, 0.0])
+
+    def measure() -> float:
+        seen.append({name: weight.clone() for name, weight in model.state_dict().items()})
+        return next(gaps)
+
+    seen: list[dict[str, Tensor]] = []
+    check_hand_over(measure, model, torch.float32)
+    start, trial = seen
+    assert all(torch.equal(start[name], before[name]) for name in before)
+    assert not any(torch.equal(trial[name], before[name]) for name in before)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
 def test_an_unknown_backend_is_named() -> None:
