@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from vpo_agent.config import TrainConfig
@@ -74,7 +75,9 @@ class VLLMSampler(Sampler):
                 self._llm: Any = self._open(config, max_model_len)
                 self._sleep()
             except Exception as error:
-                raise ValueError(f"vLLM does not start ({first_line(error)}): use --backend native") from error
+                # Its settings are checked by pydantic, which begins with their number.
+                reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else first_line(error)
+                raise ValueError(f"vLLM does not start ({reason}): use --backend native") from error
         VLLMSampler._latest = weakref.ref(self)
         check_hand_over(lambda: self._trial_gap(max_model_len or sys.maxsize), policy.model, policy.dtype)
 
