@@ -136,7 +136,7 @@ class VLLMSampler(Sampler):
         return to_samples(self.policy, (ids, mask), tokens, log_probs, request)
 
     @torch.no_grad()
-    def _trial_gap(self, most_tokens: int) -> float:
+    def _trial_gap(self, max_tokens: int) -> float:
         """Return the mean absolute difference of the log-probabilities in a few responses."""
         ids, mask = self.policy.cached_model.pad([list(range(TRIAL_PROMPT))])
         request = SampleRequest(
@@ -144,7 +144,7 @@ class VLLMSampler(Sampler):
             closing_tags=["</answer>"],
             places=[0],
             rollouts=TRIAL_ROLLOUTS,
-            max_new_tokens=min(TRIAL_TOKENS, most_tokens - TRIAL_PROMPT),
+            max_new_tokens=min(TRIAL_TOKENS, max_tokens - TRIAL_PROMPT),
             temperature=1.0,
             seed=(0,),
         )
@@ -289,7 +289,7 @@ def process_state_kept() -> Iterator[None]:
 def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
     """Tokens up to the end of a response; ``None`` without an end."""
     for count, token in enumerate(tokens, 1):
-        if token in ending or stop(tokens[max(0, count - stop.most_tokens) : count]):
+        if token in ending or stop(tokens[max(0, count - stop.max_tokens) : count]):
             return count
     return None
 
