@@ -27,7 +27,7 @@ from vpo_agent.presets import TASKS
 from vpo_agent.rollouts import vllm as backend
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.vllm import VLLMSampler
-from vpo_agent.runs.run_folder import read_metrics
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 
 # GiB; otherwise vLLM takes half of the memory.
@@ -293,7 +293,7 @@ def run(tmp_path: Path, name: str, **changes: Any) -> tuple[Trainer, list[dict[s
     resume = changes.pop("resume", False)
     trainer = Trainer(make_config({**given, **changes}), resume=resume)
     trainer.train()
-    rows = [row for row in read_metrics(trainer.folder.metrics) if row["kind"] == "train"]
+    rows = [row for row in read_rows(trainer.folder.metrics) if row["kind"] == "train"]
     return trainer, rows
 
 
