@@ -19,7 +19,7 @@ from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.runs.loop import vpo_command, when_stopped
+from vpo_agent.runs.continuing import vpo_command, when_stopped
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 from vpo_envs.common.wording import counted

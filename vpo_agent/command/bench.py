@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vpo_agent.command.evaluate import add_endpoint_options, open_endpoint, unfinished
 from vpo_agent.command.parser import Commands, Failed, add_trust_option, at_least
-from vpo_agent.runs.loop import vpo_command, when_stopped
+from vpo_agent.runs.continuing import vpo_command, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.bench.sample import Plan

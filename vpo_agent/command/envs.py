@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vpo_agent.command.parser import Commands, Failed, add_env_options, at_least, json_list
 from vpo_agent.command.rewards import columns
 from vpo_agent.progress import progress
-from vpo_agent.runs.loop import vpo_command
+from vpo_agent.runs.continuing import vpo_command
 
 if TYPE_CHECKING:
     from vpo_agent.command.show import Example

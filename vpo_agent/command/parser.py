@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from vpo_agent.errors import RunStopped
-from vpo_agent.runs.loop import when_stopped
+from vpo_agent.runs.continuing import when_stopped
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 

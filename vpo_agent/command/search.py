@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpo_agent.command.parser import Commands, add_env_options, add_trust_option, at_least, number_or_file
 from vpo_agent.command.rewards import add_rewards_options
-from vpo_agent.runs.loop import vpo_command, when_stopped
+from vpo_agent.runs.continuing import vpo_command, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vpo_agent.command.compare import comparison_text
 from vpo_agent.command.parser import Commands, add_import_option, add_trust_option, at_least
-from vpo_agent.runs.loop import vpo_command, when_stopped
+from vpo_agent.runs.continuing import vpo_command, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.runs.study import StudyRun

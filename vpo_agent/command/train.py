@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vpo_agent import presets
 from vpo_agent.command.parser import Commands, Parser, add_env_options, add_trust_option, run_script
 from vpo_agent.command.rewards import add_rewards_options
-from vpo_agent.runs.loop import vpo_command, when_stopped
+from vpo_agent.runs.continuing import vpo_command, when_stopped
 
 if TYPE_CHECKING:
     from vpo_agent.config import Recipe

@@ -15,7 +15,7 @@ from vpo_agent.command import main, options
 from vpo_agent.command.train import train_script
 from vpo_agent.presets import TASKS
 from vpo_agent.runs import study, targets
-from vpo_agent.runs.loop import vpo_command
+from vpo_agent.runs.continuing import vpo_command
 from vpo_envs.common import imports
 
 

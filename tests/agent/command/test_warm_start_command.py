@@ -22,7 +22,7 @@ from vpo_agent.learning.warm_start import WarmStart
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_agent.runs.checkpoints import save_checkpoint
-from vpo_agent.runs.loop import vpo_command
+from vpo_agent.runs.continuing import vpo_command
 from vpo_agent.trainer import Trainer
 from vpo_envs import register_env
 from vpo_envs.tasks.musique.compact import MuSiQueCompactEnv
