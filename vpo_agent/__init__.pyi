@@ -18,6 +18,7 @@ from .measure.pool import Pool as Pool
 from .measure.sampling import sample_pool as sample_pool
 from .policy.language_model import LMPolicy as LMPolicy
 from .policy.samples import Samples as Samples
+from .rollouts.backends import register_backend as register_backend
 from .rollouts.collect import Rollouts as Rollouts
 from .rollouts.collect import collect as collect
 from .rollouts.collect import make_text_env as make_text_env

@@ -17,7 +17,6 @@ from vpo_envs.common.imports import FUNCTIONS_ID
 from vpo_envs.common.wording import counted, did_you_mean
 from vpo_envs.registration import saved_env
 
-Backend = Literal["auto", "native", "vllm"]
 Log = Literal["tensorboard", "wandb", "none"]
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -25,6 +24,8 @@ DEFAULT_RUNS_DIR = Path("runs")
 FRESH = "small"
 """A model of fresh weights for a warm start."""
 CONFIG_FILE = "config.json"
+BACKENDS = ["native", "vllm"]
+"""Sampling engines; :func:`~vpo_agent.rollouts.backends.register_backend` adds others."""
 
 T = TypeVar("T")
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -173,13 +174,25 @@ class Hardware(_Group):
     sample_batch: Incidental[int | Literal["auto"]] = _setting(
         "auto", "responses sampled at the same time, at most; auto: as many as fit on a GPU, 1,024 on a CPU"
     )
-    backend: Evaluated[Backend] = _setting("auto", "sampling engine: native, vllm, or auto, which is native")
+    backend: Evaluated[str] = _setting(
+        "auto", "sampling engine: native, vllm, a registered one, or auto, which is native"
+    )
     gpu_memory_utilization: Incidental[float] = _setting(
         0.5, "share of the device's memory that vllm takes while it samples", gt=0, le=1
     )
     scorer_threads: Incidental[int] = _setting(
         0, "threads that score answers, for scorers that wait for something; 0: the training's own", ge=0
     )
+
+    @field_validator("backend")
+    @classmethod
+    def _is_registered(cls, value: str) -> str:
+        if value not in ("auto", *BACKENDS):
+            raise ValueError(
+                f"{did_you_mean(value, BACKENDS)}choose one of auto, {', '.join(BACKENDS)}, or add your own with "
+                "register_backend"
+            )
+        return value
 
     @field_validator("microbatch_prompts", "sample_batch", mode="before")
     @classmethod

@@ -46,6 +46,8 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     Raises:
         ValueError: A setting that has no effect inside TRL, or batches that cannot be divided evenly.
     """
+    if config.backend not in ("auto", "native", "vllm"):
+        raise ValueError(f"TRL cannot sample with backend={config.backend}: use native or vllm")
     without_effect = ["scorer_threads"]
     if config.backend != "vllm":
         without_effect.append("importance_cap")

@@ -1,28 +1,37 @@
-"""Generation backends: the native loop, or vLLM in the trainer's own process."""
+"""The registry of sampling backends: the native loop, vLLM in the trainer's own process, and those of users."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from vpo_agent.config import TrainConfig
+from vpo_agent.config import BACKENDS, TrainConfig
 from vpo_agent.policy.gguf_file import is_gguf
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import choose_device, choose_dtype, find_bundled
 from vpo_agent.policy.samples import Sampler
 
+OpenSampler = Callable[[LMPolicy, TrainConfig, int | None], Sampler]
+"""Makes the sampler of a run from its policy, whose weights change in place, its settings, and the most tokens that a
+prompt and its response have together (``None`` if unknown)."""
+WhyNot = Callable[[TrainConfig], str]
+"""Returns why a backend cannot sample for a run, as part of a sentence; an empty text if it can."""
 
-def with_backend(config: TrainConfig) -> TrainConfig:
-    """Return the settings with a backend in place of ``auto``, which is ``native``.
 
-    Raises:
-        ValueError: The settings name vLLM where it cannot sample.
-    """
-    if config.backend == "vllm" and (reason := why_not_vllm(config)):
-        raise ValueError(f"backend=vllm cannot sample here, since {reason}: use backend native")
-    return config.model_copy(update={"backend": "native"}) if config.backend == "auto" else config
+class Backend(NamedTuple):
+    """A registered backend."""
+
+    open_sampler: OpenSampler
+    why_not: WhyNot
+
+
+def can_always_sample(config: TrainConfig) -> str:
+    """Return an empty text: nothing keeps a backend from sampling."""
+    return ""
 
 
 def why_not_vllm(config: TrainConfig) -> str:
@@ -39,10 +48,50 @@ def why_not_vllm(config: TrainConfig) -> str:
     return ""
 
 
-def open_sampler(config: TrainConfig, policy: LMPolicy, max_model_len: int | None = None) -> Sampler:
-    """Make the sampler of a run; no prompt and its response together may have more than ``max_model_len`` tokens."""
-    if config.backend != "vllm":
-        return policy
+def _open_vllm(policy: LMPolicy, config: TrainConfig, max_model_len: int | None) -> Sampler:
     from vpo_agent.rollouts.vllm import VLLMSampler
 
     return VLLMSampler(policy, config, max_model_len)
+
+
+_REGISTRY = {
+    "native": Backend(lambda policy, config, max_model_len: policy, can_always_sample),
+    "vllm": Backend(_open_vllm, why_not_vllm),
+}
+
+
+def register_backend(name: str, open_sampler: OpenSampler, *, why_not: WhyNot = can_always_sample) -> None:
+    """Register a sampling backend, which the setting ``backend`` then selects by its name.
+
+    Args:
+        name: A new name.
+        open_sampler: Makes the sampler of a run from the policy, the settings and the most tokens of a prompt with its
+            response. The policy's weights change in place; before each call of ``sample_batch`` the engine must have
+            them.
+        why_not: Returns why the backend cannot sample for a run, as part of a sentence; an empty text if it can.
+
+    Raises:
+        ValueError: The name is taken.
+    """
+    if name in ("auto", *BACKENDS):
+        raise ValueError(f"the backend {name!r} is registered already: choose another name")
+    _REGISTRY[name] = Backend(open_sampler, why_not)
+    BACKENDS.append(name)
+
+
+def with_backend(config: TrainConfig) -> TrainConfig:
+    """Return the settings with a backend in place of ``auto``, which is ``native``.
+
+    Raises:
+        ValueError: The settings name a backend that cannot sample for them.
+    """
+    if config.backend == "auto":
+        return config.model_copy(update={"backend": "native"})
+    if reason := _REGISTRY[config.backend].why_not(config):
+        raise ValueError(f"backend={config.backend} cannot sample here, since {reason}: use backend native")
+    return config
+
+
+def open_sampler(config: TrainConfig, policy: LMPolicy, max_model_len: int | None = None) -> Sampler:
+    """Make the sampler of a run; no prompt and its response together may have more than ``max_model_len`` tokens."""
+    return _REGISTRY[config.backend].open_sampler(policy, config, max_model_len)

@@ -273,6 +273,12 @@ def test_with_vllm_trl_gets_its_settings(cap: float | None, tmp_path: Path) -> N
     assert made.generation_kwargs == {"stop": ["</answer>", "</answer_3>"], "include_stop_str_in_output": True}
 
 
+def test_trl_samples_with_no_registered_backend() -> None:
+    config = make_config({}).model_copy(update={"backend": "mine"})
+    with pytest.raises(ValueError, match=r"^TRL cannot sample with backend=mine: use native or vllm$"):
+        grpo_settings(config, processes=1, on_gpu=False)
+
+
 @pytest.mark.parametrize(
     ("settings", "processes", "named"),
     [

@@ -19,7 +19,7 @@ from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
-from vpo_agent.rollouts.backends import open_sampler, why_not_vllm, with_backend
+from vpo_agent.rollouts.backends import _REGISTRY, open_sampler, register_backend, why_not_vllm, with_backend
 from vpo_agent.rollouts.gap import check_gap, check_hand_over
 from vpo_agent.rollouts.vllm import to_samples
 from vpo_agent.runs.rows import read_rows
@@ -179,8 +179,36 @@ def test_trial_weights_differ_and_go_again() -> None:
 
 
 def test_an_unknown_backend_is_named() -> None:
-    with pytest.raises(ValueError, match=r"backend='tgi' is invalid"):
+    with pytest.raises(ValueError, match=r"choose one of auto, native, vllm, or add your own with register_backend"):
         make_config({"backend": "tgi"})
+    with pytest.raises(ValueError, match=r"did you mean native\?"):
+        make_config({"backend": "natve"})
+
+
+def test_a_registered_backend_samples_for_a_run(letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vpo_agent.config.BACKENDS", names := ["native", "vllm"])
+    monkeypatch.setattr("vpo_agent.rollouts.backends.BACKENDS", names)
+    monkeypatch.setattr("vpo_agent.rollouts.backends._REGISTRY", dict(_REGISTRY))
+    opened: list[tuple[str, int | None]] = []
+
+    def open_counting(policy: LMPolicy, config: TrainConfig, max_model_len: int | None) -> Sampler:
+        opened.append((config.backend, max_model_len))
+        return policy
+
+    def no_adapters(config: TrainConfig) -> str:
+        return "it takes no adapters" if config.lora_rank else ""
+
+    register_backend("counting", open_counting, why_not=no_adapters)
+    trainer = Trainer(letters_config(backend="counting"))
+    trainer.train_step()
+    [(name, longest)] = opened
+    assert name == trainer.config.backend == "counting"
+    assert longest is not None
+    assert longest > trainer.config.max_new_tokens
+    with pytest.raises(ValueError, match=r"^backend=counting cannot sample here, since it takes no adapters: "):
+        with_backend(make_config({"backend": "counting", "lora_rank": 2}))
+    with pytest.raises(ValueError, match="the backend 'counting' is registered already: choose another name"):
+        register_backend("counting", open_counting)
 
 
 def test_importance_weights_of_one_change_nothing(letters_config: MakeConfig) -> None:
