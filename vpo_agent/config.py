@@ -382,17 +382,17 @@ def check_room(num_answers: int, max_new_tokens: int) -> None:
 def flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by name, from settings by name, by group and name, or both."""
     flat: dict[str, Any] = {}
-    places: dict[str, str] = {}
-    for name, value in values.items():
-        group = name in GROUPS and isinstance(value, Mapping)
-        place = f"in the group {name!r}" if group else "outside the groups"
-        for setting, one in value.items() if group else [(name, value)]:
-            right = next((group for group, fields in GROUPS.items() if setting in fields.model_fields), name)
-            if group and right != name:
-                raise ValueError(f"the setting {setting!r} is {place}: move it to {right!r}")
+    given_where: dict[str, str] = {}
+    for name, content in values.items():
+        group = name if name in GROUPS and isinstance(content, Mapping) else None
+        where = f"in the group {group!r}" if group else "outside the groups"
+        for setting, value in content.items() if group else [(name, content)]:
+            right_group = next((group for group, fields in GROUPS.items() if setting in fields.model_fields), group)
+            if group and right_group != group:
+                raise ValueError(f"the setting {setting!r} is {where}: move it to {right_group!r}")
             if setting in flat:
-                raise ValueError(f"the setting {setting!r} is given {places[setting]} and {place}: leave one out")
-            flat[setting], places[setting] = one, place
+                raise ValueError(f"the setting {setting!r} is given {given_where[setting]} and {where}: leave one out")
+            flat[setting], given_where[setting] = value, where
     return flat
 
 

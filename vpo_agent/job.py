@@ -131,7 +131,7 @@ def _report(
         texts.append(f"{after[m].prompts_in_words(config.eval_split)}, {sampled}\n\n{text}")
         results |= {name + endings[m]: value for name, value in {**ceilings, "measures": rows}.items()}
     summary_before, summary_after = summaries[first]
-    base = Method("before", (summary_before,))
+    base = Method("base", (summary_before,))
     policy = Method(f"after {counted(trainer.step, 'step')}", (summary_after,), rows=(tuple(log),))
     with folder.room():
         write_text_atomically(folder.path / "results.md", "\n".join(texts))

@@ -89,7 +89,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
         for figure in drawn
         if any("best@k" in axes.get_ylabel() for axes in figure.axes)
     ]
-    assert labels[:2] == ["before", f"after {config.steps} steps"]
+    assert labels[:2] == ["base", f"after {config.steps} steps"]
     assert text in (folder / "results.md").read_text()
     results = json.loads((folder / "results.json").read_text())
     assert results["optimum"] == pytest.approx(0.5)
