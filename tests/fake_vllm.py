@@ -30,6 +30,7 @@ class SamplingParams:
     max_tokens: int | None = 16
     logprobs: int | None = None
     include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what vLLM refuses."""
@@ -214,7 +215,7 @@ class LLM:
             tokens.append(token)
             if params.logprobs is not None:
                 log_probs.append({token: Logprob(float(torch.log_softmax(logits / scale, -1)[token]))})
-            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            text = self.tokenizer.decode(tokens, skip_special_tokens=params.skip_special_tokens)
             if token in (params.stop_token_ids or ()) or any(stop in text for stop in stops):
                 break
         ended = len(tokens) < (params.max_tokens or 0)

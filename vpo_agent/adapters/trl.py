@@ -22,6 +22,7 @@ from vpo_agent.estimators.bound import BoundEstimator
 from vpo_agent.estimators.losses import token_weights
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
+from vpo_agent.policy.chat import ChatFormat, read_tokens
 from vpo_envs import Status
 from vpo_envs.common.libraries import check_package
 from vpo_envs.core import AnyEnv
@@ -92,6 +93,7 @@ class TRLAdapter:
             options.setdefault("baseline", "others")
         self.env = env
         self.tokenizer = tokenizer
+        self.chat = ChatFormat(tokenizer)
         self.estimator = BoundEstimator(env, method, options, **settings)
         self.rollouts_per_prompt = rollouts_per_prompt
         self.num_answers = tuple(num_answers) or (env.num_answers,)
@@ -147,21 +149,22 @@ class TRLAdapter:
         return settings
 
     def end_at_last_answer(self, model: Any) -> Any:
-        """Make responses end at the last closing tag, if that is one token of the vocabulary, and return the model.
+        """Make responses end with the turn, and at the last closing tag if that is one token; return the model.
 
         Where prompts ask for different numbers of answers, a response does not end at a tag that longer responses also
         hold. TRL ends responses at single tokens only. If the tag is several tokens, a response continues to the end of
         sequence, or with vLLM to a stop string:
         ``generation_kwargs={"stop": [...], "include_stop_str_in_output": True}``.
         """
-        closing_ids = {closing_token(self.tokenizer, tag) for tag in end_tags(self.num_answers)} - {None}
-        if closing_ids:
+        closing_ids = {closing_token(self.tokenizer, tag) for tag in end_tags(self.num_answers)}
+        ending_ids = {*closing_ids, self.chat.turn_end_id} - {None}
+        if ending_ids:
             eos_ids = model.generation_config.eos_token_id
             if eos_ids is None:
                 eos_ids = self.tokenizer.eos_token_id
             if not isinstance(eos_ids, list):
                 eos_ids = [] if eos_ids is None else [eos_ids]
-            model.generation_config.eos_token_id = sorted({*eos_ids, *closing_ids})
+            model.generation_config.eos_token_id = sorted({*eos_ids, *ending_ids})
         return model
 
     # Scores --------------------------------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ class TRLAdapter:
     ) -> list[ScoredResponse]:
         """Score the responses of this process; the environment scores those to one number of answers together."""
         task_of = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
-        texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        texts = read_tokens(self.tokenizer, completion_ids)
         scored: dict[int, ScoredResponse] = {}
         for m in set(num_answers):
             indices = [index for index, number in enumerate(num_answers) if number == m]

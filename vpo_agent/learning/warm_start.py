@@ -95,8 +95,7 @@ def demonstrated(
         texts += [format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    end = [] if policy.tokenizer.eos_token_id is None else [policy.tokenizer.eos_token_id]
-    rows = [[*row, *end] for row in tokens]
+    rows = [[*row, *policy.chat.end_ids] for row in tokens]
     lengths = encoded[1].sum(1)
     check_longest(policy, env, indices[int(lengths.argmax())], int(lengths.max()), max(map(len, rows)))
     return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vpo_agent.policy.cached_model import Prompts
+from vpo_agent.policy.chat import read_tokens
 from vpo_agent.policy.row_cache import RowCache
 
 GREEDY_BELOW = 1e-4
@@ -54,27 +55,31 @@ class ClosingTag:
 
     Args:
         tokenizer: Decodes the tokens in question.
-        closing: The tag; ``>`` is its last character alone.
-        texts: The text of each token of the model's vocabulary by itself; special tokens have none.
+        closing: The tag; its last character occurs in it once.
+        texts: The text of each token of the model's vocabulary by itself; special tokens that are no text have none.
+        turn_end: What ends a turn where that is no token of its own, in the same form; empty for nothing.
     """
 
-    def __init__(self, tokenizer: Any, closing: str, texts: Sequence[str]) -> None:
-        self._tokenizer, self._closing = tokenizer, closing
-        self.max_tokens = len(closing)
-        """Maximum number of tokens in a tag, since each holds at least one of its characters."""
-        # The tokens that a tag may end within; text is decoded only after these.
-        self._ends = {
+    def __init__(self, tokenizer: Any, closing: str, texts: Sequence[str], turn_end: str = "") -> None:
+        self._tokenizer = tokenizer
+        self._endings = [closing, *([turn_end] if turn_end else [])]
+        self.max_tokens = max(map(len, self._endings))
+        """Maximum number of tokens in an ending, since each holds at least one of its characters."""
+        # The tokens that an ending may end within; text is decoded only after these.
+        self._last = {
             token
+            for ending in self._endings
             for token, text in enumerate(texts)
-            for place in re.finditer(">", text)
-            if closing.endswith(text[: place.end()]) or closing in text
+            for place in re.finditer(re.escape(ending[-1]), text)
+            if ending.endswith(text[: place.end()]) or ending in text
         }
 
     def __call__(self, tokens: Sequence[int]) -> bool:
-        """Whether the last token completes the tag."""
-        if tokens[-1] not in self._ends:
+        """Whether the last token completes the tag, or the end of a turn."""
+        if tokens[-1] not in self._last:
             return False
-        return self._closing in self._tokenizer.decode(tokens[-self.max_tokens :], skip_special_tokens=True)
+        (text,) = read_tokens(self._tokenizer, [tokens[-self.max_tokens :]])
+        return any(ending in text for ending in self._endings)
 
 
 class Decoder:

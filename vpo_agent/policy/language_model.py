@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.cached_model import CachedModel, check_context, positions_of
+from vpo_agent.policy.chat import ChatFormat, read_tokens
 from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
 from vpo_agent.policy.graph_row_cache import GraphRowCache, no_waits
 from vpo_agent.policy.head import LogitTransform, logit_transforms, token_log_probs
@@ -79,10 +80,13 @@ class LMPolicy(Sampler):
                 "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
                 "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
             )
+        self.chat = ChatFormat(tokenizer)
+        """How prompts become tokens, and where the template ends a turn."""
         eos_of_model = getattr(getattr(self.causal_lm, "generation_config", None), "eos_token_id", None)
         ending = [self.tokenizer.eos_token_id, *(eos_of_model if isinstance(eos_of_model, list) else [eos_of_model])]
+        ending.append(self.chat.turn_end_id)
         self.ending_ids: list[int] = sorted({token for token in ending if token is not None})
-        """End-of-sequence tokens of the tokenizer and of the model's generation settings."""
+        """Tokens that end a response, from the tokenizer, the model's generation settings and the chat template."""
         self._closing_tags: dict[str, ClosingTag] = {}
         self._body, self._logit_transform = self._find_body()
         self.packs = self._can_pack()
@@ -171,18 +175,7 @@ class LMPolicy(Sampler):
 
     def encode_prompts(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Tokenize prompts, through the chat template if there is one: tokens padded on the left, (P, Lp), and mask."""
-        templated = self.tokenizer.chat_template is not None
-        texts = [self.apply_template([{"role": "user", "content": one}]) for one in prompts] if templated else prompts
-        rows = self.tokenizer(list(texts), add_special_tokens=not templated, verbose=False)["input_ids"]
-        if not all(rows):
-            raise ValueError("a prompt has no tokens: the tokenizer reads it as empty text")
-        return self.cached_model.pad(rows)
-
-    def apply_template(self, messages: list[dict[str, str]]) -> str:
-        """Format a chat by the tokenizer's template, with thinking off and ready for the model's answer."""
-        # Templates without a thinking switch ignore the extra argument.
-        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        return str(self.tokenizer.apply_chat_template(messages, **options))
+        return self.cached_model.pad(self.chat.encode(prompts))
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
         """Raise ValueError unless prompts and responses of these lengths fit into the model's context."""
@@ -202,7 +195,8 @@ class LMPolicy(Sampler):
     def closing_tag(self, closing: str) -> ClosingTag:
         """Return the rule that ends a row at a closing tag, always the same for a tag."""
         if closing not in self._closing_tags:
-            self._closing_tags[closing] = ClosingTag(self.tokenizer, closing, self._token_texts)
+            rule = ClosingTag(self.tokenizer, closing, self._token_texts, self.chat.turn_end_text)
+            self._closing_tags[closing] = rule
         return self._closing_tags[closing]
 
     def sample_batch(self, request: SampleRequest) -> Samples:
@@ -231,8 +225,8 @@ class LMPolicy(Sampler):
 
     @cached_property
     def _token_texts(self) -> list[str]:
-        """The text of each token of the vocabulary by itself; special tokens have none."""
-        texts = self.tokenizer.batch_decode([[token] for token in range(len(self.tokenizer))], skip_special_tokens=True)
+        """The text of each token of the vocabulary by itself; special tokens that are no text have none."""
+        texts = read_tokens(self.tokenizer, [[token] for token in range(len(self.tokenizer))])
         return [*texts, *[""] * self.vocabulary][: self.vocabulary]
 
     # Log-probabilities ---------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
+from vpo_agent.policy.chat import read_tokens
 from vpo_agent.progress import progress_bar
 from vpo_envs.common.wording import counted
 from vpo_envs.text import answer_tags
@@ -98,7 +99,7 @@ class Samples:
         ids = pad_sequence(rows, batch_first=True)
         mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True).to(device)
         values = pad_sequence([torch.tensor(row) for row in log_probs], batch_first=True)
-        texts = tokenizer.batch_decode([list(row) for row in tokens], skip_special_tokens=True)
+        texts = read_tokens(tokenizer, tokens)
         ended = torch.tensor(truncated, device=device)
         return cls(*prompts, ids.to(device), mask, mask, values.to(device), texts, ended, temperature)
 

@@ -156,6 +156,7 @@ class VLLMSampler(Sampler):
         from vllm import SamplingParams
 
         rows, settings = [], []
+        turn_end = [end] if (end := self.policy.chat.turn_end_text) else []
         for number, (prompt, place) in enumerate(zip(prompts, request.places, strict=True)):
             for row in range(place * request.rollouts, (place + 1) * request.rollouts):
                 rows.append({"prompt_token_ids": prompt})
@@ -165,8 +166,10 @@ class VLLMSampler(Sampler):
                         top_p=1.0,
                         top_k=0,
                         max_tokens=request.max_new_tokens,
-                        stop=[request.closing_tags[number]],
+                        stop=[request.closing_tags[number], *turn_end],
                         include_stop_str_in_output=True,
+                        # Tags may be special tokens, and stop strings are looked for in the text.
+                        skip_special_tokens=False,
                         stop_token_ids=self.policy.ending_ids,
                         # Only the log-probability of the sampled token.
                         logprobs=0,

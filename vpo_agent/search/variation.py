@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vpo_agent.policy.chat import read_tokens
 from vpo_envs.text import answer_tags, split_answers
 
 
@@ -62,7 +63,7 @@ def before(answer: Answer) -> list[int]:
 
 def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
     """Return the text of tokens, without special ones."""
-    return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
+    return read_tokens(tokenizer, [tokens])[0]
 
 
 def _tokens_until(tokenizer: Any, response: Sequence[int], characters: int, low: int = 0) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from vpo_agent.policy.chat import read_tokens
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 
@@ -96,14 +97,14 @@ def encode(request: CompletionRequest, policy: LMPolicy) -> list[int]:
         if len(messages) < 2 or messages[-1]["role"] != "assistant":
             raise ValueError("continue_final_message: the last message must be the assistant's, after another one")
         beginning = messages.pop()["content"]
-    templated = policy.tokenizer.chat_template is not None and bool(messages)
-    if templated:
+    if policy.chat.is_chat and messages:
         for message in messages:
             message["role"] = message["role"].replace("developer", "system")
-        text = policy.apply_template(messages)
+        text = policy.chat.apply(messages)
+        (tokens,) = policy.chat.encode_formatted([text + beginning])
     else:
         text = request.prompt or "\n\n".join(message["content"] for message in messages if message["content"])
-    tokens: list[int] = policy.tokenizer(text + beginning, add_special_tokens=not templated, verbose=False)["input_ids"]
+        (tokens,) = policy.chat.encode_plain([text + beginning])
     if not tokens:
         raise ValueError("the prompt has no tokens: give it some text")
     return tokens
@@ -112,13 +113,14 @@ def encode(request: CompletionRequest, policy: LMPolicy) -> list[int]:
 def make_rows(request: CompletionRequest, policy: LMPolicy, limit: int) -> list[Row]:
     """Return the ``n`` rows that a request samples, of at most ``limit`` tokens."""
     # Each character of a stop string may take four tokens.
-    window = 4 * max(map(len, request.stop), default=0) + CONTEXT
+    stops = _stops(request, policy)
+    window = 4 * max(map(len, stops), default=0) + CONTEXT
 
     def ends(tokens: list[int]) -> bool:
-        if not request.stop:
+        if not stops:
             return False
-        text = policy.tokenizer.decode(tokens[-window:], skip_special_tokens=True)
-        return any(stop in text for stop in request.stop)
+        (text,) = read_tokens(policy.tokenizer, [tokens[-window:]])
+        return any(stop in text for stop in stops)
 
     rows = []
     for number in range(request.n):
@@ -131,14 +133,21 @@ def make_choice(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[i
     """Return an answer in the form of its endpoint; its log-probabilities are those that it was sampled with."""
     chat = bool(request.messages)
     text, finish = _sampled_text(request, policy, prompt, row), row.finish_reason
-    stops = [(text.index(stop), stop) for stop in request.stop if stop in text]
-    if stops:
-        position, stop = min(stops)
-        end = position + len(stop) if request.include_stop_str_in_output else position
+    found = [(text.index(stop), stop) for stop in _stops(request, policy) if stop in text]
+    if found:
+        position, stop = min(found)
+        kept = request.include_stop_str_in_output and stop in request.stop
+        end = position + len(stop) if kept else position
         text, finish = text[:end], "stop"
     answer: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     log_probs = None if request.logprobs is False else _log_probs(policy, row, chat)
     return {**answer, "finish_reason": finish, "logprobs": log_probs}
+
+
+def _stops(request: CompletionRequest, policy: LMPolicy) -> list[str]:
+    """Return the texts that end an answer; in a chat, the end of a turn where that is no token of its own."""
+    turn_end = policy.chat.turn_end_text if request.messages else ""
+    return [*request.stop, *([turn_end] if turn_end else [])]
 
 
 def _sampled_text(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[int], row: Row) -> str:
@@ -146,8 +155,7 @@ def _sampled_text(request: CompletionRequest, policy: LMPolicy, prompt: Sequence
     tokens = row.tokens[:-1] if row.tokens[-1] in policy.ending_ids else row.tokens
     continues = not request.messages or request.continue_final_message
     context = list(prompt[-CONTEXT:]) if continues else []
-    before = policy.tokenizer.decode(context, skip_special_tokens=True)
-    whole: str = policy.tokenizer.decode([*context, *tokens], skip_special_tokens=True)
+    before, whole = read_tokens(policy.tokenizer, [context, [*context, *tokens]])
     return whole[len(before) :]
 
 

@@ -1,0 +1,180 @@
+"""Where turns end, which special tokens are text, and what stands at the ends of a prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from tokenizers.processors import TemplateProcessing
+
+from vpo_agent.policy.chat import ChatFormat, read_tokens
+from vpo_agent.policy.decoding import ClosingTag
+from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.loading import load_model
+from vpo_envs.text import answer_tags
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TURNS = {
+    "<|im_end|>": CHATML,
+    "<|eot_id|>": (
+        "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>"
+        "{% endfor %}"
+    ),
+    "<end_of_turn>": (
+        "{% for m in messages %}<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+        "{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+    ),
+    # Then the end of the whole text.
+    "<|end|>": (
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if not add_generation_prompt %}<eos>{% endif %}"
+    ),
+    "</s>": (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+        "{% else %} {{ m.content }} </s>{% endif %}{% endfor %}"
+    ),
+    # The next turn's beginning is all that ends one.
+    "<|user|>": "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}",
+    # The end of a part of a message is not that of a turn.
+    "<|return|>": (
+        "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}"
+        "{{ '<|return|>' if loop.last and m.role == 'assistant' else '<|end|>' }}{% endfor %}"
+    ),
+    "": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+}
+
+
+def chat_tokenizer(template: str, *tokens: str, eos: str = "<eos>") -> Any:
+    """A byte-level tokenizer with a template, and these special tokens."""
+    tokenizer = toys.bpe_tokenizer(eos=eos)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def taught(tokenizer: Any, prompt: str, response: str) -> LMPolicy:
+    """A policy that writes this response to a prompt, with the template's end of turn."""
+    model = toys.tiny_model("qwen3", tokenizer, scale=1.0)
+    head = ChatFormat(tokenizer).apply([{"role": "user", "content": prompt}]) if tokenizer.chat_template else prompt
+    toys.teach(model, tokenizer, [(head, response)], steps=150)
+    return LMPolicy(model.eval(), tokenizer)
+
+
+def sampled(policy: LMPolicy, prompt: str) -> tuple[str, bool]:
+    """What the policy writes, and whether it was cut."""
+    samples = policy.sample([prompt], rollouts=1, num_answers=1, max_new_tokens=90, temperature=0.05)
+    return samples.texts[0], bool(samples.truncated[0])
+
+
+# --- the end of a turn ---
+
+
+@pytest.mark.parametrize("end", TURNS)
+def test_the_end_of_a_turn_is_read_from_the_template(end: str) -> None:
+    marks = [mark for mark in TURNS if mark] + ["<|end|>", "<|start|>", "<|user|>"]
+    chat = ChatFormat(chat_tokenizer(TURNS[end], *dict.fromkeys(marks)))
+    assert chat.turn_end == end
+    assert chat.turn_end_id == (chat_id := chat._token_of(end))
+    assert (chat_id is None) == (not end)
+
+
+def test_a_template_that_takes_no_such_dialogue_has_no_known_end() -> None:
+    refusing = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
+    chat = ChatFormat(chat_tokenizer(refusing))
+    assert (chat.turn_end, chat.turn_end_id, len(chat.end_ids)) == ("", None, 1)
+
+
+@pytest.mark.parametrize("tokens", [("<|im_start|>", "<|im_end|>"), ()], ids=["one token", "several tokens"])
+def test_a_response_ends_with_its_turn_though_nothing_names_its_end_as_eos(tokens: tuple[str, ...]) -> None:
+    next_turn = "\n<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant\n<answer>6</answer>"
+    policy = taught(chat_tokenizer(CHATML, *tokens), "2+2?", f"I do not know.<|im_end|>{next_turn}")
+    text, cut = sampled(policy, "2+2?")
+    assert text == "I do not know." + ("" if tokens else "<|im_end|>")
+    assert not cut
+
+
+# --- special tokens ---
+
+SPECIAL = (*(tag for m in (1, 3) for pair in answer_tags(m) for tag in pair), "<final>", "</final>")
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_tags_are_text_however_they_were_added(special: bool) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    tokenizer.add_tokens(list(SPECIAL), special_tokens=special)
+    said = "so <answer_1><final>U</final></answer_1><answer_3>x</answer_3>"
+    ids = tokenizer(said + "<eos><pad>", add_special_tokens=False)["input_ids"]
+    assert read_tokens(tokenizer, [ids, []]) == [said, ""]
+    texts = read_tokens(tokenizer, [[token] for token in range(len(tokenizer))])
+    stop = ClosingTag(tokenizer, "</answer_3>", texts)
+    assert next(end for end in range(1, len(ids)) if stop(ids[:end])) == len(ids) - 2
+
+
+def test_special_tokens_of_the_template_and_spare_ones_are_no_text() -> None:
+    marks = ("<start_of_turn>", "<end_of_turn>", "<unused3>", "<|extra|>")
+    tokenizer = chat_tokenizer(TURNS["<end_of_turn>"], *marks, "<answer>", "</answer>")
+    ids = tokenizer("a<unused3><|extra|><answer>b</answer><end_of_turn>", add_special_tokens=False)["input_ids"]
+    assert read_tokens(tokenizer, [ids]) == ["a<answer>b</answer>"]
+
+
+def test_a_bundled_model_with_its_tags_as_special_tokens_answers_as_before(tmp_path: Path) -> None:
+    model, tokenizer = load_model("tiny-countdown", torch.float32)
+    tags = [tag for pair in answer_tags(3) for tag in pair]
+    model.save_pretrained(tmp_path)
+    tokenizer.add_special_tokens({"additional_special_tokens": tags})
+    tokenizer.save_pretrained(tmp_path)
+    settings: dict[str, Any] = {"rollouts": 4, "num_answers": 3, "max_new_tokens": 50}
+    expected, found = (
+        LMPolicy.from_pretrained(name, device="cpu").sample(["Use 1 2 3 to make 6"], **settings)
+        for name in ("tiny-countdown", tmp_path)
+    )
+    assert found.texts == expected.texts
+    assert any("</answer_3>" in text for text in found.texts)
+
+
+# --- the ends of a prompt ---
+
+
+def with_ends(before: str, behind: str) -> Any:
+    """A tokenizer that puts tokens around every text."""
+    tokenizer = toys.bpe_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<bos>"})
+    tokens = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("<bos>", "<eos>")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{before} $A {behind}".strip(), special_tokens=tokens
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize("behind", ["", "<eos>"])
+@pytest.mark.parametrize("before", ["", "<bos>"])
+def test_a_prompt_has_one_beginning_and_no_end(before: str, behind: str) -> None:
+    tokenizer = with_ends(before, behind)
+    chat = ChatFormat(tokenizer)
+    written = tokenizer("the maze", add_special_tokens=False)["input_ids"]
+    first = [tokenizer.bos_token_id] if before else []
+    for text in ("the maze", f"{before}the maze"):
+        assert chat.encode([text]) == [[*first, *written]]
+    with pytest.raises(ValueError, match="a prompt has no tokens"):
+        ChatFormat(with_ends("", behind)).encode([""])
+
+
+def test_a_template_writes_the_beginning_itself() -> None:
+    tokenizer = with_ends("<bos>", "<eos>")
+    tokenizer.chat_template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    ids = ChatFormat(tokenizer).encode(["the maze"])[0]
+    assert tokenizer.decode(ids) == "<bos>the maze"
+
+
+def test_a_chat_reaches_a_model_without_a_template_as_its_texts() -> None:
+    tokenizer = toys.bpe_tokenizer()
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the maze"}]
+    assert tokenizer.decode(ChatFormat(tokenizer).encode([chat])[0]) == "Be brief.\n\nthe maze"
+    tokenizer.chat_template = CHATML
+    assert "system\nBe brief." in tokenizer.decode(ChatFormat(tokenizer).encode([chat])[0])

@@ -1,0 +1,175 @@
+"""How prompts become tokens and tokens become text: chat templates, ends of turns and special tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from jinja2.exceptions import TemplateError
+
+PROBE, REPLY = "PROBEQUESTION", "PROBEREPLY"
+"""Contents of the dialogue that a template is read from: plain words, which no template changes."""
+Message = Mapping[str, str]
+"""A message of a chat, with ``role`` and ``content``."""
+Prompt = str | Sequence[Message]
+"""A text, or the messages of a chat."""
+TAG, ANSWER_TAG = re.compile(r"</?[A-Za-z]\w*>"), re.compile(r"</?answer(_\d+)?>")
+ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
+MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+"""How a template writes the end of a turn that is no token of its own."""
+_hidden: WeakKeyDictionary[Any, tuple[int, frozenset[int] | None]] = WeakKeyDictionary()
+
+
+class ChatFormat:
+    """How a tokenizer writes prompts, and where the responses to them end.
+
+    Args:
+        tokenizer: The tokenizer, with a chat template or without.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.is_chat: bool = tokenizer.chat_template is not None
+        """Whether prompts go through a chat template."""
+        self.turn_end = self._find_turn_end() if self.is_chat else ""
+        """What the template writes behind the assistant's last message, such as ``<|im_end|>``; empty if unknown."""
+        self.turn_end_id = self._token_of(self.turn_end)
+        """The token that is :attr:`turn_end`; ``None`` if it is several tokens, or unknown."""
+        self.turn_end_text = self.turn_end if self.turn_end_id is None else ""
+        """The end of a turn where it is several tokens; otherwise empty."""
+        self._before, self._behind = self._find_added()
+
+    @property
+    def end_ids(self) -> list[int]:
+        """Tokens that end a response: the end of a turn, or else that of a text; there may be none."""
+        end = self._tokenizer.eos_token_id if self.turn_end_id is None else self.turn_end_id
+        return [] if end is None else [end]
+
+    def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+        """Return the tokens of prompts. With a template a text is the user's message; without, a chat is its texts.
+
+        Raises:
+            ValueError: A prompt has no tokens.
+        """
+        if self.is_chat:
+            rows = self.encode_formatted([self.apply(as_messages(prompt)) for prompt in prompts])
+        else:
+            rows = self.encode_plain([as_text(prompt) for prompt in prompts])
+        if not all(rows):
+            raise ValueError("a prompt has no tokens: the tokenizer reads it as empty text")
+        return rows
+
+    def encode_formatted(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of texts that a template has formatted, which writes the special tokens itself."""
+        rows: list[list[int]] = self._tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        return rows
+
+    def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of texts that a model continues.
+
+        They begin with the tokens that the tokenizer puts before a text, but not twice where the text itself has them.
+        What it puts behind a text is left out, since that would end it.
+        """
+        rows: list[list[int]] = self._tokenizer(list(texts), verbose=False)["input_ids"]
+        before, behind = self._before, self._behind
+        for number, row in enumerate(rows):
+            if behind and row[-len(behind) :] == behind:
+                row = row[: -len(behind)]
+            if before and row[: 2 * len(before)] == before * 2:
+                row = row[len(before) :]
+            rows[number] = row
+        return rows
+
+    def apply(self, messages: Sequence[Message], *, ready: bool = True) -> str:
+        """Format a chat by the template with thinking off; ``ready`` for the model's answer, or as it stands."""
+        # Templates without a thinking switch ignore the extra argument.
+        options = {"tokenize": False, "add_generation_prompt": ready, "enable_thinking": False}
+        return str(self._tokenizer.apply_chat_template(list(messages), **options))
+
+    def _find_turn_end(self) -> str:
+        """Return what ends the assistant's message, from a dialogue that the template has formatted.
+
+        It stands behind the last message; where a template leaves that open, it is what begins the next turn.
+        """
+        question, reply = {"role": "user", "content": PROBE}, {"role": "assistant", "content": REPLY}
+        for dialogue in ([question, reply], [question, reply, question]):
+            try:
+                text = self.apply(dialogue, ready=False)
+            # Templates may refuse a dialogue, and the sandbox that runs them has errors of its own.
+            except (TemplateError, TypeError, ValueError, KeyError, AttributeError):
+                continue
+            behind = text.partition(REPLY)[2].partition(PROBE)[0].lstrip()
+            if end := self._first_token(behind) or ((mark := MARK.match(behind)) and mark.group()):
+                return end
+        return ""
+
+    def _first_token(self, text: str) -> str:
+        """Return the added token that a text begins with, the longest; empty if there is none."""
+        added = [token.content for token in self._tokenizer.added_tokens_decoder.values()]
+        return max((token for token in added if token.strip() and text.startswith(token)), key=len, default="")
+
+    def _token_of(self, text: str) -> int | None:
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        return ids[0] if len(ids) == 1 else None
+
+    def _find_added(self) -> tuple[list[int], list[int]]:
+        """Return the tokens that the tokenizer puts before and behind every text."""
+        plain, whole = (
+            self._tokenizer(REPLY, add_special_tokens=special, verbose=False)["input_ids"] for special in (False, True)
+        )
+        for start in range(len(whole) - len(plain) + 1):
+            if plain and whole[start : start + len(plain)] == plain:
+                return whole[:start], whole[start + len(plain) :]
+        return [], []
+
+
+def as_messages(prompt: Prompt) -> list[Message]:
+    """Return a prompt as the messages of a chat."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+
+
+def as_text(prompt: Prompt) -> str:
+    """Return a prompt as a text, for models without a template: messages are separated by empty lines."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(message["content"] for message in prompt if message["content"])
+
+
+def read_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
+    """Return the texts of rows of tokens, without special ones.
+
+    Tags that were added as special tokens, such as ``<answer_1>``, are text like any other.
+    """
+    hidden = hidden_tokens(tokenizer)
+    if hidden is None:
+        texts: list[str] = tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
+        return texts
+    shown = [[token for token in row if token not in hidden] for row in rows]
+    return list(tokenizer.batch_decode(shown, skip_special_tokens=False))
+
+
+def hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
+    """Return the special tokens that are no text; ``None`` if those are all of them."""
+    size, hidden = _hidden.get(tokenizer, (-1, None))
+    if size != len(tokenizer):
+        hidden = _find_hidden(tokenizer)
+        _hidden[tokenizer] = len(tokenizer), hidden
+    return hidden
+
+
+def _find_hidden(tokenizer: Any) -> frozenset[int] | None:
+    special = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    with_a_role = {str(getattr(tokenizer, f"{role}_token", None)) for role in ROLES}
+    template = str(tokenizer.chat_template or "")
+
+    def is_text(token: str) -> bool:
+        """Whether a special token is a tag for responses, and not one of the template's or a spare one."""
+        if token in with_a_role or not TAG.fullmatch(token):
+            return False
+        return bool(ANSWER_TAG.fullmatch(token)) or (token not in template and "unused" not in token)
+
+    shown = {number for number, token in special.items() if is_text(token)}
+    return frozenset(special) - shown if shown else None
