@@ -14,6 +14,7 @@ from .core import Task as Task
 from .core import UnknownFront as UnknownFront
 from .core import Unparsable as Unparsable
 from .core import VectorTextEnv as VectorTextEnv
+from .core import split_of_content as split_of_content
 from .functions.env import FunctionsEnv as FunctionsEnv
 from .functions.env import from_functions as from_functions
 from .registration import register_env as register_env
@@ -34,7 +35,6 @@ from .tasks.eureqa.env import EUREQAEnv as EUREQAEnv
 from .tasks.eureqa.generate import EUREQAConfig as EUREQAConfig
 from .tasks.eureqa.task import EUREQAOutcome as EUREQAOutcome
 from .tasks.eureqa.task import EUREQATask as EUREQATask
-from .tasks.generation import split_of_content as split_of_content
 from .tasks.gsm8k.env import GSM8KEnv as GSM8KEnv
 from .tasks.gsm8k.generate import GSM8KConfig as GSM8KConfig
 from .tasks.gsm8k.task import GSM8KOutcome as GSM8KOutcome

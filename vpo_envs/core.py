@@ -46,6 +46,7 @@ from vpo_envs.contract.spaces import MAX_RESPONSE_CHARS, TextSpace
 from vpo_envs.contract.streams import MAX_STREAM, claim_namespace, stream
 from vpo_envs.contract.streams import SPLITS as SPLITS
 from vpo_envs.contract.streams import Split as Split
+from vpo_envs.contract.streams import split_of_content as split_of_content
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.text import split_answers
 
@@ -71,6 +72,11 @@ class Task(Frozen):
         No two splits share it, and a sample of tasks is as large as its number of different ones.
         """
         return self.model_dump_json()
+
+    @property
+    def split(self) -> Split:
+        """The split that the instance belongs to: a function of :attr:`canonical`, or of a part of it."""
+        return split_of_content(self.canonical)
 
 
 TaskT = TypeVar("TaskT", bound=Task)

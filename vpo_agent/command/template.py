@@ -35,8 +35,9 @@ class NoteEnv(vpo.VectorTextEnv[Note, tuple[str, ...], Sent]):
         """Draw an instance of this split, so that none is in two of them."""
         while True:
             facts = str(rng.choice(WHO)), str(rng.choice(WHAT)), str(rng.choice(WHEN))
-            if vpo.split_of_content(str(facts)) == self.split:
-                return Note(facts=facts)
+            note = Note(facts=facts)
+            if note.split == self.split:
+                return note
 
     def prompt(self, task: Note, num_answers: int) -> str:
         """Return what the model reads, with the tags of its answers; a model that can read takes whole sentences."""

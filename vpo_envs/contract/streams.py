@@ -6,6 +6,7 @@ import hashlib
 import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
+from zlib import crc32
 
 import numpy as np
 
@@ -14,8 +15,20 @@ from vpo_envs.contract.arguments import check_whole
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
+
+def split_of_content(content: str) -> Split:
+    """Return the split of an instance with this content: half go to train, a quarter each to validation and test.
+
+    A generator draws until the content falls into its own split, so no two splits share an instance whatever the seeds.
+    """
+    return ("train", "train", "validation", "test")[crc32(content.encode()) >> 7 & 3]
+
+
 MAX_STREAM = 2**32
 """Bound of ``data_seed`` and of an instance's index: larger numbers could share a NumPy seed sequence."""
+
+GENERATORS = ("generate", "draw")
+"""Methods that draw instances; a class with one of its own has random streams of its own."""
 
 _namespaces: dict[int, str] = {}
 """Name and file of the class that each namespace belongs to."""
@@ -32,7 +45,7 @@ def stream(namespace: int, split: Split, data_seed: int, index: int) -> np.rando
 def claim_namespace(cls: type[Any]) -> None:
     """Claim the namespace that a class states; one with a generator and none stated gets one from its name."""
     stated = vars(cls).get("namespace")
-    if stated is None and "generate" not in vars(cls):
+    if stated is None and vars(cls).keys().isdisjoint(GENERATORS):
         return
     if stated is not None:
         check_whole(f"the namespace of {cls.__qualname__}", stated, 0, MAX_STREAM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -128,7 +129,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         row = read_prompt_row(raw, self._columns)
         return PromptTask(prompt=row.pop("prompt"), fields=row)
 
-    def generate(self, rng: np.random.Generator) -> PromptTask:
+    def draw(self, source: random.Random) -> PromptTask:
         """Fail: tasks are rows."""
         raise NotImplementedError(f"{FUNCTIONS_ID} generates no tasks: they are rows of its file")
 

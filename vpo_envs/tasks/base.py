@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,9 +17,11 @@ from vpo_envs.common.wording import counted, did_you_mean
 from vpo_envs.contract.arguments import check_whole
 from vpo_envs.contract.streams import MAX_STREAM
 from vpo_envs.core import AnswerT, Frozen, Objective, OutcomeT, TaskT, VectorTextEnv
-from vpo_envs.tasks.generation import read_knobs, split_of_content
+from vpo_envs.tasks.generation import read_knobs
 
 BUILTIN = "builtin"
+MAX_DRAWS = 10_000
+"""Instances that are drawn before the knobs count as impossible."""
 WHOLE = "whole:"
 
 
@@ -46,6 +49,9 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     as ``"module:Class"``. The first preset is the default."""
 
     harmless_arguments = VectorTextEnv.harmless_arguments | {"preset", "difficulty", "on_bad_row"}
+
+    draw_advice: ClassVar[str] = "choose other knobs"
+    """What to do if the generator's knobs allow no instance."""
 
     example_row: ClassVar[Mapping[str, Any]] = {}
     """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
@@ -141,7 +147,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         # Unless the path takes the whole file or names one for each split, and data sets of the Hub have splits.
         divided = path == self.source and not (isinstance(path, str) and path.startswith(HUB))
         if divided:
-            self.rows = tuple(row for row in loaded.rows if split_of_content(row.canonical) == self.split)
+            self.rows = tuple(row for row in loaded.rows if row.split == self.split)
         if loaded.skipped:
             rows = counted(loaded.skipped, "bad row")
             share = f", {len(self.rows)} of them for split {self.split!r}" if divided else ""
@@ -168,6 +174,30 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             BadRow: The row does not fit the schema. Pydantic's own error serves as well.
         """
         raise NotImplementedError(f"{type(self).__name__} reads no data set")
+
+    def draw(self, source: random.Random) -> TaskT | None:
+        """Draw an instance of any split; ``None`` if it cannot be completed, and another is drawn.
+
+        Override it where tasks are generated. It may as well return ``None``, to save time, as soon as it is known that
+        the instance is of another split.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws no tasks: override draw, or generate")
+
+    def generate(self, rng: np.random.Generator) -> TaskT:
+        """Draw instances until one is complete and, by its :attr:`~vpo_envs.Task.split`, of this environment's split.
+
+        Raises:
+            ValueError: The knobs seem to allow no instance.
+        """
+        # Python's generator draws single numbers ten times faster than NumPy's.
+        source = random.Random(int.from_bytes(rng.bytes(16)))
+        for _ in range(MAX_DRAWS):
+            task = self.draw(source)
+            if task is not None and task.split == self.split:
+                return task
+        raise ValueError(
+            f"{type(self).__name__} found no task in {MAX_DRAWS} tries for {self.config!r}: {self.draw_advice}"
+        )
 
     def task(self, index: int) -> TaskT:
         """Return the ``index``-th task: generated, or row ``index`` modulo the number of rows."""

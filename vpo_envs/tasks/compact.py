@@ -7,7 +7,6 @@ mean alone keeps the compromise, while a set of specialists is worth more to eve
 
 from __future__ import annotations
 
-import random
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from vpo_envs.core import OutcomeT, TaskT, Unparsable
 from vpo_envs.tasks.base import TaskEnv, in_random_order
-from vpo_envs.tasks.generation import split_of_content
 
 Words = tuple[str, ...]
 
@@ -24,21 +22,6 @@ class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
     """A text environment whose answers are a few words, and whose best answers are known by construction."""
 
     names_tags = False
-
-    @abstractmethod
-    def draw(self, source: random.Random) -> TaskT | None:
-        """Draw an instance; ``None`` if it is not :meth:`in_split` or cannot be completed, and another is drawn."""
-
-    def in_split(self, content: str) -> bool:
-        """Return whether an instance with this content belongs to the environment's split."""
-        return split_of_content(content) == self.split
-
-    def generate(self, rng: np.random.Generator) -> TaskT:
-        """Draw instances until one of this split is complete."""
-        source = random.Random(int.from_bytes(rng.bytes(16)))
-        while (task := self.draw(source)) is None:
-            pass
-        return task
 
     def parse(self, text: str) -> Words:
         """Return the words of the text."""

@@ -1,25 +1,15 @@
-"""What generators share: splits by content, invented names, and the knobs of a configuration."""
+"""What generators share: invented names, and the knobs of a configuration."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
-from zlib import crc32
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from vpo_envs.core import Frozen, Split
+from vpo_envs.core import Frozen
 from vpo_envs.pareto import FINE_ERROR
-
-
-def split_of_content(content: str) -> Split:
-    """Return the split of an instance with this content: half go to train, a quarter each to validation and test.
-
-    A generator draws until the content falls into its own split, so no two splits share an instance whatever the seeds.
-    """
-    return ("train", "train", "validation", "test")[crc32(content.encode()) >> 7 & 3]
-
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 

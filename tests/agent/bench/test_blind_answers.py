@@ -1,12 +1,14 @@
 """The blind answers of the bench: made by tests/blind.py, and worth 0.
 
-``python tests/agent/bench/test_blind_answers.py`` writes the file and prints the share that each task states.
+``python tests/agent/bench/test_blind_answers.py [TASK…]`` writes the file, or these tasks in it, and prints the share
+that each task states.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import sys
 
 import pytest
 from blind import ROWS, ordered
@@ -53,9 +55,11 @@ def test_blind_answers_score_zero(track: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    found: dict[str, dict[str, list[str]]] = {}
+    found = blind_responses() if sys.argv[1:] else {}
     for track, tasks in TRACKS.items():
         for task in tasks:
+            if sys.argv[1:] and task.name not in sys.argv[1:]:
+                continue
             texts = blind_texts(task, task.instances)
             found.setdefault(track, {})[task.name] = texts
             row, _ = score_task(task, sample_written(task.environment(0), texts, SAMPLING), 0)

@@ -174,7 +174,7 @@ def test_a_clue_alone_fits_several_people(preset: str) -> None:
         ),
         (
             lambda: EUREQAEnv(preset="conflict", difficulty={"worlds": [2, 2], "shared": [4, 4]}).task(0),
-            "no narrative found in 1000 tries",
+            "found no task in 10000 tries",
         ),
         (
             lambda: EUREQAEnv(preset="conflict", source="a.jsonl"),

@@ -152,7 +152,7 @@ def test_an_instance_is_a_function_of_split_seed_and_index(
 
 def test_no_configuration_that_cannot_be_drawn_runs_for_ever() -> None:
     env = MazeEnv(difficulty={"size": 5, "gold": (30, 30), "lava": (0, 0)})
-    with pytest.raises(ValueError, match=r"no maze found in 10000 tries.*allow more slack"):
+    with pytest.raises(ValueError, match=r"found no task in 10000 tries.*allow more slack"):
         env.task(0)
 
 

@@ -224,7 +224,7 @@ def test_a_generated_row_has_the_published_schema(preset: str) -> None:
             "difficulty depth=2: Extra inputs .*the knobs are hops, paragraphs",
         ),
         (lambda: MuSiQueEnv(difficulty={"paragraphs": 2}, preset="paper"), "difficulty paragraphs=2: "),
-        (lambda: MuSiQueEnv(preset="conflict", difficulty={"hops": [2, 2]}).task(0), "no question found in 1000 tries"),
+        (lambda: MuSiQueEnv(preset="conflict", difficulty={"hops": [2, 2]}).task(0), "found no task in 10000 tries"),
         (
             lambda: MuSiQueEnv(difficulty={"missing_citations": 1}, preset="paper"),
             "preset='paper' has no missing_citations, got 1",

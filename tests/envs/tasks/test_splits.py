@@ -41,7 +41,9 @@ def test_no_canonical_content_is_in_two_splits(env_id: str, options: dict[str, A
     for split in SPLITS:
         env: Any = gym.make(env_id, split=split, **options).unwrapped
         for index in range(count):
-            splits[env.task(index).canonical].add(split)
+            task = env.task(index)
+            assert task.split == split
+            splits[task.canonical].add(split)
     assert [content for content, found in splits.items() if len(found) > 1] == []
 
 
@@ -49,16 +51,33 @@ def reversed_fields(*names: str) -> Callable[[Any], dict[str, Any]]:
     return lambda task: {name: getattr(task, name)[::-1] for name in names}
 
 
+def reversed_requests(task: Any) -> dict[str, Any]:
+    return {
+        "market": {**task.market.model_dump(), "requests": task.market.requests[::-1]},
+        "instructions": "other names",
+        "dialogue": "another opening",
+    }
+
+
+ALL = ("paper", "conflict", "compact")
 OTHERWISE: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
-    ("vpo/Countdown-v0", "conflict"): reversed_fields("numbers", "targets"),
-    ("vpo/MuSiQue-v0", "conflict"): reversed_fields("paragraphs"),
-    ("vpo/EUREQA-v0", "conflict"): reversed_fields("clues", "facts"),
+    **{("vpo/Countdown-v0", preset): reversed_fields("numbers", "targets") for preset in ALL},
+    **{("vpo/MuSiQue-v0", preset): reversed_fields("paragraphs") for preset in ALL[:2]},
+    **{("vpo/EUREQA-v0", preset): reversed_fields("clues", "facts") for preset in ALL[:2]},
+    **{("vpo/Code-v0", preset): reversed_fields("tests") for preset in ALL[:2]},
+    ("vpo/Programs-v0", "paper"): lambda task: {"tests": task.tests[::-1], "statement": "the same examples elsewhere"},
+    ("vpo/Programs-v0", "compact"): reversed_fields("shown", "hidden"),
+    ("vpo/RewardModels-v0", "paper"): reversed_fields("references"),
+    ("vpo/Tools-v0", "conflict"): reversed_requests,
     ("vpo/Tools-v0", "paper"): lambda task: {
         "calls": task.calls[::-1],
         "instructions": "other names",
         "dialogue": "other words",
     },
-    ("vpo/Personas-v0", "conflict"): lambda task: {"personas": [own[::-1] for own in task.personas[::-1]]},
+    **{
+        ("vpo/Personas-v0", preset): lambda task: {"personas": [own[::-1] for own in task.personas[::-1]]}
+        for preset in ALL[:2]
+    },
     ("vpo/GSM8K-v0", "paper"): lambda task: {"question": task.question.replace(task.question.split()[0], "Ann")},
     ("vpo/EUREQA-v0", "compact"): reversed_fields("links"),
     ("vpo/MuSiQue-v0", "compact"): reversed_fields("paragraphs", "readings"),
@@ -66,6 +85,14 @@ OTHERWISE: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
     ("vpo/Code-v0", "compact"): reversed_fields("own", "inputs"),
 }
 """The same task told in another order, or with other names that no answer holds."""
+WITHOUT_ORDER = {("vpo/Maze-v0", preset) for preset in ALL} | {("vpo/Functions-v0", "paper")}
+"""Presets whose tasks can be told in one way alone."""
+
+
+def test_every_preset_is_told_otherwise_or_has_no_order() -> None:
+    presets = {(env_id, preset) for env_id in text_env_ids() for preset in env_type(env_id).presets}
+    assert OTHERWISE.keys() | WITHOUT_ORDER >= presets
+    assert not OTHERWISE.keys() & WITHOUT_ORDER
 
 
 @pytest.mark.parametrize(("env_id", "preset"), OTHERWISE)
@@ -76,7 +103,16 @@ def test_another_order_is_the_same_task_and_another_index_a_different_one(env_id
     told = type(task).model_validate(fields)
     assert told != task
     assert told.canonical == task.canonical
-    assert env.task(2).canonical != task.canonical
+    assert told.split == task.split
+    assert any(env.task(index).canonical != task.canonical for index in (2, 3))
+
+
+def test_a_reply_is_the_same_task_whatever_the_tools_around_it() -> None:
+    env: Any = gym.make("vpo/Tools-v0", preset="paper", difficulty={"no_call": 1}).unwrapped
+    task = env.task(0)
+    told = task.model_copy(update={"instructions": "other tools", "avoid": task.avoid[::-1]})
+    assert (told.canonical, told.split) == (task.canonical, task.split)
+    assert env.task(1).canonical != task.canonical
 
 
 def test_compact_programs_are_the_same_task_where_their_steps_commute() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Objective, Task
+from vpo_envs.core import Frozen, Objective, Task, split_of_content
 from vpo_envs.tasks.base import entry
 from vpo_envs.tasks.compact import CompactEnv, Words
 from vpo_envs.tasks.generation import ascending
@@ -147,7 +147,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
         low, high = config.common
         common = tuple(source.sample(ALWAYS, source.randint(low, high)))
         wishes = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
-        if not self.in_split(behaviour(common, wishes)):
+        if split_of_content(behaviour(common, wishes)) != self.split:
             return None
         inputs = [_draw_inputs(source, config, common, wishes, customer) for customer in range(len(CUSTOMERS))]
         return SuiteTask(common=common, own=wishes, inputs=tuple(inputs)) if all(inputs) else None

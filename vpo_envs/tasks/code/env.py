@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import random
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -102,7 +103,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         **options: Those of :class:`vpo_envs.TaskEnv`: ``source``, ``split`` and others.
     """
 
-    task_type = CodeTask
+    task_type: ClassVar[type[CodeTask]] = CodeTask
     runs_programs = True
     namespace = 5
     presets = MappingProxyType(
@@ -138,10 +139,9 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self._solved: dict[str, CodeOutcome] = {}
 
-    def generate(self, rng: np.random.Generator) -> CodeTask:
+    def draw(self, source: random.Random) -> CodeTask | None:
         """Draw one of the bundled problems of this split."""
-        tasks = builtin_tasks(self.split, self.preset, self.difficulty)
-        return tasks[int(rng.integers(len(tasks)))]
+        return source.choice(builtin_tasks(self.split, self.preset, self.difficulty))
 
     example_row: ClassVar[dict[str, Any]] = {
         "text": "Write a function to add two numbers.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs.core import Split
@@ -15,19 +14,10 @@ SHOWN = 2
 
 @functools.cache
 def builtin_tasks(split: Split, preset: str, difficulty: Difficulty | None = None) -> tuple[CodeTask, ...]:
-    """Return the bundled problems of a split: half are for training, a quarter each for validation and test."""
-    problems = load_problems("conflict" if preset == "conflict" else "paper")
-    splits: tuple[Split, ...] = ("train", "validation", "train", "test")
-    # Problems of each difficulty so far; those of each are divided between the splits in turn.
-    seen: Counter[str] = Counter()
-    chosen = []
-    for problem in problems:
-        split_of_problem = splits[seen[problem.difficulty] % len(splits)]
-        seen[problem.difficulty] += 1
-        wanted = difficulty is None or preset == "conflict" or problem.difficulty == difficulty
-        if wanted and split_of_problem == split:
-            chosen.append(problem_task(problem))
-    return tuple(chosen)
+    """Return the bundled problems of a split."""
+    tasks = map(problem_task, load_problems("conflict" if preset == "conflict" else "paper"))
+    wanted = [None, "conflict", difficulty] if difficulty is not None else None
+    return tuple(task for task in tasks if task.split == split and (wanted is None or task.difficulty in wanted))
 
 
 def problem_task(problem: CodeProblem) -> CodeTask:

@@ -53,6 +53,11 @@ class CodeTask(Task):
     """A solution for each reading of a statement that has several. Tests with equal inputs then expect different
     outputs, so no program passes all of them."""
 
+    @property
+    def canonical(self) -> str:
+        """The statement, and the tests whatever their order."""
+        return f"{self.statement} {sorted((test.input, test.output) for test in self.tests)}"
+
     @model_validator(mode="after")
     def _check(self) -> CodeTask:
         if self.kind == "call" and not self.entry.isidentifier():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from types import MappingProxyType
 
@@ -67,9 +68,9 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     config: CountdownConfig
     objectives = monotone_objectives = OBJECTIVES
 
-    def generate(self, rng: np.random.Generator) -> CountdownTask:
-        """Draw numbers and targets of this split."""
-        return draw_task(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> CountdownTask:
+        """Draw numbers and targets, certified and of this split."""
+        return draw_task(source, self.config, self.split)
 
     def prompt(self, task: CountdownTask, num_answers: int) -> str:
         """Return the numbers, the targets, the rules and the tags to fill in."""

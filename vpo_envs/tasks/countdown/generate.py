@@ -23,7 +23,7 @@ from vpo_envs.tasks.countdown.task import (
     judge,
     read_expression,
 )
-from vpo_envs.tasks.generation import CertifiedConfig, Range, ascending, split_of_content
+from vpo_envs.tasks.generation import CertifiedConfig, Range, ascending
 
 MAX_TRIES = 10_000
 MAX_CERTIFICATES = 1500
@@ -65,9 +65,8 @@ PRESETS = {
 targets far apart, so that an expression serves one of them."""
 
 
-def draw_task(rng: np.random.Generator, config: CountdownConfig, split: Split) -> CountdownTask:
-    """Draw an instance of ``split``: a function of the generator's state, the configuration and the split."""
-    source = random.Random(int.from_bytes(rng.bytes(16)))
+def draw_task(source: random.Random, config: CountdownConfig, split: Split) -> CountdownTask:
+    """Draw a certified instance of ``split``."""
     refused = 0
     for _ in range(MAX_TRIES):
         for task in _candidates(source, config, split):
@@ -99,7 +98,7 @@ def _candidates(source: random.Random, config: CountdownConfig, split: Split) ->
             continue
         targets = source.choice(below), middle, source.choice(above)
         task = CountdownTask(numbers=numbers, targets=targets, tolerance=config.tolerance, integers=config.integers)
-        if split_of_content(task.canonical) == split:
+        if task.split == split:
             yield task
 
 

@@ -89,7 +89,7 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
         for i, name in enumerate(WITNESSES)
     )
 
-    def draw(self, source: random.Random) -> ChainTask | None:
+    def draw(self, source: random.Random) -> ChainTask:
         """Draw chains, and who vouches for their links."""
         config: CompactConfig = self.config
         count = 1 + (len(WITNESSES) + 1) * config.length + 2 * config.strangers
@@ -104,8 +104,6 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
             chains.append(tuple(chain))
         links += [(source.choice(WITNESSES), names.pop(), names.pop()) for _ in range(config.strangers)]
         source.shuffle(links)
-        if not self.in_split(f"{leaf} {links}"):
-            return None
         return ChainTask(leaf=leaf, links=tuple(links), chains=tuple(chains))
 
     def prompt(self, task: ChainTask, num_answers: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import product
 from types import MappingProxyType
@@ -69,6 +70,7 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
     namespace = 3
     presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.eureqa.compact:EUREQACompactEnv"})
     config: EUREQAConfig
+    draw_advice = "allow more worlds or fewer shared names"
     objectives = WORLD_OBJECTIVES
 
     def __init__(self, **options: Any) -> None:
@@ -82,9 +84,9 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
         """Return one objective per entity, or with conflict one per world."""
         return ENTITY_OBJECTIVES if self.preset == "paper" else WORLD_OBJECTIVES
 
-    def generate(self, rng: np.random.Generator) -> EUREQATask:
-        """Draw a narrative of this split."""
-        return draw_narrative(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> EUREQATask | None:
+        """Draw a narrative."""
+        return draw_narrative(source, self.config)
 
     example_row: ClassVar[dict[str, Any]] = {
         "idx": 7,

@@ -17,10 +17,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from vpo_envs.core import Frozen, Split
+from vpo_envs.core import Frozen
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.eureqa.task import CHAIN, MASKS, MAX_WORLDS, EUREQATask, Names
-from vpo_envs.tasks.generation import Namer, ascending, split_of_content
+from vpo_envs.tasks.generation import Namer, ascending
 
 MAX_TRIES = 1000
 
@@ -84,34 +84,30 @@ class Candidate(NamedTuple):
     chains: list[Names]
 
 
-def draw_narrative(rng: np.random.Generator, config: EUREQAConfig, split: Split) -> EUREQATask:
-    """Draw a narrative of ``split``: a function of the generator's state, the configuration and the split."""
-    source = random.Random(int.from_bytes(rng.bytes(16)))
-    for _ in range(MAX_TRIES):
-        world_count, shared = source.randint(*config.worlds), source.randint(*config.shared)
-        if world_count > 1 and not conflicts(world_count, shared):
-            continue
-        namer = Namer(source)
-        leaf = namer.word()
-        all_steps = _draw_steps(source, 1 + config.decoys)
-        clues = [Fact(*clue).sentence() for clue in zip(MASKS, all_steps[0], MASKS[1:], strict=False)]
-        source.shuffle(clues)
-        if split_of_content(" ".join((leaf, *clues))) != split:
-            continue
-        candidates = [Candidate(steps, _draw_worlds(namer, world_count, shared)) for steps in all_steps]
-        facts = _draw_facts(source, namer, config, candidates, leaf)
-        worlds = sorted(candidates[0].chains)
-        if sorted(solve(facts, all_steps[0], leaf)) == worlds:
-            source.shuffle(facts)
-            return EUREQATask(
-                id=f"{source.getrandbits(64):016x}",
-                clues=tuple(clues),
-                facts=tuple(fact.sentence() for fact in facts),
-                masks=MASKS,
-                leaf=leaf,
-                worlds=tuple(worlds),
-            )
-    raise ValueError(f"no narrative found in {MAX_TRIES} tries for {config!r}: allow more worlds or fewer shared names")
+def draw_narrative(source: random.Random, config: EUREQAConfig) -> EUREQATask | None:
+    """Draw a narrative; ``None`` if its worlds do not conflict, or more of them fit the clues than were meant."""
+    world_count, shared = source.randint(*config.worlds), source.randint(*config.shared)
+    if world_count > 1 and not conflicts(world_count, shared):
+        return None
+    namer = Namer(source)
+    leaf = namer.word()
+    all_steps = _draw_steps(source, 1 + config.decoys)
+    clues = [Fact(*clue).sentence() for clue in zip(MASKS, all_steps[0], MASKS[1:], strict=False)]
+    source.shuffle(clues)
+    candidates = [Candidate(steps, _draw_worlds(namer, world_count, shared)) for steps in all_steps]
+    facts = _draw_facts(source, namer, config, candidates, leaf)
+    worlds = sorted(candidates[0].chains)
+    if sorted(solve(facts, all_steps[0], leaf)) != worlds:
+        return None
+    source.shuffle(facts)
+    return EUREQATask(
+        id=f"{source.getrandbits(64):016x}",
+        clues=tuple(clues),
+        facts=tuple(fact.sentence() for fact in facts),
+        masks=MASKS,
+        leaf=leaf,
+        worlds=tuple(worlds),
+    )
 
 
 def solve(facts: Sequence[Fact], steps: Sequence[Step], leaf: str) -> list[Names]:

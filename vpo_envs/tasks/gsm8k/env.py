@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, ClassVar
@@ -89,9 +90,9 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
         """Return the objectives for this number of intermediate values."""
         return objectives_of(self.steps)
 
-    def generate(self, rng: np.random.Generator) -> GSM8KTask:
-        """Draw a word problem of this split."""
-        return draw_task(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> GSM8KTask | None:
+        """Draw a word problem."""
+        return draw_task(source, self.config)
 
     example_row: ClassVar[dict[str, Any]] = {
         "question": "Of 40 items 4 are wrong.",

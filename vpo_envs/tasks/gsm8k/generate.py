@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from envs_data.readers import BadRow
-from vpo_envs.core import Frozen, Split, Unparsable
-from vpo_envs.tasks.generation import Namer, ascending, split_of_content
+from vpo_envs.core import Frozen, Unparsable
+from vpo_envs.tasks.generation import Namer, ascending
 from vpo_envs.tasks.gsm8k.equations import SHOWN_CHARS, read_equation, read_number
 from vpo_envs.tasks.gsm8k.task import FINAL, GSM8KTask
 
@@ -59,15 +58,12 @@ class GSM8KConfig(Frozen):
 PRESETS = {"paper": GSM8KConfig()}
 
 
-def draw_task(rng: np.random.Generator, config: GSM8KConfig, split: Split) -> GSM8KTask:
-    """Draw a word problem of ``split`` whose results all differ."""
-    source = random.Random(int.from_bytes(rng.bytes(16)))
-    while True:
-        question, answer = _draw_row(source, config)
-        task = read_gsm8k_row({"question": question, "answer": answer})
-        # With a value that occurs twice, the front would depend on which of the two is meant.
-        if split_of_content(task.canonical) == split and len(task.steps) == len(task.calculations) - 1:
-            return task
+def draw_task(source: random.Random, config: GSM8KConfig) -> GSM8KTask | None:
+    """Draw a word problem; ``None`` if two of its results are equal."""
+    question, answer = _draw_row(source, config)
+    task = read_gsm8k_row({"question": question, "answer": answer})
+    # With a value that occurs twice, the front would depend on which of the two is meant.
+    return task if len(task.steps) == len(task.calculations) - 1 else None
 
 
 def _draw_row(source: random.Random, config: GSM8KConfig) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -67,9 +68,9 @@ class MazeCompactEnv(MazeEnv):
         """Return the objectives of the reward shape."""
         return OBJECTIVES_BY_SHAPE[self.reward_shape]
 
-    def generate(self, rng: np.random.Generator) -> MazeTask:
-        """Draw a maze of this split."""
-        return draw_lanes(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> MazeTask | None:
+        """Draw a maze, of this split if it is complete."""
+        return draw_lanes(source, self.config, self.split)
 
     def prompt(self, task: MazeTask, num_answers: int) -> str:
         """Return a short prompt: one word per open cell, such as ``c2G``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -67,15 +68,16 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's form
     task_type = MazeTask
+    draw_advice = "allow more slack, fewer items or more openings"
     namespace = 1
     # That of a class which has one of the presets.
     harmless_arguments = TaskEnv.harmless_arguments | {"reward_shape"}
     presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.maze.compact:MazeCompactEnv"})
     objectives = monotone_objectives = OBJECTIVES
 
-    def generate(self, rng: np.random.Generator) -> MazeTask:
-        """Draw a maze of this split."""
-        return draw_maze(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> MazeTask | None:
+        """Draw a maze, of this split if it is complete."""
+        return draw_maze(source, self.config, self.split)
 
     def prompt(self, task: MazeTask, num_answers: int) -> str:
         """Return the rules, the maze and the tags to fill in."""

@@ -9,7 +9,6 @@ those corners, plus some slack.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -35,8 +34,6 @@ from vpo_envs.tasks.maze.task import (
     geometry,
     split_of_layout,
 )
-
-MAX_TRIES = 10_000
 
 
 class MazeConfig(Frozen):
@@ -68,27 +65,8 @@ PRESETS = {
 """``conflict``: three routes beat one. ``paper``: the paper's 9×9 maze."""
 
 
-def draw_maze(rng: np.random.Generator, config: MazeConfig, split: Split) -> MazeTask:
-    """Draw a maze of ``split``: a function of the generator's state, the configuration and the split."""
-    return first_maze(rng, config, lambda source: _try_maze(source, config, split))
-
-
-def first_maze(
-    rng: np.random.Generator, config: Frozen, try_maze: Callable[[random.Random], MazeTask | None]
-) -> MazeTask:
-    """Return the first maze that ``try_maze`` draws."""
-    # Python's generator draws single numbers ten times faster than NumPy's.
-    source = random.Random(int.from_bytes(rng.bytes(16)))
-    for _ in range(MAX_TRIES):
-        task = try_maze(source)
-        if task is not None:
-            return task
-    raise ValueError(
-        f"no maze found in {MAX_TRIES} tries for {config!r}: allow more slack, fewer items or more openings"
-    )
-
-
-def _try_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTask | None:
+def draw_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTask | None:
+    """Draw a maze; ``None`` if it is not of this split, not certified or has too little room."""
     size = config.size
     width = size + 1
     cells, _ = geometry(size)

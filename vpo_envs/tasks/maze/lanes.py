@@ -22,7 +22,6 @@ from vpo_envs.pareto import worths
 from vpo_envs.tasks.base import of_each_kind
 from vpo_envs.tasks.generation import CertifiedConfig, Range
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
-from vpo_envs.tasks.maze.generate import first_maze
 from vpo_envs.tasks.maze.routes import DIAMOND_SHARE, GOLD_SHARE, MazeOutcome
 from vpo_envs.tasks.maze.task import (
     DIAMOND,
@@ -77,12 +76,7 @@ class LanesConfig(CertifiedConfig):
         return self
 
 
-def draw_lanes(rng: np.random.Generator, config: LanesConfig, split: Split) -> MazeTask:
-    """Draw a maze of ``split``: a function of the generator's state, the configuration and the split."""
-    return first_maze(rng, config, lambda source: _try_lanes(source, config, split))
-
-
-def _try_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeTask | None:
+def draw_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeTask | None:
     """Draw a maze; ``None`` if it is not of this split, not certified or has too little room for its items."""
     size, reach = config.size, config.reach
     lanes = [sorted(source.choices(range(size), k=2 * reach)) for _ in range(2)]

@@ -56,6 +56,11 @@ class MazeTask(Task):
         return self
 
     @property
+    def split(self) -> Split:
+        """The split of the layout of open cells: two mazes with the same walls are too much alike to be held out."""
+        return split_of_layout(self.board.passable)
+
+    @property
     def size(self) -> int:
         """Number of rows, and of columns."""
         return len(self.rows)

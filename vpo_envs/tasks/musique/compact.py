@@ -90,7 +90,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
         for i in range(READINGS)
     )
 
-    def draw(self, source: random.Random) -> ReadingsTask | None:
+    def draw(self, source: random.Random) -> ReadingsTask:
         """Draw paragraphs, and the paths through them."""
         config: CompactConfig = self.config
         hops = [source.randint(*config.hops) for _ in range(READINGS)]
@@ -103,8 +103,6 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
             readings.append(tuple(reading))
         paragraphs += [(names.pop(), names.pop()) for _ in range(config.asides)]
         source.shuffle(paragraphs)
-        if not self.in_split(f"{about} {paragraphs}"):
-            return None
         return ReadingsTask(
             about=about, paragraphs=tuple(paragraphs), readings=tuple(readings), region=region, broad=config.broad
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import combinations
 from types import MappingProxyType
@@ -67,6 +68,7 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     namespace = 2
     presets = MappingProxyType({**PRESETS, "compact": "vpo_envs.tasks.musique.compact:MuSiQueCompactEnv"})
     config: MuSiQueConfig
+    draw_advice = "allow more hops or fewer missing citations"
     objectives = monotone_objectives = OBJECTIVES
     scalar_weights = SCALAR_WEIGHTS
 
@@ -76,9 +78,9 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
             wanted = "no missing_citations" if self.preset == "paper" else "missing_citations of 1 or more"
             raise ValueError(f"preset={self.preset!r} has {wanted}, got {self.config.missing_citations}")
 
-    def generate(self, rng: np.random.Generator) -> MuSiQueTask:
-        """Draw a question of this split."""
-        return draw_question(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> MuSiQueTask | None:
+        """Draw a question."""
+        return draw_question(source, self.config)
 
     example_row: ClassVar[dict[str, Any]] = {
         "id": "2hop__1_2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -90,9 +91,9 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
     parse = staticmethod(read_answer)
     evaluate = staticmethod(evaluate)
 
-    def generate(self, rng: np.random.Generator) -> PersonasTask:
+    def draw(self, source: random.Random) -> PersonasTask:
         """Draw a task of this split."""
-        return draw_task(rng, self.config, self.split)
+        return draw_task(source, self.config, self.split)
 
     def active(self, task: PersonasTask) -> NDArray[np.bool_]:
         """Return which objectives count: one for each persona."""

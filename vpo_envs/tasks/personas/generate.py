@@ -6,12 +6,11 @@ import functools
 import random
 from typing import Annotated, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Split
+from vpo_envs.core import Split, split_of_content
 from vpo_envs.pareto import worths
-from vpo_envs.tasks.generation import CertifiedConfig, ascending, split_of_content
+from vpo_envs.tasks.generation import CertifiedConfig, ascending
 from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
 from vpo_envs.tasks.personas.task import PersonasTask, content, request
@@ -58,9 +57,8 @@ _check = functools.cache(Check)
 """Make a check; the same object for the same arguments, since thousands are drawn for one that is kept."""
 
 
-def draw_task(rng: np.random.Generator, config: PersonasConfig, split: Split) -> PersonasTask:
-    """Draw a task of ``split``: a function of the generator's state, the configuration and the split."""
-    source = random.Random(int.from_bytes(rng.bytes(16)))
+def draw_task(source: random.Random, config: PersonasConfig, split: Split) -> PersonasTask:
+    """Draw a certified task of ``split``."""
     for _ in range(ATTEMPTS):
         task = _try_task(source, config, split)
         if task is not None:
@@ -82,10 +80,8 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
         agreeing = [[limits.pop() for _ in range(size)] for size in sizes]
     else:
         agreeing = _draw_agreeing(source, topic, sizes)
-    if split_of_content(content(topic, agreeing)) != split:
-        return None
     personas = _with_contradictions(source, agreeing, exclusive) if exclusive else agreeing
-    if personas is None:
+    if personas is None or split_of_content(content(topic, personas)) != split:
         return None
     for checks in personas:
         source.shuffle(checks)

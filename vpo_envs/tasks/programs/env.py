@@ -9,14 +9,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
-
 from vpo_envs.core import Objective
 from vpo_envs.tasks.base import TaskEnv
 from vpo_envs.tasks.code.env import CodeEnv, passed
 from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
 from vpo_envs.tasks.generation import read_knobs
-from vpo_envs.tasks.language import LISTS, TEXTS, python
+from vpo_envs.tasks.language import LISTS, TEXTS, behaviour, python
 from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw_program, objectives_of
 
 ENTRY = "f"
@@ -31,6 +29,20 @@ STATEMENT = {
 
 def _right(position: int) -> Callable[[CodeOutcome], float]:
     return partial(passed, position)
+
+
+class FunctionTask(CodeTask):
+    """A function to find from examples."""
+
+    program: tuple[str, ...]
+    """Its steps, from the first to the last."""
+    texts: bool
+    """Whether it works on texts; else on lists of whole numbers."""
+
+    @property
+    def canonical(self) -> str:
+        """What the function does."""
+        return repr(behaviour(TEXTS if self.texts else LISTS, self.program))
 
 
 class ProgramsEnv(CodeEnv):
@@ -59,6 +71,7 @@ class ProgramsEnv(CodeEnv):
         **options: Those of ``vpo_envs.tasks.code.env.CodeEnv``: ``time_limit``, ``sandbox``, ``split`` and others.
     """
 
+    task_type = FunctionTask
     namespace = 25
     presets = MappingProxyType(
         {"paper": ProgramsConfig(), "compact": "vpo_envs.tasks.programs.compact:ProgramsCompactEnv"}
@@ -76,24 +89,24 @@ class ProgramsEnv(CodeEnv):
         """Return one objective per hidden example."""
         return objectives_of(self.knobs.examples, _right)
 
-    def generate(self, rng: np.random.Generator) -> CodeTask:
+    def draw(self, source: random.Random) -> FunctionTask | None:
         """Draw a function of this split, by what it does, and its examples."""
-        source = random.Random(int.from_bytes(rng.bytes(16)))
-        while True:
-            texts = source.random() < 0.5
-            drawn = draw_program(source, self.config, self.split, texts=texts)
-            if drawn is None:
-                continue
-            examples = [example("call", ENTRY, i, _test(shown)) for i, shown in enumerate(drawn.shown, start=1)]
-            examples += [example("call", "g", i, _test(other)) for i, other in enumerate(drawn.others, start=1)]
-            return CodeTask(
-                title="",
-                statement="\n".join([STATEMENT[texts], *examples]),
-                kind="call",
-                tests=tuple(_test(hidden) for hidden in drawn.hidden),
-                entry=ENTRY,
-                solution=python(TEXTS if texts else LISTS, drawn.program),
-            )
+        texts = source.random() < 0.5
+        drawn = draw_program(source, self.config, self.split, texts=texts)
+        if drawn is None:
+            return None
+        examples = [example("call", ENTRY, i, _test(shown)) for i, shown in enumerate(drawn.shown, start=1)]
+        examples += [example("call", "g", i, _test(other)) for i, other in enumerate(drawn.others, start=1)]
+        return FunctionTask(
+            title="",
+            statement="\n".join([STATEMENT[texts], *examples]),
+            kind="call",
+            tests=tuple(_test(hidden) for hidden in drawn.hidden),
+            entry=ENTRY,
+            solution=python(TEXTS if texts else LISTS, drawn.program),
+            program=drawn.program,
+            texts=texts,
+        )
 
     def feasible(self, outcome: CodeOutcome) -> bool:
         """Return true: one right example earns its part, which a constant function seldom gets."""

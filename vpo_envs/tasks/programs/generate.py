@@ -8,8 +8,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from vpo_envs.core import Frozen, Objective, Split
-from vpo_envs.tasks.generation import ascending, split_of_content
+from vpo_envs.core import Frozen, Objective, Split, split_of_content
+from vpo_envs.tasks.generation import ascending
 from vpo_envs.tasks.language import LISTS, MAX_STEPS, TEXTS, Step, all_functions, behaviour, run
 
 NUMBERS = range(-9, 10)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
-
-import numpy as np
 
 from vpo_envs.contract.arguments import check_whole
 from vpo_envs.contract.errors import NothingToScoreWith
@@ -98,9 +97,9 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
     example_row: ClassVar[dict[str, Any]] = {"prompt": "Say hello.", "references": ["No.", "Hello."]}
     read_row = staticmethod(read_prompt_row)
 
-    def generate(self, rng: np.random.Generator) -> RewardTask:
-        """Draw a built-in prompt of this split."""
-        return draw_prompt(rng, self.split)
+    def draw(self, source: random.Random) -> RewardTask:
+        """Draw a built-in prompt."""
+        return draw_prompt(source)
 
     def prompt(self, task: RewardTask, num_answers: int) -> str:
         """Return the request and the tags to fill in."""

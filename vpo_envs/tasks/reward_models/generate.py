@@ -5,10 +5,6 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-import numpy as np
-
-from vpo_envs.core import Split
-from vpo_envs.tasks.generation import split_of_content
 from vpo_envs.tasks.reward_models.task import RewardTask
 
 
@@ -45,12 +41,9 @@ MIDDLE = (
 )
 
 
-def draw_prompt(rng: np.random.Generator, split: Split) -> RewardTask:
-    """Draw a prompt of ``split``: a function of the generator's state and the split."""
-    source = random.Random(int.from_bytes(rng.bytes(16)))
-    while True:
-        wish, reader, topic = source.choice(WISHES), source.choice(READERS), source.choice(TOPICS)
-        request, start, end = (text.format(reader=reader, topic=topic) for text in wish)
-        if split_of_content(request) == split:
-            middle = f"{start} {source.choice(MIDDLE)}"
-            return RewardTask(request=request, references=(*POOR, start, middle, f"{middle} {end}"))
+def draw_prompt(source: random.Random) -> RewardTask:
+    """Draw a prompt."""
+    wish, reader, topic = source.choice(WISHES), source.choice(READERS), source.choice(TOPICS)
+    request, start, end = (text.format(reader=reader, topic=topic) for text in wish)
+    middle = f"{start} {source.choice(MIDDLE)}"
+    return RewardTask(request=request, references=(*POOR, start, middle, f"{middle} {end}"))

@@ -82,7 +82,7 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
         for i in range(NEEDS)
     )
 
-    def draw(self, source: random.Random) -> RequestTask | None:
+    def draw(self, source: random.Random) -> RequestTask:
         """Draw a request, and the tools at hand."""
         config: CompactConfig = self.config
         parameters = [f"k{i}" for i in source.sample(range(PARAMETERS), NEEDS * config.arguments)]
@@ -96,8 +96,6 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
         rough = (f"{ROUGH}{source.randrange(10)}", tuple(need[0][0] for need in needs))
         tools = [rough, *zip(names, takes, strict=True)]
         source.shuffle(tools)
-        if not self.in_split(f"{needs} {tools}"):
-            return None
         return RequestTask(needs=needs, tools=tuple(tools), rough=config.rough)
 
     def prompt(self, task: RequestTask, num_answers: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -93,9 +94,9 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
     read_row = staticmethod(read_rlla_row)
     parse = staticmethod(read_attempt)
 
-    def generate(self, rng: np.random.Generator) -> ToolsTask:
-        """Draw a task of this split."""
-        return (draw_market_task if self.preset == "conflict" else draw_task)(rng, self.config, self.split)
+    def draw(self, source: random.Random) -> ToolsTask | None:
+        """Draw a task."""
+        return (draw_market_task if self.preset == "conflict" else draw_task)(source, self.config)
 
     def prompt(self, task: ToolsTask, num_answers: int) -> str:
         """Return the tools, the conversation and the tags to fill in."""

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
-from vpo_envs.core import Frozen, Split
+from vpo_envs.core import Frozen
 from vpo_envs.pareto import needs_a_set
-from vpo_envs.tasks.generation import ascending, invent_name, split_of_content
+from vpo_envs.tasks.generation import ascending, invent_name
 from vpo_envs.tasks.tools.front import affordable
 from vpo_envs.tasks.tools.task import (
     NUM_REQUESTS,
@@ -25,7 +24,6 @@ from vpo_envs.tasks.tools.task import (
     ToolCall,
     ToolsTask,
     instructions,
-    stated,
 )
 
 Kind = Literal["name", "town", "choice", "code", "date", "count", "amount", "flag", "names", "words", "range"]
@@ -164,16 +162,12 @@ class Want(NamedTuple):
 OPENINGS = ("Please {}.", "Could you {}?", "I would like you to {}.", "I need you to {}, thanks.", "Today: {}.")
 
 
-def draw_task(rng: np.random.Generator, config: ToolsConfig, split: Split) -> ToolsTask:
-    """Draw a task of ``split``: a function of the generator's state, the configuration and the split."""
-    source = random.Random(int.from_bytes(rng.bytes(16)))
+def draw_task(source: random.Random, config: ToolsConfig) -> ToolsTask:
+    """Draw a task with preset ``paper``."""
     if source.random() < config.no_call:
-        return _draw_reply_task(source, config, split)
-    while True:
-        wants = draw_wants(source, source.randint(*config.requests), config.repeats)
-        dialogue = user_turn(source, wants)
-        if split_of_content(stated(want.values for want in wants)) == split:
-            break
+        return _draw_reply_task(source, config)
+    wants = draw_wants(source, source.randint(*config.requests), config.repeats)
+    dialogue = user_turn(source, wants)
     tools: dict[str, ShownTool] = {}
     calls = []
     for want in wants:
@@ -246,25 +240,22 @@ def with_distractors(
     return shown
 
 
-def _draw_reply_task(source: random.Random, config: ToolsConfig, split: Split) -> ToolsTask:
+def _draw_reply_task(source: random.Random, config: ToolsConfig) -> ToolsTask:
     """Draw a task whose conversation already contains the answer, so that a reply is wanted and no call."""
-    while True:
-        want = draw_wants(source, 1, 0.0)[0]
-        tool = draw_tool(source, want.service, config.opaque)
-        call = ToolCall(name=tool.name, parameters=arguments(tool, want))
-        fields = source.sample(RESULT_FIELDS, 4)
-        values = source.sample(range(1000, 10_000), 4)
-        asked = source.randrange(4)
-        dialogue = "\n".join(
-            [
-                user_turn(source, [want]),
-                f"<tool_call>\n{call.model_dump_json()}\n</tool_call>",
-                "<obs> " + "; ".join(f"{f}: {v}" for f, v in zip(fields, values, strict=True)) + " </obs>",
-                f"<user> Thank you. What was the {fields[asked]}? </user>",
-            ]
-        )
-        if split_of_content(dialogue) == split:
-            break
+    want = draw_wants(source, 1, 0.0)[0]
+    tool = draw_tool(source, want.service, config.opaque)
+    call = ToolCall(name=tool.name, parameters=arguments(tool, want))
+    fields = source.sample(RESULT_FIELDS, 4)
+    values = source.sample(range(1000, 10_000), 4)
+    asked = source.randrange(4)
+    dialogue = "\n".join(
+        [
+            user_turn(source, [want]),
+            f"<tool_call>\n{call.model_dump_json()}\n</tool_call>",
+            "<obs> " + "; ".join(f"{f}: {v}" for f, v in zip(fields, values, strict=True)) + " </obs>",
+            f"<user> Thank you. What was the {fields[asked]}? </user>",
+        ]
+    )
     shown = with_distractors(source, [tool], [want], config)
     said = {str(value) for value in want.values if not isinstance(value, list | dict)}
     return ToolsTask(
@@ -297,37 +288,31 @@ RULES = (
 )
 
 
-def draw_market_task(rng: np.random.Generator, config: ToolsConfig, split: Split) -> ToolsTask:
-    """Draw a certified task of ``split``: a function of the generator's state, the configuration and the split.
+def draw_market_task(source: random.Random, config: ToolsConfig) -> ToolsTask | None:
+    """Draw a task with preset ``conflict``; ``None`` if it is not certified.
 
     Certified means that several attempts are worth more than one; see :func:`vpo_envs.pareto.needs_a_set`.
     """
-    source = random.Random(int.from_bytes(rng.bytes(16)))
-    while True:
-        wants = draw_wants(source, NUM_REQUESTS, 0.0)
-        dialogue = user_turn(source, wants)
-        if split_of_content(dialogue) != split:
-            continue
-        tools: list[ShownTool] = []
-        requests = []
-        for want in wants:
-            price = source.randint(2, 4)
-            terms = [(price, 1.0), (source.randint(1, price - 1), source.choice((0.4, 0.5, 0.6, 0.7)))]
-            offers = []
-            bare = draw_tool(source, want.service, 0.0)
-            for (cost, accuracy), grade in zip(terms, ("exact", "quick"), strict=True):
-                note = f"{bare.description} Costs {cost} credit{'s' * (cost > 1)} a call; accuracy {accuracy}."
-                tool = bare._replace(name=f"{bare.name}_{grade}", description=note)
-                tools.append(tool)
-                offers.append(Offer(tool=tool.name, price=cost, accuracy=accuracy))
-            requests.append(SubRequest(arguments=arguments(bare, want), offers=tuple(offers)))
-        everything = sum(request.offers[0].price for request in requests)
-        budget = source.randint(everything // 3, everything * 2 // 3)
-        market = Market(requests=tuple(requests), budget=budget)
-        if not needs_a_set(affordable(market)[0]):
-            continue
-        shown = with_distractors(
-            source, tools, wants, config.model_copy(update={"distractors": (0, 0), "siblings": 0.0})
-        )
-        rules = [rule.format(budget=budget) for rule in RULES]
-        return ToolsTask(instructions=instructions(shown, rules), dialogue=dialogue, market=market)
+    wants = draw_wants(source, NUM_REQUESTS, 0.0)
+    dialogue = user_turn(source, wants)
+    tools: list[ShownTool] = []
+    requests = []
+    for want in wants:
+        price = source.randint(2, 4)
+        terms = [(price, 1.0), (source.randint(1, price - 1), source.choice((0.4, 0.5, 0.6, 0.7)))]
+        offers = []
+        bare = draw_tool(source, want.service, 0.0)
+        for (cost, accuracy), grade in zip(terms, ("exact", "quick"), strict=True):
+            note = f"{bare.description} Costs {cost} credit{'s' * (cost > 1)} a call; accuracy {accuracy}."
+            tool = bare._replace(name=f"{bare.name}_{grade}", description=note)
+            tools.append(tool)
+            offers.append(Offer(tool=tool.name, price=cost, accuracy=accuracy))
+        requests.append(SubRequest(arguments=arguments(bare, want), offers=tuple(offers)))
+    everything = sum(request.offers[0].price for request in requests)
+    budget = source.randint(everything // 3, everything * 2 // 3)
+    market = Market(requests=tuple(requests), budget=budget)
+    if not needs_a_set(affordable(market)[0]):
+        return None
+    shown = with_distractors(source, tools, wants, config.model_copy(update={"distractors": (0, 0), "siblings": 0.0}))
+    rules = [rule.format(budget=budget) for rule in RULES]
+    return ToolsTask(instructions=instructions(shown, rules), dialogue=dialogue, market=market)

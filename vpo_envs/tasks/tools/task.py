@@ -142,7 +142,12 @@ class ToolsTask(Task):
 
     @property
     def canonical(self) -> str:
-        """The values that a generated request states: the names of its tools and their parameters are arbitrary."""
+        """The values that a generated request states, or what its reply says and must not say.
+
+        The names of the tools and their parameters are arbitrary.
+        """
+        if self.mention:
+            return f"{self.reply} {sorted(self.avoid)}"
         wanted = [call.parameters for call in self.calls] if self.exact else []
         wanted += [part.arguments for part in self.market.requests] if self.market else []
         return stated(part.values() for part in wanted) if wanted else super().canonical
