@@ -20,10 +20,12 @@ from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
+
+from envs_data.parsing import parse_json
 
 OnBadRow = Literal["error", "skip"]
 RowT = TypeVar("RowT")
@@ -32,6 +34,8 @@ HUB = "hf:"
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 SHOWN_CHARS = 40
 """Characters of a bad value that a message shows."""
+MOST_CHARS = 1 << 28
+"""Longest line of a file, and longest array of rows: a compressed megabyte can hold a gigabyte."""
 ENDINGS = (*JSON_ENDINGS, *(f"{ending}.gz" for ending in JSON_ENDINGS), ".parquet")
 
 
@@ -160,20 +164,24 @@ def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
     with gzip.open(path) if source.lower().endswith(".gz") else path.open("rb") as raw:
         # utf-8-sig drops the byte order mark of some editors.
         text = io.TextIOWrapper(raw, encoding="utf-8-sig")
-        for number, line in enumerate(text, start=1):
+        for number, line in enumerate(iter(lambda: text.readline(MOST_CHARS + 1), ""), start=1):
+            if len(line) > MOST_CHARS:
+                raise ValueError(f"{source}: line {number} is longer than {MOST_CHARS:,} characters")
             if not line.strip():
                 continue
             if line.lstrip().startswith("["):
-                array = line + text.read()
+                array = line + text.read(MOST_CHARS)
+                if text.read(1):
+                    raise ValueError(f"{source} is longer than {MOST_CHARS:,} characters: write one row a line")
                 try:
-                    rows = parse_json(array)
+                    rows = parse_json(array, any_length=True, most_values=None)
                 except ValueError as error:
                     raise ValueError(f"{source}: not JSON ({error})") from None
                 for position, row in enumerate(rows, start=1):
                     yield f"row {position}", _encodable(row, array)
                 return
             try:
-                row = _encodable(parse_json(line), line)
+                row = _encodable(parse_json(line, any_length=True), line)
             except ValueError as error:
                 row = BadRow("", f"not JSON ({error})")
             yield f"line {number}", row
@@ -187,22 +195,6 @@ def _encodable(row: object, text: str) -> object:
         except UnicodeEncodeError as error:
             return BadRow("", f"half of a surrogate pair, which is not a character: {error.object[error.start]!a}")
     return row
-
-
-def parse_json(text: str) -> Any:
-    """Parse strict JSON, without NaN and infinities.
-
-    Raises:
-        ValueError: The text is not JSON, is nested too deeply, or holds a number too long to read.
-    """
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def as_json(value: object) -> Any:

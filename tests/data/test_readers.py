@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from envs_data.readers import BadRow, LoadedRows, as_json, load_rows, parse_json
+from envs_data import readers
+from envs_data.readers import BadRow, LoadedRows, as_json, load_rows
 from vpo_envs.core import SPLITS, Objective, Split, Task, Unparsable
 from vpo_envs.tasks.base import TaskEnv
 
@@ -156,7 +157,7 @@ DEEP = "[" * 100_000
         (
             "huge.jsonl",
             b'{"question": "?", "answer": ' + b"9" * 5000 + b"}",
-            r"huge\.jsonl, line 1, not JSON \(Exceeds",
+            r"huge\.jsonl, line 1, not JSON \(the number 9+…, of 5000 characters",
         ),
     ],
 )
@@ -248,13 +249,17 @@ def test_no_bytes_raise_anything_but_a_value_error(
         load(path, on_bad_row=on_bad_row)
 
 
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
-    )
-)
-def test_strict_json_reads_what_json_writes(value: object) -> None:
-    assert parse_json(json.dumps(value)) == value
+def test_a_compressed_file_is_not_unpacked_beyond_the_longest_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MOST_CHARS", 100)
+    for name, text, message in (
+        ("a.jsonl.gz", '{"question": "' + 1000 * "x" + '"}', "line 1 is longer than 100 characters"),
+        ("b.json.gz", "[\n" + 1000 * " \n" + "]", "longer than 100 characters: write one row a line"),
+        ("c.json", "[" + 1000 * " " + "]", "line 1 is longer than 100 characters"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.*{message}"):
+            load(write(tmp_path / name, text))
 
 
 # --- environments over rows ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,10 +12,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs_data.parsing import parse_json
+from vpo_agent.measure.stored_arrays import TooLarge, read_arrays
+from vpo_envs.common.trust import SIZES, is_trusted
 from vpo_envs.common.wording import counted
+from vpo_envs.contract.answers import Status
 
 _STORED = ("rewards", "status", "active", "scalar_weights", "indices")
 
+_FORMS = {
+    "rewards": ("f", 4),
+    "status": ("i", 3),
+    "active": ("b", 2),
+    "scalar_weights": ("f", 2),
+    "indices": ("i", 1),
+    "objectives": ("U", 1),
+    "responses": ("u", 1),
+    "tokens": ("i", 2),
+    "tasks": ("U", 1),
+    "source": ("u", 1),
+}
+"""The kind of number, as of ``dtype.kind``, and the number of axes of each stored array."""
+_FRONT = re.compile(r"front_[0-9]{1,9}")
+MOST_PROMPTS, MOST_ANSWERS, MOST_OBJECTIVES = 100_000, 10_000, 100
+"""Prompts, answers to one prompt or points of its front, and objectives of a pool from anybody. A utility takes 32 KiB
+for each answer."""
 ROUNDING = 1e-6
 """Rewards are stored in 32 bits."""
 Floats = NDArray[np.float64]
@@ -78,9 +100,15 @@ class Pool:
                     raise ValueError(f"a front must have shape (f, {d}), f >= 1; got {front.shape}")
         if self.responses is not None and [len(row) for row in self.responses] != [rollouts] * n:
             raise ValueError(f"{n} prompts with {rollouts} rollouts need as many responses")
+        if not np.isfinite(self.scalar_weights).all():
+            raise ValueError("some scalar_weights are NaN or infinite")
+        if not all(np.isfinite(front).all() for front in self.fronts or ()):
+            raise ValueError("some points of a front are NaN or infinite")
+        unknown = set(np.unique(self.status).tolist()) - set(Status)
+        if unknown:
+            raise ValueError(f"status {min(unknown)} is unknown")
         if self.tokens is not None and self.tokens.shape != (n, rollouts):
             raise ValueError(f"{n} prompts with {rollouts} rollouts need tokens of that shape; got {self.tokens.shape}")
-
         if self.tasks is not None and len(self.tasks) != n:
             raise ValueError(f"{n} prompts need as many hashes of tasks; got {len(self.tasks)}")
 
@@ -138,21 +166,19 @@ class Pool:
 
     @classmethod
     def load(cls, path: Path) -> Pool:
-        """Read what :meth:`save` wrote."""
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            ValueError: The file cannot be read, is no pool, or is larger than one from anybody may be.
+        """
         named = f"cannot read the pool of answers {str(path)!r}"
         not_a_pool = f"{named}: it is damaged, or was not written by vpo eval or a run"
         try:
-            with np.load(path, allow_pickle=False) as data:
-                count = len(data["indices"])
-                fields: dict[str, Any] = {
-                    **{name: data[name] for name in _STORED},
-                    "objectives": tuple(str(name) for name in data["objectives"]),
-                    "fronts": tuple(data[f"front_{i}"] for i in range(count)) if "front_0" in data else None,
-                    "responses": _read_responses(data["responses"]) if "responses" in data else None,
-                    "tokens": data.get("tokens"),
-                    "tasks": tuple(map(str, data["tasks"])) if "tasks" in data else None,
-                    "source": _read_source(data["source"]) if "source" in data else {},
-                }
+            fields = _read_fields(path)
+        except TooLarge as error:
+            raise ValueError(f"{named}: {error}: if you know where it comes from, add --trust {SIZES}") from error
+        except MemoryError as error:
+            raise ValueError(f"{named}: there is not enough memory for it") from error
         # On a damaged file zipfile, zlib and NumPy raise half a dozen types, plain RuntimeErrors among them.
         except Exception as error:
             reason = error.strerror if isinstance(error, OSError) else None
@@ -161,8 +187,35 @@ class Pool:
             return cls(**fields)
         except ValueError as error:
             raise ValueError(f"{named}: {error}") from error
-        except (TypeError, AttributeError) as error:
-            raise ValueError(not_a_pool) from error
+
+
+def _read_fields(path: Path) -> dict[str, Any]:
+    """Return the fields of a pool from its file; their shapes are not compared with each other."""
+    any_size = is_trusted(SIZES)
+    data = read_arrays(path, _form_of, any_size=any_size)
+    n, rollouts, m, d = data["rewards"].shape
+    points = max((len(array) for name, array in data.items() if _FRONT.fullmatch(name)), default=0)
+    for size, most, things in (
+        (n, MOST_PROMPTS, "prompts"),
+        (rollouts * m, MOST_ANSWERS, "answers to each prompt"),
+        (points, MOST_ANSWERS, "points of a front"),
+        (d, MOST_OBJECTIVES, "objectives"),
+    ):
+        if size > most and not any_size:
+            raise TooLarge(f"it has {size:,} {things}, and one from anybody may have {most:,}")
+    return {
+        **{name: data[name] for name in _STORED},
+        "objectives": tuple(map(str, data["objectives"])),
+        "fronts": tuple(data[f"front_{i}"] for i in range(n)) if "front_0" in data else None,
+        "responses": _read_responses(data.pop("responses")) if "responses" in data else None,
+        "tokens": data.get("tokens"),
+        "tasks": tuple(map(str, data["tasks"])) if "tasks" in data else None,
+        "source": _read_source(data["source"]) if "source" in data else {},
+    }
+
+
+def _form_of(name: str) -> tuple[str, int] | None:
+    return ("f", 2) if _FRONT.fullmatch(name) else _FORMS.get(name)
 
 
 def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> Pool:
@@ -220,14 +273,14 @@ def _as_bytes(value: Any) -> NDArray[np.uint8]:
 
 
 def _read_responses(stored: NDArray[np.uint8]) -> Texts:
-    rows = json.loads(stored.tobytes())
+    rows = parse_json(stored.tobytes())
     if not all(isinstance(row, list) and all(isinstance(text, str) for text in row) for row in rows):
         raise ValueError("its responses are not lists of strings")
     return tuple(map(tuple, rows))
 
 
 def _read_source(stored: NDArray[np.uint8]) -> dict[str, Any]:
-    source = json.loads(stored.tobytes())
+    source = parse_json(stored.tobytes())
     if not isinstance(source, dict):
         raise ValueError("its source is not a JSON object")
     return source

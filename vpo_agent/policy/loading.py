@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,8 +20,10 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
+from envs_data.parsing import read_object
 from vpo_agent.policy.downloads import is_cached
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
+from vpo_agent.policy.stated_size import check_adapter_rank, check_stated_modules, check_stated_weights
 from vpo_envs.common.libraries import check_package
 from vpo_envs.common.wording import counted, did_you_mean, first_line
 
@@ -101,6 +102,7 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
         with quiet_transformers():
             if not Path(name).exists() and not is_cached(name):
                 HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
+            check_stated_modules(Path(name))
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", trust_remote_code=False)
             model = _read_weights(name, dtype)
     # Loading goes through several libraries, each with its own exceptions.
@@ -184,9 +186,18 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
         return load_gguf(name, dtype)[0]
     base = base_of_adapters(name)
     if base is None:
-        return AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
+        check_stated_modules(Path(name))
+        check_stated_weights(Path(name))
+        model_and_report: Any = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+        )
+        complete, report = model_and_report
+        if missing := sorted(report["missing_keys"]):
+            raise ValueError(f"its files lack the weights {missing[0]}")
+        return complete
     from peft import PeftModel
 
+    check_adapter_rank(Path(name), read_object(Path(name) / "adapter_config.json") if Path(name).is_dir() else {})
     model: Any = _read_weights(find_bundled(base), dtype)
     if hasattr(model, "get_base_model"):
         model.load_adapter(name, f"adapters {len(model.peft_config)}")
@@ -210,4 +221,7 @@ def base_of_adapters(name: str) -> str | None:
     config_file = find_adapter_config_file(name)
     if config_file is None:
         return None
-    return str(json.loads(Path(config_file).read_text(encoding="utf-8"))["base_model_name_or_path"])
+    base = read_object(Path(config_file)).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise ValueError(f"{str(config_file)!r} names no base model, which base_model_name_or_path does")
+    return base

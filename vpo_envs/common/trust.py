@@ -13,13 +13,15 @@ MODELS = "models"
 """Stands for the download of a model that a saved file names; also an argument of ``vpo/RewardModels-v0``."""
 PROGRAMS = "programs"
 """Stands for running the programs that a saved file holds as answers."""
+SIZES = "sizes"
+"""Stands for pools that are larger than one from anybody may be."""
 
 _names: set[str] = set()
 _values: list[tuple[str, Any]] = []
 
 
 def trust(names: Iterable[str]) -> None:
-    """Let saved files choose what has these names: arguments of environments, :data:`MODELS` or :data:`PROGRAMS`."""
+    """Let saved files choose what has these names: arguments of environments, :data:`MODELS`, …"""
     _names.update(names)
 
 

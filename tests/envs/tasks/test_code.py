@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from memory import run_within
 from paths import REALDATA
 from processes import killing_children
 from pydantic import ValidationError
@@ -32,7 +33,7 @@ from vpo_envs.core import score_batch
 from vpo_envs.sandbox import RunResult
 from vpo_envs.sandbox.zygote import plain
 from vpo_envs.tasks.code.assertions import read_assertion, signature
-from vpo_envs.tasks.code.rows import read_code_row
+from vpo_envs.tasks.code.rows import read_code_row, unpack_text
 from vpo_envs.tasks.code.task import MAX_SOURCE_CHARS, MAX_TESTS, judge, read_source, run_tests
 from vpo_envs.text import format_answers
 
@@ -404,7 +405,7 @@ class Bomb:
     ("changes", "field", "reason"),
     [
         ({"private_test_cases": packed(Bomb())}, "private_test_cases", "only plain text is allowed"),
-        ({"private_test_cases": packed(["a list"])}, "private_test_cases", "holds a list"),
+        ({"private_test_cases": packed(["a list"])}, "private_test_cases", "only plain text is allowed"),
         ({"private_test_cases": packed(b"bytes")}, "private_test_cases", "only plain text is allowed"),
         ({"private_test_cases": packed("not json")}, "private_test_cases", "not JSON"),
         ({"private_test_cases": "!!!"}, "private_test_cases", "neither JSON nor base64"),
@@ -428,6 +429,8 @@ class Bomb:
         ({"public_test_cases": FUNCTIONAL}, "private_test_cases", "mixes"),
         ({"public_test_cases": "[3]"}, "private_test_cases.1", "a test is an object"),
         ({"metadata": "{"}, "metadata", "not JSON"),
+        ({"private_test_cases": 100_000 * "["}, "private_test_cases", "nested too deeply"),
+        ({"private_test_cases": "[1e400]"}, "private_test_cases", "too large"),
         ({"public_test_cases": FUNCTIONAL, "private_test_cases": "[]"}, "metadata", "need the name of a function"),
     ],
 )
@@ -445,6 +448,36 @@ def test_a_pickle_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vpo_envs.tasks.code.rows.MAX_UNPACKED", 1000)
     with pytest.raises(BadRow, match="unpacks to more than 1000 bytes"):
         read_code_row(livecodebench(private_test_cases=packed("x" * 100_000)))
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("text", ["[]", "é" * 300, "x" * 70_000, "half \ud83d, line\nbreak"])
+def test_a_text_is_read_from_pickles_of_all_protocols(text: str, protocol: int) -> None:
+    written = base64.b64encode(zlib.compress(pickle.dumps(text, protocol))).decode()
+    assert unpack_text("private_test_cases", written) == text
+
+
+def test_a_pickle_makes_no_room_for_objects_that_it_does_not_hold() -> None:
+    """Fifteen bytes that let an unpickler make room for 200 million objects, and others of the kind."""
+    pickles = [
+        b"\x80\x04\x8c\x01xr\xff\xff\xff\x0b.",
+        b"\x80\x04\x8c\x01xr\xff\xff\xff\x7f.",
+        b"V x\np200000000\n.",
+        b"\x80\x04\x8d" + (1 << 40).to_bytes(8, "little") + b"x.",
+        b"\x80\x04X\xff\xff\xff\x7fx.",
+        b"\x80\x04\x8e" + (1 << 33).to_bytes(8, "little") + b"x.",
+        b"\x80\x04\x95" + (1 << 40).to_bytes(8, "little") + b"\x8c\x01x.",
+        b"\x80\x04" + 1000 * b"(" + b".",
+    ]
+    fields = [base64.b64encode(zlib.compress(data)).decode() for data in pickles]
+    code = f"""for field in {fields!r}:
+        try:
+            print(unpack_text("tests", field))
+        except ValueError as error:
+            print(type(error).__name__)"""
+    printed, grown = run_within(32, "from vpo_envs.tasks.code.rows import unpack_text", code)
+    assert printed.splitlines() == ["x", "x", " x", "BadRow", "BadRow", "BadRow", "x", "BadRow"]
+    assert grown < 16
 
 
 def test_many_tests_keep_a_spread_of_sizes() -> None:
@@ -587,7 +620,7 @@ def test_a_difference_below_a_limit_is_what_python_says(value: float, number: fl
 
 def test_expected_sets_are_written_alike_in_every_process() -> None:
     code = (
-        "from vpo_envs.tasks.code.rows import read_code_row\n"
+        "from vpo_envs.tasks.code.rows import read_code_row, unpack_text\n"
         "row = {'text': 't', 'code': 'c', 'test_list': [\"assert f(1) == set(['a', 'b', 'c', 'd'])\"]}\n"
         "print(read_code_row(row).content_hash())"
     )

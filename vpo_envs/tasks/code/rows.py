@@ -1,21 +1,21 @@
 """Read rows of published programming data sets: LiveCodeBench, DeepCoder and MBPP.
 
-The schema is recognised by its fields. A row is only data: a pickle is read by an unpickler that admits nothing but
-text, and assertions are read as syntax, never run.
+The schema is recognised by its fields. A row is only data: a pickle is read without an unpickler, and
+assertions are read as syntax, never run.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import io
 import json
-import pickle
 import zlib
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from pickletools import genops
+from typing import Any
 
-from envs_data.readers import BadRow, parse_json
+from envs_data.parsing import parse_json
+from envs_data.readers import BadRow
 from vpo_envs.sandbox import Kind
 from vpo_envs.tasks.code.assertions import read_assertion, signature
 from vpo_envs.tasks.code.task import MAX_TEST_BYTES, MAX_TESTS, CodeTask, CodeTest, spread
@@ -49,7 +49,7 @@ def _text(raw: Mapping[str, Any], field: str, default: str | None = None) -> str
 
 def _json(text: str, field: str) -> Any:
     try:
-        return parse_json(text)
+        return parse_json(text, any_length=True)
     except ValueError as error:
         raise BadRow(field, f"not JSON ({error})") from None
 
@@ -58,13 +58,6 @@ def _list(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
         raise BadRow(field, f"must be a list of tests, got {type(value).__name__}")
     return value
-
-
-class _TextUnpickler(pickle.Unpickler):
-    """Reads pickles of built-in values, such as text, and refuses every class."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it names {module}.{name}, and only plain text is allowed")
 
 
 def unpack_text(field: str, packed: str) -> str:
@@ -79,12 +72,31 @@ def unpack_text(field: str, packed: str) -> str:
     if not unpacker.eof:
         raise BadRow(field, "the compressed data is cut short")
     try:
-        text = _TextUnpickler(io.BytesIO(data)).load()
+        return _pickled_text(data)
     except Exception as error:  # a damaged pickle raises errors of many kinds
-        raise BadRow(field, f"the pickle in it is not one of plain text ({error or type(error).__name__})") from None
-    if type(text) is not str:
-        raise BadRow(field, f"the pickle in it holds a {type(text).__name__}, and only plain text is allowed")
-    return text
+        reason = str(error) or type(error).__name__
+        raise BadRow(field, f"the pickle in it is not one of plain text ({reason})") from None
+
+
+_WITHOUT_MEANING = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"})
+"""What a pickle of a text holds beside it."""
+_TEXTS = frozenset({"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
+
+
+def _pickled_text(data: bytes) -> str:
+    """Return the text that a pickle holds.
+
+    The pickle is read as data, since an unpickler makes room for as many objects as a few bytes tell it to.
+    """
+    texts = []
+    for operation, argument, _ in genops(data):
+        if operation.name in _TEXTS:
+            texts.append(argument)
+        elif operation.name not in _WITHOUT_MEANING:
+            raise ValueError(f"it holds {operation.name}, and only plain text is allowed")
+    if len(texts) != 1:
+        raise ValueError(f"it holds {len(texts)} texts, and one is allowed")
+    return str(texts[0])
 
 
 def _livecodebench(raw: Mapping[str, Any]) -> CodeTask:
