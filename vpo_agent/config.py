@@ -348,6 +348,8 @@ class Job(NamedTuple):
     config: TrainConfig
     resume: bool = False
     overwrite: bool = False
+    accept_changes: bool = False
+    """Whether to resume although prompts, rewards or models have changed since."""
 
 
 def env_options(env: str, env_kwargs: Mapping[str, Any], imports: Sequence[str] = ()) -> list[str]:

@@ -20,6 +20,7 @@ from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.continuing import vpo_command, when_stopped
+from vpo_agent.runs.inputs import accepted_changes
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
 from vpo_envs.common.wording import counted
@@ -37,7 +38,7 @@ def train_and_report(job: Job | TrainConfig) -> str:
     """
     started = time.perf_counter()
     job = Job(job) if isinstance(job, TrainConfig) else job
-    trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite)
+    trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite, accept_changes=job.accept_changes)
     words = ["train", "--resume", "--name", trainer.folder.path.name]
     if trainer.config.runs_dir != DEFAULT_RUNS_DIR:
         words += ["--runs-dir", str(trainer.config.runs_dir)]
@@ -96,8 +97,10 @@ def _pools_before(trainer: Trainer, endings: Mapping[int, str]) -> dict[int, Poo
     for m, ending in endings.items():
         try:
             pools[m] = Pool.load(trainer.folder.path / f"pool_before{ending}.npz")
-        except ValueError as error:  # It is missing or damaged.
-            print(f"{error}: sampling it again from the initial model")
+        except ValueError as error:  # It is missing or damaged, or its inputs have changed since.
+            changed = trainer.folder.changed_inputs
+            why = f"{' and '.join(changed)} changed" if changed else str(error)
+            print(f"{why}: sampling it again from the initial model")
             pools[m] = trainer.evaluate(f"before{ending}", m, initial=True)
     return pools
 
@@ -127,6 +130,8 @@ def _report(
             text += f"\n{best}\n"
         for notice in [*without_signal, *notices(after[m])]:
             text += f"\nAfter training, {notice}\n"
+        for change in accepted_changes(folder.path):
+            text += f"\n{change}\n"
         sampled = f"{counted(config.eval_rollouts(m), 'rollout')} x {counted(m, 'answer')} each"
         texts.append(f"{after[m].prompts_in_words(config.eval_split)}, {sampled}\n\n{text}")
         results |= {name + endings[m]: value for name, value in {**ceilings, "measures": rows}.items()}

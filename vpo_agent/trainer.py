@@ -32,7 +32,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
-from vpo_agent.rollouts.collect import Rollouts, collect, make_text_env, numbers_of_answers
+from vpo_agent.rollouts.collect import Rollouts, collect, environments_of, numbers_of_answers
 from vpo_agent.rollouts.gap import check_gap
 from vpo_agent.rollouts.prompts import SPREAD, check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
@@ -92,12 +92,14 @@ class Trainer(Training):
         on_step: Called after each step with its row and its rollouts; an error that it raises ends the run.
         resume: Continue the run of this name from its last checkpoint.
         overwrite: Delete what the run folder holds.
+        accept_changes: Continue a run whose prompts, rewards, environment or models have changed. What was measured
+            with the former ones is deleted.
 
     Raises:
         ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
             not take, prompts too long for the model, a run that does not fit into the GPU's memory, a run folder in
             use, fewer steps than the resumed run has done, a backend that is not installed, or an unsupported version
-            of a library.
+            of a library, or a resumed run of which an input has changed.
         OutOfMemory: The model or the optimizer does not fit into the device's memory.
     """
 
@@ -109,6 +111,7 @@ class Trainer(Training):
         on_step: OnStep | None = None,
         resume: bool = False,
         overwrite: bool = False,
+        accept_changes: bool = False,
     ) -> None:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"Trainer takes a TrainConfig, got a {type(config).__name__}: use make_config")
@@ -117,17 +120,15 @@ class Trainer(Training):
         self.config = config = with_backend(config)
         self._on_step = on_step
         self._mixed = len(config.answer_counts) > 1
-        self.env = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
-        self._eval_env, self._validation_env = (
-            make_text_env(config.env, **config.env_kwargs, num_answers=config.max_answers, split=split)
-            for split in (config.eval_split, "validation")
-        )
+        self.env, self._eval_env, self._validation_env = environments_of(config)
         self.estimator = BoundEstimator(
             self.env, config.method, config.method_options, **{name: getattr(config, name) for name in SETTINGS}
         )
         self._try_out_estimator()
         self._objective_columns = [free_name(name, COLUMNS) for name in self.env.objective_names]
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
+        environments = (self.env, self._eval_env, self._validation_env)
+        self.folder.compare_inputs(environments, resume=resume, accept_changes=accept_changes)
         checkpoint, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         self.policy = LMPolicy.from_pretrained(
             config.model,

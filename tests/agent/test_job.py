@@ -74,6 +74,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
         "best_at_k.png",
         "checkpoints",
         "config.json",
+        "inputs.json",
         "learning_curves.png",
         "metrics.jsonl",
         "pool_after.npz",

@@ -190,7 +190,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     check_libraries()
     from vpo_agent.policy.loading import choose_device, load_model, lora_config
     from vpo_agent.rollouts.backends import with_backend
-    from vpo_agent.rollouts.collect import numbers_of_answers
+    from vpo_agent.rollouts.collect import environments_of, numbers_of_answers
     from vpo_agent.runs.run_folder import RunFolder
 
     config = with_backend(job.config)
@@ -209,6 +209,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
         try:
             settings = grpo_settings(config, processes=processes.num_processes, on_gpu=on_gpu)
             folder = RunFolder.open(config, resume=job.resume, overwrite=job.overwrite)
+            folder.compare_inputs(environments_of(config), resume=job.resume, accept_changes=job.accept_changes)
             checkpoint = last_checkpoint(folder.path / "trl") if job.resume else None
             step = int(checkpoint.name.removeprefix("checkpoint-")) // updates if checkpoint else 0
             folder.start(step)

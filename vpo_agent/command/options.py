@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vpo_agent.command.parser import (
     Parser,
+    add_accept_option,
     add_import_option,
     add_method_option,
     add_trust_option,
@@ -53,9 +54,12 @@ def parse_job(
     arguments = vars(parser.parse_args(argv))
     preset, config_file = arguments.pop("preset"), arguments.pop("config")
     resume, overwrite = arguments.pop("resume"), arguments.pop("overwrite")
+    accept_changes = arguments.pop("accept_changes")
     trust(arguments.pop("trusted"))
     if resume and overwrite:
         raise ValueError("--resume and --overwrite are mutually exclusive: give only one")
+    if accept_changes and not resume:
+        raise ValueError("--accept-changes is for a run that is continued: add --resume, or leave it out")
     if preset is not None and preset not in presets:
         hint = did_you_mean(preset, presets)
         raise ValueError(f"unknown preset {preset!r}: {hint}choose one of {', '.join(presets)}")
@@ -88,7 +92,7 @@ def parse_job(
             "or one that vpo warm-start taught these prompts"
         )
     source = "the settings" if config_file is None else f"the settings, with those of {str(config_file)!r}"
-    return Job(make_config(values, source), resume, overwrite)
+    return Job(make_config(values, source), resume, overwrite, accept_changes)
 
 
 def _preset_settings(
@@ -167,7 +171,8 @@ def settings_parser(
     """Return a parser with an option for each setting; help states the defaults of the default preset."""
     parser = Parser(
         prog=program,
-        usage="%(prog)s [--preset NAME] [--config FILE] [--resume | --overwrite] [--SETTING VALUE ...]",
+        usage="%(prog)s [--preset NAME] [--config FILE] [--resume [--accept-changes] | --overwrite] "
+        "[--SETTING VALUE ...]",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -179,6 +184,7 @@ def settings_parser(
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over the preset's")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
+    add_accept_option(parser)
     parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")
     add_rewards_options(parser)
     for group, fields in GROUPS.items():

@@ -145,6 +145,12 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_text)
 
 
+def add_accept_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--accept-changes``, for commands that continue what other inputs have begun."""
+    help_text = "go on although prompts, rewards or models have changed, and measure the model before training again"
+    parser.add_argument("--accept-changes", action="store_true", help=help_text)
+
+
 def add_trust_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--trust``, which names what saved pools and runs may choose."""
     parser.add_argument(

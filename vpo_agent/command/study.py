@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vpo_agent.command.compare import comparison_text
-from vpo_agent.command.parser import Commands, add_import_option, add_trust_option, at_least
+from vpo_agent.command.parser import Commands, add_accept_option, add_import_option, add_trust_option, at_least
 from vpo_agent.runs.continuing import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def add_parser(commands: Commands) -> None:
     processes = "runs at the same time, default one per GPU, or else per core; they share the cores unless "
     add("--processes", type=at_least(1), metavar="N", help=f"{processes}OMP_NUM_THREADS is set")
     add("--report-only", action="store_true", help="only report on the finished runs")
+    add_accept_option(parser)
     add_import_option(parser)
     add_trust_option(parser)
     parser.where_set = _where_set
@@ -92,7 +93,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 def run_and_report(arguments: argparse.Namespace) -> None:
     """Run what is unfinished, and compare what is finished, task by task."""
-    from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
+    from vpo_agent.runs.study import (
+        check_finished,
+        read_study,
+        run_study,
+        runs_of,
+        runs_with_changed_inputs,
+        to_compare,
+    )
     from vpo_envs.common.trust import trust_values
     from vpo_envs.common.wording import counted
 
@@ -103,10 +111,13 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     for run in runs:
         # What its pools state is what the study says.
         trust_values(run.config.env_kwargs)
+    changed = [] if arguments.report_only else runs_with_changed_inputs(runs, accept=arguments.accept_changes)
     folder = arguments.runs_dir / study.name
-    if all(run.finished for run in runs):
+    if all(run.finished and run not in changed for run in runs):
         print(f"all runs are finished, so this is a report on them; to run them again, delete {folder}")
-    failed = [] if arguments.report_only else run_study(runs, processes=arguments.processes)
+    failed: list[StudyRun] = []
+    if not arguments.report_only:
+        failed = run_study(runs, changed=changed, processes=arguments.processes)
     runs_of_task: dict[str, list[StudyRun]] = {}
     for run in runs:
         runs_of_task.setdefault(run.task or "", []).append(run)

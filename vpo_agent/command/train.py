@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpo_agent import presets
-from vpo_agent.command.parser import Commands, Parser, add_env_options, add_trust_option, run_script
+from vpo_agent.command.parser import (
+    Commands,
+    Parser,
+    add_accept_option,
+    add_env_options,
+    add_trust_option,
+    run_script,
+)
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.continuing import vpo_command, when_stopped
 
@@ -84,6 +91,7 @@ def _declare_recipe(parser: Parser) -> None:
     add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
     add("--gradient-checkpointing", action="store_true", help="recompute activations in the backward pass")
     add("--resume", action="store_true", help="continue from the folder's last checkpoint")
+    add_accept_option(parser)
 
 
 def warm_start(arguments: argparse.Namespace) -> None:
@@ -105,6 +113,8 @@ def _warm_start(arguments: argparse.Namespace) -> None:
         raise ValueError(f"there is no checkpoint to resume from in {str(out)!r}: leave --resume out")
     if saved and not arguments.resume:
         raise ValueError(f"{str(out)!r} holds a warm start already: give --resume, or another --out")
+    if arguments.accept_changes and not arguments.resume:
+        raise ValueError("--accept-changes is for a warm start that is continued: add --resume, or leave it out")
     recipe = read_recipe(arguments)
     from vpo_agent.config import env_options
     from vpo_agent.pages.page import check_folder
@@ -112,7 +122,11 @@ def _warm_start(arguments: argparse.Namespace) -> None:
 
     check_folder(out, RECIPE)
     training = WarmStartTraining(
-        recipe, out, device=arguments.device, gradient_checkpointing=arguments.gradient_checkpointing
+        recipe,
+        out,
+        device=arguments.device,
+        gradient_checkpointing=arguments.gradient_checkpointing,
+        accept_changes=arguments.accept_changes,
     )
     if training.plan:
         print(training.plan.table())

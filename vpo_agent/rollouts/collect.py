@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_agent.config import TrainConfig
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler, Samples
 from vpo_envs import Status, Task
 from vpo_envs.core import AnyEnv, RewardBatch, score_batch
@@ -20,6 +21,16 @@ from vpo_envs.registration import make_text_env as make_text_env
 
 ANSWERS_STREAM = 3
 """Second number of the seed that orders the numbers of answers in a step; sampling has 0 and 1, shuffling 2."""
+
+
+def environments_of(config: TrainConfig) -> tuple[AnyEnv, AnyEnv, AnyEnv]:
+    """Return the environments of a run: of training, of the table before and after it, and of validation on the way."""
+    evaluated, validation = (
+        make_text_env(config.env, **config.env_kwargs, num_answers=config.max_answers, split=split)
+        for split in (config.eval_split, "validation")
+    )
+    train = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
+    return train, evaluated, validation
 
 
 @dataclass(frozen=True)

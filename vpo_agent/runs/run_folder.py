@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,16 @@ from safetensors import SafetensorError
 from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, flat_settings, read_config
 from vpo_agent.errors import DiskFull
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
+from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
 from vpo_agent.runs.loggers import Logger, open_logger
 from vpo_agent.runs.rows import read_rows, rows_until
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
+from vpo_envs.core import AnyEnv
 from vpo_envs.registration import registering_module
 
 TRANSCRIPTS = "transcripts.jsonl"
+RESULTS = "results.json"
+"""The last file of a run, which says that it is finished."""
 _NO_RUN_YET = {LOCK_FILE, f".{CONFIG_FILE}.writing"}
 """Files of a process that was killed before its run had a config."""
 _FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up", errno.EFBIG: "a file grew too large"}
@@ -43,6 +47,9 @@ class RunFolder:
         self.timings = path / "timings.jsonl"
         self.transcripts = path / TRANSCRIPTS
         self._overwrite = overwrite
+        self.changed_inputs: list[str] = []
+        """What has changed since the run began, and was accepted when it was resumed."""
+        self._inputs: dict[str, str] = {}
         self._lock: RunLock | None = None
 
     @classmethod
@@ -67,11 +74,31 @@ class RunFolder:
             folder._check_unused()
         return folder
 
-    def start(self, step: int) -> None:
-        """Lock the folder, delete what is overwritten, write the config, and drop the rows after ``step``.
+    def compare_inputs(self, environments: Sequence[AnyEnv], *, resume: bool, accept_changes: bool) -> None:
+        """Hash what the run reads, and compare it with what a resumed run has read; :meth:`start` notes it.
 
-        Those rows are written again; a line on standard error says so if they are all rows of the run, or if rows that
-        are not written again are missing.
+        Args:
+            environments: The environments of the run.
+            resume: Whether the run is resumed.
+            accept_changes: Whether it may go on where something has changed.
+
+        Raises:
+            ValueError: Something has changed; the message names it.
+        """
+        config = self.config
+        self._inputs = hash_inputs(
+            config.env, config.env_kwargs, environments, imports=config.imports, model=config.model
+        )
+        if resume:
+            owner = f"the run in {str(self.path)!r}"
+            self.changed_inputs = check_inputs(self.path, self._inputs, owner, accept=accept_changes)
+
+    def start(self, step: int) -> None:
+        """Lock the folder, delete what is overwritten, write config and inputs, and drop the rows after ``step``.
+
+        Where inputs have changed, what was measured with others is deleted: the pools before training and the results.
+        The rows after ``step`` are written again; a line on standard error says so if they are all rows of the run, or
+        if rows that are not written again are missing.
 
         Raises:
             ValueError: The folder cannot be written, another process is writing it or has done so since, or a line of
@@ -94,6 +121,11 @@ class RunFolder:
             if not config.imports and ":" not in config.env and (module := registering_module(config.env)):
                 config = config.model_copy(update={"imports": [module]})
             write_text_atomically(self.path / CONFIG_FILE, json.dumps(config.grouped(), indent=2) + "\n")
+            if self.changed_inputs:
+                for path in (*self.path.glob("pool_before*.npz"), self.path / RESULTS):
+                    path.unlink(missing_ok=True)
+            if self._inputs:
+                note_inputs(self.path, self._inputs, self.changed_inputs, step)
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
                 restart = "has no checkpoint yet: it starts again from step 0 and replaces its rows"

@@ -22,8 +22,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config, read_values
 from vpo_agent.progress import progress_bar
+from vpo_agent.rollouts.collect import environments_of
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.runs.run_folder import changed_settings
+from vpo_agent.runs.inputs import INPUTS, check_inputs, hash_inputs
+from vpo_agent.runs.run_folder import RESULTS, changed_settings
 from vpo_envs.common.imports import import_modules
 from vpo_envs.common.wording import counted
 from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
@@ -92,7 +94,7 @@ class StudyRun:
     @property
     def finished(self) -> bool:
         """Whether it has been evaluated after its last step."""
-        return (self.folder / "results.json").is_file()
+        return (self.folder / RESULTS).is_file()
 
 
 def read_study(path: Path) -> Study:
@@ -235,7 +237,34 @@ def check_finished(runs: Sequence[StudyRun]) -> None:
                 raise ValueError(f"the run in {str(run.folder)!r} {differs}: {way_out}")
 
 
-def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list[StudyRun]:
+def runs_with_changed_inputs(runs: Sequence[StudyRun], *, accept: bool) -> list[StudyRun]:
+    """Return the runs whose prompts, rewards, environment or models have changed since they began, finished or not.
+
+    Raises:
+        ValueError: There is such a run, and changes are not to be accepted.
+    """
+    known: dict[str, dict[str, str]] = {}
+    changed = []
+    for run in runs:
+        config = run.config
+        if not (run.folder / INPUTS).is_file():
+            continue
+        asked = config.model_dump(
+            mode="json", include={"env", "env_kwargs", "data_seed", "eval_split", "imports", "model"}
+        )
+        key = json.dumps([asked, config.max_answers])
+        if key not in known:
+            known[key] = hash_inputs(
+                config.env, config.env_kwargs, environments_of(config), imports=config.imports, model=config.model
+            )
+        if check_inputs(run.folder, known[key], f"the run in {str(run.folder)!r}", accept=accept):
+            changed.append(run)
+    return changed
+
+
+def run_study(
+    runs: Sequence[StudyRun], *, changed: Sequence[StudyRun] = (), processes: int | None = None
+) -> list[StudyRun]:
     """Start or resume all unfinished runs, each in its own process.
 
     They share the GPUs, and the cores unless ``OMP_NUM_THREADS`` is set. The output of each run is in ``<run>.log``
@@ -243,12 +272,13 @@ def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list
 
     Args:
         runs: The runs.
+        changed: Those whose inputs have changed, which are measured again even if they are finished.
         processes: Runs at the same time; by default one per GPU, or per core where no run may use a GPU.
 
     Returns:
         The runs that failed.
     """
-    waiting = [run for run in runs if not run.finished]
+    waiting = [run for run in runs if not run.finished or run in changed]
     gpus, cores = _gpus(waiting), os.cpu_count() or 1
     processes = processes or len(gpus) or cores
     environment = {"OMP_NUM_THREADS": str(max(1, cores // processes)), **os.environ}
@@ -262,7 +292,8 @@ def run_study(runs: Sequence[StudyRun], *, processes: int | None = None) -> list
     try:
         while waiting or active:
             while waiting and free_slots:
-                active.append(_start(waiting.pop(0), free_slots.pop(0), environment))
+                run = waiting.pop(0)
+                active.append(_start(run, free_slots.pop(0), environment, accept_changes=run in changed))
             for member in active:
                 member.advance()
             ended = [member for member in active if member.process.poll() is not None]
@@ -340,12 +371,13 @@ def _gpus(runs: Sequence[StudyRun]) -> list[str]:
     return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
-def _start(run: StudyRun, slot: dict[str, str], environment: Mapping[str, str]) -> _Active:
+def _start(run: StudyRun, slot: dict[str, str], environment: Mapping[str, str], *, accept_changes: bool) -> _Active:
     """Start or resume a run in a process of its own."""
     run.folder.parent.mkdir(parents=True, exist_ok=True)
     settings = run.folder.parent / f"{run.folder.name}.json"
     write_text_atomically(settings, json.dumps(run.config.grouped(), indent=2) + "\n")
     resume = ["--resume"] if (run.folder / CONFIG_FILE).is_file() else []
+    resume += ["--accept-changes"] if accept_changes else []
     command = [sys.executable, "-P", "-m", "vpo_agent.command", "train", "--config", str(settings), *resume]
     # A run that names its GPU, such as cuda:1, counts them all.
     takes_any_gpu = run.config.device in ("auto", "cuda")

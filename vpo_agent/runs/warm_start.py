@@ -20,6 +20,7 @@ from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_checkpoint, write_text_atomically
+from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.rows import rows_until
 from vpo_envs.common.imports import import_modules
@@ -40,10 +41,19 @@ class WarmStartTraining(Training):
 
     Raises:
         ValueError: An unknown environment or model, no demonstrations, prompts too long for the model, a warm start
-            that does not fit into the GPU's memory, or a checkpoint of other settings.
+            that does not fit into the GPU's memory, a checkpoint of other settings, or one of other inputs unless
+            ``accept_changes``.
     """
 
-    def __init__(self, recipe: Recipe, out: Path, *, device: str, gradient_checkpointing: bool = False) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: Path,
+        *,
+        device: str,
+        gradient_checkpointing: bool = False,
+        accept_changes: bool = False,
+    ) -> None:
         checkpoint, _ = newest_whole(out / CHECKPOINTS)
         import_modules(recipe.imports)
         self.recipe, self.out = recipe, out
@@ -52,12 +62,19 @@ class WarmStartTraining(Training):
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
         env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
         # Before a model is loaded.
-        _validation_env(recipe, recipe.answers[0])
+        validation = _validation_env(recipe, recipe.answers[0])
         try:
             env.demonstrations(env.task(0), np.random.default_rng(0), recipe.answers[0])
         except NotImplementedError as error:
             way_out = "choose another environment, or add the method demonstrations"
             raise ValueError(f"{error}, which a warm start learns from: {way_out}") from None
+        self._inputs = hash_inputs(
+            recipe.env, recipe.env_kwargs, (env, validation), imports=recipe.imports, model=recipe.model
+        )
+        self._changed_inputs: list[str] = []
+        if checkpoint is not None:
+            owner = f"the warm start in {str(out)!r}"
+            self._changed_inputs = check_inputs(out, self._inputs, owner, accept=accept_changes)
         policy = self._load(env, checkpoint, device, gradient_checkpointing)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
         """How it fits into the memory of a GPU; ``None`` on a CPU."""
@@ -79,6 +96,7 @@ class WarmStartTraining(Training):
         """Take the steps that are left, as :meth:`take_steps` says, and save the model."""
         self.out.mkdir(parents=True, exist_ok=True)
         write_text_atomically(self.out / RECIPE, self.recipe.model_dump_json(indent=2) + "\n")
+        note_inputs(self.out, self._inputs, self._changed_inputs, self.step)
         # A row is written before its checkpoint, so a kill between the two leaves a row of steps that are taken again.
         write_text_atomically(self.out / METRICS, rows_until(self.out / METRICS, self.step))
         self._started = time.perf_counter()

@@ -22,6 +22,7 @@ from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.inputs import changed_inputs, hash_inputs
 from vpo_agent.search.evolution import best_of_n, evolve
 from vpo_agent.search.instances import task_of
 from vpo_agent.search.records import SearchResult, read_log
@@ -89,7 +90,8 @@ def run_search(
     if not names or len(set(names)) < len(names):
         raise ValueError(f"each policy needs a different name, got {', '.join(names) or 'none'}: search each alone")
     envs = [job.environment(target.num_answers) for target in targets]
-    _claim(job, out)
+    # Policies may write different numbers of answers.
+    _claim(job, hash_inputs(job.env, job.env_kwargs, [job.environment(1)]), out)
     results = {}
     for target, env in zip(targets, envs, strict=True):
         log = out / f"{target.name}.jsonl"
@@ -173,8 +175,8 @@ def _shown(result: SearchResult) -> list[int]:
     return sorted({k for k in (1, 3, 10, 30, 100) if k < whole} | {whole})
 
 
-def _claim(job: SearchJob, out: Path) -> None:
-    """Write the job into ``out``, or check that the job there is the same."""
+def _claim(job: SearchJob, inputs: Mapping[str, str], out: Path) -> None:
+    """Write the job and its inputs into ``out``, or check that those there are the same."""
     saved = out / "search.json"
     # As it reads back: JSON turns tuples into lists.
     wanted = json.loads(json.dumps(asdict(job)))
@@ -189,9 +191,17 @@ def _claim(job: SearchJob, out: Path) -> None:
                 raise ValueError(
                     f"{str(out)!r} holds a search with {name}={before.get(name)!r}, not {value!r}: give another --out"
                 )
+        if changed := changed_inputs(before.get("inputs", {}), inputs):
+            raise ValueError(
+                f"{str(out)!r} holds a search with other contents of {' and '.join(changed)}: restore them, or give "
+                "another --out"
+            )
+        wanted["inputs"] = dict(inputs)
         wanted["policies"] = before.get("policies", {})
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{str(out)!r} is not the folder of a search, so it is left alone: give another --out")
+    else:
+        wanted["inputs"] = dict(inputs)
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_text_atomically(saved, json.dumps(wanted, indent=2) + "\n")
