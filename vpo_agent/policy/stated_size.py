@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from envs_data.parsing import read_object
 
 MOST_PER_BYTE = 4
 """Weights in a byte of a file: twice as many as in formats with four bits."""
-_REPEATED = ("_layers", "_layer", "_experts", "_blocks")
-"""Ends of the names of settings that say how many modules of a kind there are."""
+_LAYERS, _EXPERTS = re.compile(r"(num|n)_(\w+_)?layers?"), re.compile(r"(num|n)_(\w+_)?experts")
+"""Names of settings that say how many modules of a kind there are."""
+BYTES_OF_AN_EXPERT = 256
+"""At least: experts may share a tensor."""
 
 
 def check_stated_modules(folder: Path) -> None:
@@ -28,10 +31,11 @@ def check_stated_modules(folder: Path) -> None:
     if not files:
         return
     tensors = sum(map(_count_tensors, files))
+    experts = sum(file.stat().st_size for file in files) // BYTES_OF_AN_EXPERT
     for name, count in _numbers(read_object(folder / "config.json")):
-        # A bound, such as the max_window_layers of small models of the family Qwen, makes no module.
-        if name.endswith(_REPEATED) and not name.startswith("max_") and count > tensors:
-            raise ValueError(f"config.json states {name}={count}, and its files have room for {tensors}")
+        for kind, most in ((_LAYERS, tensors), (_EXPERTS, experts)):
+            if kind.fullmatch(name) and count > most:
+                raise ValueError(f"config.json states {name}={count}, and its files have room for {most}")
 
 
 def check_stated_weights(folder: Path) -> None:
@@ -71,11 +75,14 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _count_tensors(file: Path) -> int:
-    """Return how many tensors a file can hold; of a pickle, one in 512 bytes."""
+    """Return how many tensors a file can hold; of a pickle, one in 512 bytes, and of a damaged file none."""
     if file.suffix != ".safetensors":
         return file.stat().st_size // 512
-    with safe_open(file, framework="pt") as tensors:
-        return len(tensors.keys())
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return len(tensors.keys())
+    except SafetensorError:
+        return 0
 
 
 def _numbers(settings: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
