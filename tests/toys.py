@@ -26,6 +26,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from vpo_agent.policy.chat import ChatFormat
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_envs import Objective, Task, Unparsable, VectorTextEnv
@@ -37,6 +38,17 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}[assistant]{% if enable_thinking is defined and not enable_thinking %}"
     " (no thinking){% endif %} {% endif %}"
 )
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+MAY_THINK = CHATML.replace(
+    "assistant\n{% endif", "assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif"
+)
+"""As Qwen3's: thinking is on unless it is switched off."""
+ALWAYS_THINKS = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+"""As DeepSeek-R1's: the template opens the thoughts of every response."""
+CHATML_MARKS = ("<|im_start|>", "<|im_end|>")
 FAMILIES = ("qwen3", "llama", "gpt2", "gemma2", "opt")
 """Rotary positions with and without query norms, learned absolute positions, and capped logits."""
 
@@ -164,6 +176,22 @@ def teach(
         loss.backward()
         optimizer.step()
     model.zero_grad()
+
+
+def chat_tokenizer(template: str, *tokens: str, eos: str = "<eos>") -> Any:
+    """A byte-level tokenizer with a template, and these special tokens."""
+    tokenizer = bpe_tokenizer(eos=eos)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def taught(tokenizer: Any, prompt: str, response: str) -> LMPolicy:
+    """A policy that writes this response to a prompt, with the template's end of turn."""
+    model = tiny_model("qwen3", tokenizer, scale=1.0)
+    head = ChatFormat(tokenizer).apply([{"role": "user", "content": prompt}]) if tokenizer.chat_template else prompt
+    teach(model, tokenizer, [(head, response)], steps=150)
+    return LMPolicy(model.eval(), tokenizer)
 
 
 def plain_log_probs(policy: LMPolicy, samples: Samples) -> list[Tensor]:

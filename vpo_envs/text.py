@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from vpo_envs.common.thoughts import MASK, find_thoughts
+
 
 @lru_cache(maxsize=64)
 def answer_tags(num_answers: int) -> tuple[tuple[str, str], ...]:
@@ -26,11 +28,15 @@ def end_tags(numbers: Collection[int]) -> list[str]:
 def split_answers(response: str, num_answers: int) -> list[str | None]:
     """Return the text inside each of the tags of ``num_answers`` answers; ``None`` for a tag that is not complete.
 
-    If a tag occurs several times, the last complete block counts, so a draft in the reasoning does no harm. A block
-    runs from an opening tag to the next closing one, with no second opening tag between. Text outside tags is never an
-    answer. The time is linear in the length of the response.
+    Tags inside thoughts (:mod:`vpo_envs.common.thoughts`) do not count. If a tag occurs several times, the last
+    complete block counts. A block runs from an opening tag to the next closing one, with no second opening tag between.
+    Text outside tags is never an answer. The time is linear in the length of the response.
     """
-    return [_last_block(response, *tags) for tags in answer_tags(num_answers)]
+    said = find_thoughts(response).masked
+    answers = [_last_block(said, *tags) for tags in answer_tags(num_answers)]
+    if said is not response:
+        answers = [None if answer is None else answer.replace(MASK, "") for answer in answers]
+    return answers
 
 
 def _last_block(text: str, opening: str, closing: str) -> str | None:

@@ -92,17 +92,18 @@ def demonstrated(
     for task in map(env.task, indices):
         m = int(rng.choice(list(answers)))
         prompts.append(env.prompt(task, m))
-        texts += [format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
+        texts += [policy.chat.closed + format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = [[*row, *policy.chat.end_ids] for row in tokens]
     lengths = encoded[1].sum(1)
     check_longest(policy, env, indices[int(lengths.argmax())], int(lengths.max()), max(map(len, rows)))
-    return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, policy.tokenizer)
+    return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, texts)
 
 
 def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, instances: int) -> int:
     """Return the tokens of the longest demonstrated response to the first ``instances``, with the end of sequence."""
     rng, m = np.random.default_rng(0), env.num_answers
-    texts = [format_answers(env.demonstrations(task, rng, m), m) for task in map(env.task, range(instances))]
+    answers = [env.demonstrations(task, rng, m) for task in map(env.task, range(instances))]
+    texts = [policy.chat.closed + format_answers(demonstrated, m) for demonstrated in answers]
     return 1 + max(map(len, policy.tokenizer(texts, add_special_tokens=False)["input_ids"]))

@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 
 from jinja2.exceptions import TemplateError
 
+from vpo_envs.common.thoughts import CLOSING, MASK, find_thoughts
+
 PROBE, REPLY = "PROBEQUESTION", "PROBEREPLY"
 """Contents of the dialogue that a template is read from: plain words, which no template changes."""
 Message = Mapping[str, str]
@@ -16,6 +18,8 @@ Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 """A text, or the messages of a chat."""
 TAG, ANSWER_TAG = re.compile(r"</?[A-Za-z]\w*>"), re.compile(r"</?answer(_\d+)?>")
+THINKING_SWITCHES = ("enable_thinking", "thinking")
+"""Names under which templates take whether the model is to think."""
 ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
 MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How a template writes the end of a turn that is no token of its own."""
@@ -27,10 +31,16 @@ class ChatFormat:
 
     Args:
         tokenizer: The tokenizer, with a chat template or without.
+        thinking: Whether the template is asked for thoughts before the answer.
+
+    Raises:
+        ValueError: Thinking is asked for, and the template has no switch for it.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, thinking: bool = False) -> None:
         self._tokenizer = tokenizer
+        self.thinking = thinking
+        """Whether the template is asked for thoughts."""
         self.is_chat: bool = tokenizer.chat_template is not None
         """Whether prompts go through a chat template."""
         self.turn_end = self._find_turn_end() if self.is_chat else ""
@@ -40,6 +50,25 @@ class ChatFormat:
         self.turn_end_text = self.turn_end if self.turn_end_id is None else ""
         """The end of a turn where it is several tokens; otherwise empty."""
         self._before, self._behind = self._find_added()
+        formatted = self._formatted(thinking=thinking)
+        self.opened = _opened(formatted.partition(PROBE)[2])
+        """The mark of thoughts that the template writes in front of every response, such as ``<think>``, to its end."""
+        self.thinks = thinking or bool(self.opened)
+        """Whether responses are expected to begin with thoughts."""
+        if thinking and not self.opened and formatted == self._formatted(thinking=False):
+            raise ValueError(
+                f"the chat template of {tokenizer.name_or_path!r} has no switch for thinking: leave out --thinking on"
+            )
+
+    @property
+    def closed(self) -> str:
+        """What a response without thoughts begins with: the mark that closes :attr:`opened`."""
+        mark = next((closing for opening, closing in CLOSING.items() if self.opened.startswith(opening)), "")
+        return mark and mark + "\n\n"
+
+    def read(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of responses, each with :attr:`opened` in front."""
+        return [self.opened + text for text in read_tokens(self._tokenizer, rows)]
 
     @property
     def end_ids(self) -> list[int]:
@@ -82,11 +111,26 @@ class ChatFormat:
             rows[number] = row
         return rows
 
-    def apply(self, messages: Sequence[Message], *, ready: bool = True) -> str:
-        """Format a chat by the template with thinking off; ``ready`` for the model's answer, or as it stands."""
-        # Templates without a thinking switch ignore the extra argument.
-        options = {"tokenize": False, "add_generation_prompt": ready, "enable_thinking": False}
+    @property
+    def switches(self) -> dict[str, bool]:
+        """The arguments of the template that switch thinking on or off; a template ignores those that it lacks."""
+        return dict.fromkeys(THINKING_SWITCHES, self.thinking)
+
+    def apply(self, messages: Sequence[Message], *, ready: bool = True, thinking: bool | None = None) -> str:
+        """Format a chat by the template.
+
+        Args:
+            messages: The chat.
+            ready: Whether it ends with what comes before the model's answer.
+            thinking: Whether to ask for thoughts; as everywhere if ``None``.
+        """
+        switches = self.switches if thinking is None else dict.fromkeys(THINKING_SWITCHES, thinking)
+        options = {"tokenize": False, "add_generation_prompt": ready, **switches}
         return str(self._tokenizer.apply_chat_template(list(messages), **options))
+
+    def _formatted(self, *, thinking: bool) -> str:
+        """Return a question as the template formats it; empty without a template."""
+        return self.apply([{"role": "user", "content": PROBE}], thinking=thinking) if self.is_chat else ""
 
     def _find_turn_end(self) -> str:
         """Return what ends the assistant's message, from a dialogue that the template has formatted.
@@ -123,6 +167,25 @@ class ChatFormat:
             if plain and whole[start : start + len(plain)] == plain:
                 return whole[:start], whole[start + len(plain) :]
         return [], []
+
+
+def _opened(text: str) -> str:
+    """Return the end of a text, from the mark of thoughts that it opens and does not close; empty if there is none."""
+    masked, unclosed = find_thoughts(text)
+    return text[len(masked.rstrip(MASK)) :] if unclosed else ""
+
+
+def _special_marks(special: set[str]) -> set[str]:
+    """Return the special tokens that marks of thoughts consist of, for the kinds of marks that the tokenizer knows."""
+    marks: set[str] = set()
+    for opening, closing in CLOSING.items():
+        parts = {token for token in special if token in opening}
+        rest = opening
+        for token in parts:
+            rest = rest.replace(token, "")
+        if parts and (not rest or rest.isalpha()):
+            marks |= parts | {token for token in special if token in closing}
+    return marks
 
 
 def as_messages(prompt: Prompt) -> list[Message]:
@@ -171,5 +234,6 @@ def _find_hidden(tokenizer: Any) -> frozenset[int] | None:
             return False
         return bool(ANSWER_TAG.fullmatch(token)) or (token not in template and "unused" not in token)
 
-    shown = {number for number, token in special.items() if is_text(token)}
+    marks = _special_marks(set(special.values()) - with_a_role)
+    shown = {number for number, token in special.items() if is_text(token) or token in marks}
     return frozenset(special) - shown if shown else None

@@ -19,6 +19,7 @@ from torch import Tensor
 from vpo_agent.policy.cached_model import Prompts
 from vpo_agent.policy.chat import read_tokens
 from vpo_agent.policy.row_cache import RowCache
+from vpo_envs.common.thoughts import find_thoughts
 
 GREEDY_BELOW = 1e-4
 """Below this temperature a row takes the most likely token."""
@@ -58,28 +59,41 @@ class ClosingTag:
         closing: The tag; its last character occurs in it once.
         texts: The text of each token of the model's vocabulary by itself; special tokens that are no text have none.
         turn_end: What ends a turn where that is no token of its own, in the same form; empty for nothing.
+        opened: The mark of thoughts with which every response begins, though the model does not write it.
     """
 
-    def __init__(self, tokenizer: Any, closing: str, texts: Sequence[str], turn_end: str = "") -> None:
-        self._tokenizer = tokenizer
-        self._endings = [closing, *([turn_end] if turn_end else [])]
-        self.max_tokens = max(map(len, self._endings))
-        """Maximum number of tokens in an ending, since each holds at least one of its characters."""
-        # The tokens that an ending may end within; text is decoded only after these.
-        self._last = {
+    def __init__(
+        self, tokenizer: Any, closing: str, texts: Sequence[str], *, turn_end: str = "", opened: str = ""
+    ) -> None:
+        self._tokenizer, self._closing, self._turn_end, self._opened = tokenizer, closing, turn_end, opened
+        endings = [closing, *([turn_end] if turn_end else [])]
+        # Each token of an ending holds at least one of its characters.
+        self._window = max(map(len, endings))
+        self.last_tokens = frozenset(
             token
-            for ending in self._endings
+            for ending in endings
             for token, text in enumerate(texts)
             for place in re.finditer(re.escape(ending[-1]), text)
             if ending.endswith(text[: place.end()]) or ending in text
-        }
+        )
+        """The tokens that an ending may end within; text is decoded only after these."""
 
-    def __call__(self, tokens: Sequence[int]) -> bool:
-        """Whether the last token completes the tag, or the end of a turn."""
-        if tokens[-1] not in self._last:
+    def __call__(self, tokens: Sequence[int], beginning: Sequence[int] = ()) -> bool:
+        """Whether the last token completes the tag outside thoughts, or the end of a turn.
+
+        Args:
+            tokens: All tokens of a response so far, or those behind ``beginning``.
+            beginning: The tokens before them.
+        """
+        if tokens[-1] not in self.last_tokens:
             return False
-        (text,) = read_tokens(self._tokenizer, [tokens[-self.max_tokens :]])
-        return any(ending in text for ending in self._endings)
+        (tail,) = read_tokens(self._tokenizer, [tokens[-self._window :]])
+        if self._turn_end and self._turn_end in tail:
+            return True
+        if self._closing not in tail:
+            return False
+        (text,) = read_tokens(self._tokenizer, [[*beginning, *tokens]])
+        return self._closing in find_thoughts(self._opened + text).masked[-len(tail) - 1 :]
 
 
 class Decoder:

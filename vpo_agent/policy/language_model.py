@@ -43,14 +43,20 @@ class LMPolicy(Sampler):
         model: Any Hugging Face causal language model, or a PEFT model around one.
         tokenizer: Its tokenizer; it needs a pad or an end-of-sequence token.
         gradient_checkpointing: Trade time for memory in the update.
+        thinking: Whether the chat template is asked for thoughts before the answer.
 
     Raises:
-        ValueError: The tokenizer has neither token, the model's cache cannot be used, or the model does not support
-            gradient checkpointing.
+        ValueError: The tokenizer has neither token, the model's cache cannot be used, the model does not support
+            gradient checkpointing, or the template has no switch for thinking.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, gradient_checkpointing: bool = False
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        gradient_checkpointing: bool = False,
+        thinking: bool = False,
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
@@ -80,7 +86,7 @@ class LMPolicy(Sampler):
                 "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
                 "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
             )
-        self.chat = ChatFormat(tokenizer)
+        self.chat = ChatFormat(tokenizer, thinking=thinking)
         """How prompts become tokens, and where the template ends a turn."""
         eos_of_model = getattr(getattr(self.causal_lm, "generation_config", None), "eos_token_id", None)
         ending = [self.tokenizer.eos_token_id, *(eos_of_model if isinstance(eos_of_model, list) else [eos_of_model])]
@@ -110,6 +116,7 @@ class LMPolicy(Sampler):
         checkpoint: Path | None = None,
         seed: int = 0,
         gradient_checkpointing: bool = False,
+        thinking: bool = False,
     ) -> LMPolicy:
         """Load any Hugging Face causal language model.
 
@@ -123,6 +130,7 @@ class LMPolicy(Sampler):
                 initial one, otherwise the whole model.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
+            thinking: Whether the chat template is asked for thoughts before the answer.
 
         Raises:
             ValueError: The model cannot be found or read, a setting is unknown or does not fit the model, or ``peft``
@@ -145,7 +153,7 @@ class LMPolicy(Sampler):
             # A file leaves weights at any address, and products of matrices on a CPU differ with it in the last bit.
             for weight in model.parameters() if place.type == "cpu" else ():
                 weight.data = weight.data.clone()
-        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing)
+        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, thinking=thinking)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -195,8 +203,8 @@ class LMPolicy(Sampler):
     def closing_tag(self, closing: str) -> ClosingTag:
         """Return the rule that ends a row at a closing tag, always the same for a tag."""
         if closing not in self._closing_tags:
-            rule = ClosingTag(self.tokenizer, closing, self._token_texts, self.chat.turn_end_text)
-            self._closing_tags[closing] = rule
+            marks = {"turn_end": self.chat.turn_end_text, "opened": self.chat.opened}
+            self._closing_tags[closing] = ClosingTag(self.tokenizer, closing, self._token_texts, **marks)
         return self._closing_tags[closing]
 
     def sample_batch(self, request: SampleRequest) -> Samples:
@@ -220,7 +228,7 @@ class LMPolicy(Sampler):
             [row.log_probs for row in rows],
             [row.finish_reason == "length" for row in rows],
             request.temperature,
-            self.tokenizer,
+            self.chat.read([row.tokens for row in rows]),
         )
 
     @cached_property
@@ -283,7 +291,7 @@ class LMPolicy(Sampler):
             return False
         rows = self._trial_rows(4, 2, 5, 2, 1, 4)
         zeros = [[0.0] * len(row) for row in rows]
-        trial = Samples.of(self.cached_model.pad(rows[:2]), rows[2:], zeros[2:], [False] * 4, 1.0, self.tokenizer)
+        trial = Samples.of(self.cached_model.pad(rows[:2]), rows[2:], zeros[2:], [False] * 4, 1.0, [""] * 4)
         with torch.no_grad(), quiet_transformers():
             expected = self._states_unpacked(trial)[trial.trained]
             self.causal_lm.set_attn_implementation(ATTENTION)

@@ -21,8 +21,8 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from vpo_agent.errors import OutOfMemory
-from vpo_agent.policy.chat import read_tokens
 from vpo_agent.progress import progress_bar
+from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.common.wording import counted
 from vpo_envs.text import answer_tags
 
@@ -77,7 +77,7 @@ class Samples:
     texts: list[str]
     """The B responses as text."""
     truncated: Tensor
-    """True where a response ran into the length limit, shape (B,)."""
+    """True where a response ran into the length limit, or ended inside its thoughts, shape (B,)."""
     temperature: float
 
     @classmethod
@@ -88,20 +88,20 @@ class Samples:
         log_probs: Sequence[Sequence[float]],
         truncated: Sequence[bool],
         temperature: float,
-        tokenizer: Any,
+        texts: Sequence[str],
     ) -> Samples:
         """Combine the tokens and log-probabilities of B responses, of at least one token each, and their prompts.
 
-        The policy has sampled all the tokens.
+        The policy has sampled all the tokens. A response that ends inside its thoughts counts as truncated.
         """
         device = prompts[0].device
         rows = [torch.tensor(row) for row in tokens]
         ids = pad_sequence(rows, batch_first=True)
         mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True).to(device)
         values = pad_sequence([torch.tensor(row) for row in log_probs], batch_first=True)
-        texts = read_tokens(tokenizer, tokens)
-        ended = torch.tensor(truncated, device=device)
-        return cls(*prompts, ids.to(device), mask, mask, values.to(device), texts, ended, temperature)
+        cut = [short or find_thoughts(text).unclosed for short, text in zip(truncated, texts, strict=True)]
+        ended = torch.tensor(cut, device=device)
+        return cls(*prompts, ids.to(device), mask, mask, values.to(device), list(texts), ended, temperature)
 
     @property
     def rollouts_per_prompt(self) -> int:

@@ -156,7 +156,8 @@ class VLLMSampler(Sampler):
         from vllm import SamplingParams
 
         rows, settings = [], []
-        turn_end = [end] if (end := self.policy.chat.turn_end_text) else []
+        chat = self.policy.chat
+        turn_end = [chat.turn_end_text] if chat.turn_end_text else []
         for number, (prompt, place) in enumerate(zip(prompts, request.places, strict=True)):
             for row in range(place * request.rollouts, (place + 1) * request.rollouts):
                 rows.append({"prompt_token_ids": prompt})
@@ -166,7 +167,8 @@ class VLLMSampler(Sampler):
                         top_p=1.0,
                         top_k=0,
                         max_tokens=request.max_new_tokens,
-                        stop=[request.closing_tags[number], *turn_end],
+                        # A stop string would also end a response inside its thoughts.
+                        stop=turn_end if chat.thinks else [request.closing_tags[number], *turn_end],
                         include_stop_str_in_output=True,
                         # Tags may be special tokens, and stop strings are looked for in the text.
                         skip_special_tokens=False,
@@ -267,13 +269,14 @@ def to_samples(
     """
     stops = [policy.closing_tag(tag) for tag in request.closing_tags]
     ends = [_end(row, policy.ending_ids, stops[place // request.rollouts]) for place, row in enumerate(tokens)]
+    kept = [row[:end] for row, end in zip(tokens, ends, strict=True)]
     return Samples.of(
         prompts,
-        [row[:end] for row, end in zip(tokens, ends, strict=True)],
+        kept,
         [row[:end] for row, end in zip(log_probs, ends, strict=True)],
         [end is None for end in ends],
         request.temperature,
-        policy.tokenizer,
+        policy.chat.read(kept),
     )
 
 
@@ -292,7 +295,7 @@ def process_state_kept() -> Iterator[None]:
 def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
     """Tokens up to the end of a response; ``None`` without an end."""
     for count, token in enumerate(tokens, 1):
-        if token in ending or stop(tokens[max(0, count - stop.max_tokens) : count]):
+        if token in ending or (token in stop.last_tokens and stop(tokens[:count])):
             return count
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import torch
@@ -70,9 +71,10 @@ class Continuer:
     ) -> list[list[int]]:
         """See :meth:`finish`; all rows at the same time, row i with up to ``limits[i]`` new tokens."""
         rows = []
-        for limit, key, closing in zip(limits, keys, closings, strict=True):
+        for beginning, limit, key, closing in zip(beginnings, limits, keys, closings, strict=True):
             numbers = uniform_numbers(np.random.SeedSequence(list(key)))
-            rows.append(Row(limit, numbers, self.temperature, stop=self.policy.closing_tag(closing)))
+            stop = partial(self.policy.closing_tag(closing), beginning=beginning)
+            rows.append(Row(limit, numbers, self.temperature, stop=stop))
         if not any(beginnings):
             decoder = self.policy.decoder(share_prompts=True)
             decoder.join(self._prompts, prompts, rows)

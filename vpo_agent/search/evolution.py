@@ -69,7 +69,7 @@ def sample_responses(
     costs: list[int] = []
     readable: list[list[Answer]] = [[] for _ in instances]
     for (number, response), tokens in zip(rows, sampled, strict=True):
-        in_response = read_answers(continuer.policy.tokenizer, tokens, m)
+        in_response = read_answers(continuer.policy.chat, tokens, m)
         kept = in_response[: count - response * m]
         numbers += [number] * len(kept)
         answers += kept
@@ -124,7 +124,7 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
         new_tokens = continuer.finish(rows, beginnings, closings, keys)
         children = []
         for beginning, position, rest in zip(beginnings, positions, new_tokens, strict=True):
-            children.append(read_answers(policy.tokenizer, [*beginning, *rest], m)[position - 1])
+            children.append(read_answers(policy.chat, [*beginning, *rest], m)[position - 1])
         log_answers(env, instances, rows, children, [len(tokens) for tokens in new_tokens])
     records = tuple(instance.record() for instance in instances)
     return SearchResult("evolve", env.objective_names, records, settings.tokens)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from vpo_agent.policy.chat import read_tokens
+from vpo_agent.policy.chat import ChatFormat
+from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.text import answer_tags, split_answers
 
 
@@ -33,20 +33,20 @@ class Answer:
     """Position after the last token inside the tag."""
 
 
-def read_answers(tokenizer: Any, response: Sequence[int], num_answers: int) -> list[Answer | None]:
+def read_answers(chat: ChatFormat, response: Sequence[int], num_answers: int) -> list[Answer | None]:
     """Find the answers of a response, as :func:`vpo_envs.text.split_answers` does; ``None`` for one that is missing."""
-    text = decode(tokenizer, response)
+    (text,) = chat.read([response])
     answers: list[Answer | None] = []
-    contents = split_answers(text, num_answers)
+    said, contents = find_thoughts(text).masked, split_answers(text, num_answers)
     for number, ((opening, closing), content) in enumerate(zip(answer_tags(num_answers), contents, strict=True)):
         if content is None:
             answers.append(None)
             continue
-        begins = text.rfind(opening, 0, text.rfind(closing)) + len(opening)
-        start = _tokens_until(tokenizer, response, begins)
+        begins = said.rfind(opening, 0, said.rfind(closing)) + len(opening)
+        start = _tokens_until(chat, response, begins)
         # Trailing blanks are not worth varying.
-        stop = _tokens_until(tokenizer, response, begins + len(content.rstrip()), start)
-        closed = _tokens_until(tokenizer, response, begins + len(content) + len(closing), stop)
+        stop = _tokens_until(chat, response, begins + len(content.rstrip()), start)
+        closed = _tokens_until(chat, response, begins + len(content) + len(closing), stop)
         answers.append(Answer(content, tuple(response[:closed]), number + 1, start, stop))
     return answers
 
@@ -61,15 +61,10 @@ def before(answer: Answer) -> list[int]:
     return list(answer.response[: answer.start])
 
 
-def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
-    """Return the text of tokens, without special ones."""
-    return read_tokens(tokenizer, [tokens])[0]
-
-
-def _tokens_until(tokenizer: Any, response: Sequence[int], characters: int, low: int = 0) -> int:
+def _tokens_until(chat: ChatFormat, response: Sequence[int], characters: int, low: int = 0) -> int:
     """Return how many tokens hold the first ``characters`` characters of the response."""
 
     def length(count: int) -> int:
-        return len(decode(tokenizer, response[:count]))
+        return len(chat.read([response[:count]])[0])
 
     return bisect_left(range(len(response)), characters, low, key=length)

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from vpo_agent.policy.chat import read_tokens
+from vpo_agent.policy.chat import ChatFormat, as_text, read_tokens
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_envs.common.thoughts import find_thoughts
 
 HARMLESS: dict[str, Any] = {
     "best_of": 1,
@@ -44,6 +45,15 @@ class Message(BaseModel):
     content: str
 
 
+class TemplateSettings(BaseModel):
+    """What a request asks of the chat template."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    enable_thinking: bool | None = None
+    """Whether to ask for thoughts; as the server was told if ``None``."""
+
+
 class CompletionRequest(BaseModel):
     """The body of a request: a ``prompt`` for ``/v1/completions``, or ``messages`` for ``/v1/chat/completions``."""
 
@@ -62,6 +72,7 @@ class CompletionRequest(BaseModel):
     logprobs: Annotated[int, Field(ge=0, le=0)] | bool = False
     continue_final_message: bool = False
     add_generation_prompt: bool = True
+    chat_template_kwargs: TemplateSettings = TemplateSettings()
     user: str = ""
 
 
@@ -85,8 +96,14 @@ def read_request(body: bytes) -> CompletionRequest:
     raise ValueError(f"{first['loc'][0]}: {reason}")
 
 
-def encode(request: CompletionRequest, policy: LMPolicy) -> list[int]:
-    """Return the tokens of the prompt; a chat goes through the model's template with thinking off, as in training.
+def chat_of(request: CompletionRequest, policy: LMPolicy) -> ChatFormat:
+    """Return how a request wants chats to be written; ValueError if it asks for thoughts and the template has none."""
+    thinking = request.chat_template_kwargs.enable_thinking
+    return policy.chat if thinking in (None, policy.chat.thinking) else ChatFormat(policy.tokenizer, thinking=thinking)
+
+
+def encode(request: CompletionRequest, chat: ChatFormat) -> list[int]:
+    """Return the tokens of the prompt; a chat goes through the model's template.
 
     Without a template the texts of the messages are separated by empty lines, so that a single message is the prompt
     itself.
@@ -96,31 +113,33 @@ def encode(request: CompletionRequest, policy: LMPolicy) -> list[int]:
     if request.continue_final_message:
         if len(messages) < 2 or messages[-1]["role"] != "assistant":
             raise ValueError("continue_final_message: the last message must be the assistant's, after another one")
-        beginning = messages.pop()["content"]
-    if policy.chat.is_chat and messages:
+        # The template writes the mark itself.
+        beginning = messages.pop()["content"].removeprefix(chat.opened)
+    if chat.is_chat and messages:
         for message in messages:
             message["role"] = message["role"].replace("developer", "system")
-        text = policy.chat.apply(messages)
-        (tokens,) = policy.chat.encode_formatted([text + beginning])
+        (tokens,) = chat.encode_formatted([chat.apply(messages) + beginning])
     else:
-        text = request.prompt or "\n\n".join(message["content"] for message in messages if message["content"])
-        (tokens,) = policy.chat.encode_plain([text + beginning])
+        (tokens,) = chat.encode_plain([(request.prompt or as_text(messages)) + beginning])
     if not tokens:
         raise ValueError("the prompt has no tokens: give it some text")
     return tokens
 
 
-def make_rows(request: CompletionRequest, policy: LMPolicy, limit: int) -> list[Row]:
+def make_rows(request: CompletionRequest, policy: LMPolicy, chat: ChatFormat, limit: int) -> list[Row]:
     """Return the ``n`` rows that a request samples, of at most ``limit`` tokens."""
+    stops, before = _stops(request, chat), _text_before(request, chat)
     # Each character of a stop string may take four tokens.
-    stops = _stops(request, policy)
     window = 4 * max(map(len, stops), default=0) + CONTEXT
 
     def ends(tokens: list[int]) -> bool:
         if not stops:
             return False
-        (text,) = read_tokens(policy.tokenizer, [tokens[-window:]])
-        return any(stop in text for stop in stops)
+        (tail,) = read_tokens(policy.tokenizer, [tokens[-window:]])
+        if not any(stop in tail for stop in stops):
+            return False
+        (text,) = read_tokens(policy.tokenizer, [tokens])
+        return _first_stop(before, text, stops) is not None
 
     rows = []
     for number in range(request.n):
@@ -129,25 +148,44 @@ def make_rows(request: CompletionRequest, policy: LMPolicy, limit: int) -> list[
     return rows
 
 
-def make_choice(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[int], row: Row) -> dict[str, Any]:
-    """Return an answer in the form of its endpoint; its log-probabilities are those that it was sampled with."""
-    chat = bool(request.messages)
+def make_choice(
+    request: CompletionRequest, policy: LMPolicy, chat: ChatFormat, prompt: Sequence[int], row: Row
+) -> dict[str, Any]:
+    """Return an answer in the form of its endpoint; its log-probabilities are those that it was sampled with.
+
+    Where the template opens thoughts, the answer to a chat begins with their mark.
+    """
+    is_chat = bool(request.messages)
     text, finish = _sampled_text(request, policy, prompt, row), row.finish_reason
-    found = [(text.index(stop), stop) for stop in _stops(request, policy) if stop in text]
-    if found:
-        position, stop = min(found)
+    found = _first_stop(_text_before(request, chat), text, _stops(request, chat))
+    if found is not None:
+        position, stop = found
         kept = request.include_stop_str_in_output and stop in request.stop
         end = position + len(stop) if kept else position
         text, finish = text[:end], "stop"
-    answer: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-    log_probs = None if request.logprobs is False else _log_probs(policy, row, chat)
+    if is_chat and not request.continue_final_message:
+        text = chat.opened + text
+    answer: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
+    log_probs = None if request.logprobs is False else _log_probs(policy, row, is_chat)
     return {**answer, "finish_reason": finish, "logprobs": log_probs}
 
 
-def _stops(request: CompletionRequest, policy: LMPolicy) -> list[str]:
+def _stops(request: CompletionRequest, chat: ChatFormat) -> list[str]:
     """Return the texts that end an answer; in a chat, the end of a turn where that is no token of its own."""
-    turn_end = policy.chat.turn_end_text if request.messages else ""
+    turn_end = chat.turn_end_text if request.messages else ""
     return [*request.stop, *([turn_end] if turn_end else [])]
+
+
+def _text_before(request: CompletionRequest, chat: ChatFormat) -> str:
+    """Return what stands before a sampled text in the assistant's message."""
+    begun = request.messages[-1].content if request.continue_final_message else ""
+    return chat.opened + begun.removeprefix(chat.opened) if request.messages else ""
+
+
+def _first_stop(before: str, text: str, stops: Sequence[str]) -> tuple[int, str] | None:
+    """Return the first stop string of a text behind ``before``, and where it is; those inside thoughts do not count."""
+    said = find_thoughts(before + text).masked[len(before) :]
+    return min(((said.index(stop), stop) for stop in stops if stop in said), default=None)
 
 
 def _sampled_text(request: CompletionRequest, policy: LMPolicy, prompt: Sequence[int], row: Row) -> str:

@@ -19,7 +19,7 @@ from jinja2.exceptions import TemplateError
 
 from vpo_agent.policy.decoding import Row
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.serve.protocol import encode, make_choice, make_rows, read_request
+from vpo_agent.serve.protocol import chat_of, encode, make_choice, make_rows, read_request
 
 MOST_BYTES = 2**20
 """Longest body of a request."""
@@ -148,27 +148,29 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 32 * MOST_BYTES))
         if self.path not in (COMPLETIONS, CHAT) or len(body) > MOST_BYTES:
             raise ValueError(f"this server has {COMPLETIONS} and {CHAT}, for bodies of at most {MOST_BYTES:,} bytes")
-        policy, request, chat = self.server.engine.policy, read_request(body), self.path == CHAT
+        policy, request, is_chat = self.server.engine.policy, read_request(body), self.path == CHAT
         if request.model not in ("default", self.server.name):
             raise ValueError(f"unknown model {request.model!r}: this server has {self.server.name!r}, or 'default'")
-        if bool(request.messages) != chat or bool(request.prompt) == chat:
-            raise ValueError(f"{self.path} takes {'messages' if chat else 'a prompt'}")
+        if bool(request.messages) != is_chat or bool(request.prompt) == is_chat:
+            raise ValueError(f"{self.path} takes {'messages' if is_chat else 'a prompt'}")
         with self.server.encoding:
-            prompt = encode(request, policy)
+            chat = chat_of(request, policy)
+            prompt = encode(request, chat)
         # The last token is never read, so it needs no position.
         positions = policy.cached_model.max_positions or 2**31
         most = min(self.server.max_tokens, positions - len(prompt) + 1)
         # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
-        limit = request.max_tokens or (most if chat else min(most, 16))
+        limit = request.max_tokens or (most if is_chat else min(most, 16))
         if not 0 < limit <= most:
             raise ValueError(f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible")
-        job = Job(prompt, make_rows(request, policy, limit))
+        job = Job(prompt, make_rows(request, policy, chat, limit))
         self.server.engine.queue.put(job)
         while not wait([job], timeout=0.5).done:
             if select([self.connection], [], [], 0)[0] and not self.connection.recv(1, MSG_PEEK):
                 job.cancel()
         job.result()
         generated = sum(len(row.tokens) for row in job.rows)
+        choices = [make_choice(request, policy, chat, prompt, row) for row in job.rows]
         return {
             "id": f"{time.time_ns():x}",
             "created": int(time.time()),
@@ -178,8 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
                 "completion_tokens": generated,
                 "total_tokens": len(prompt) + generated,
             },
-            "object": "chat.completion" if chat else "text_completion",
-            "choices": [{"index": i, **make_choice(request, policy, prompt, row)} for i, row in enumerate(job.rows)],
+            "object": "chat.completion" if is_chat else "text_completion",
+            "choices": [{"index": index, **choice} for index, choice in enumerate(choices)],
         }
 
     def _send(self, status: int, reply: dict[str, Any]) -> None:

@@ -220,7 +220,7 @@ def test_a_layer_keeps_for_the_backward_pass_what_is_planned(rank: int, dtype: s
         encoded = policy.cached_model.pad([[1] * prompt] * prompts)
         answers = [[2] * response] * (prompts * group)
         zeros = [[0.0] * response] * len(answers)
-        samples = Samples.of(encoded, answers, zeros, [False] * len(answers), 1.0, policy.tokenizer)
+        samples = Samples.of(encoded, answers, zeros, [False] * len(answers), 1.0, [""] * len(answers))
         weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
         kept: dict[int, torch.UntypedStorage] = {}
 

@@ -9,17 +9,14 @@ import pytest
 import torch
 import toys
 from tokenizers.processors import TemplateProcessing
+from toys import ALWAYS_THINKS, CHATML, CHATML_MARKS, MAY_THINK, chat_tokenizer, taught
 
 from vpo_agent.policy.chat import ChatFormat, read_tokens
 from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import load_model
-from vpo_envs.text import answer_tags
+from vpo_envs.text import answer_tags, split_answers
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 TURNS = {
     "<|im_end|>": CHATML,
     "<|eot_id|>": (
@@ -48,22 +45,6 @@ TURNS = {
     ),
     "": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
 }
-
-
-def chat_tokenizer(template: str, *tokens: str, eos: str = "<eos>") -> Any:
-    """A byte-level tokenizer with a template, and these special tokens."""
-    tokenizer = toys.bpe_tokenizer(eos=eos)
-    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
-    tokenizer.chat_template = template
-    return tokenizer
-
-
-def taught(tokenizer: Any, prompt: str, response: str) -> LMPolicy:
-    """A policy that writes this response to a prompt, with the template's end of turn."""
-    model = toys.tiny_model("qwen3", tokenizer, scale=1.0)
-    head = ChatFormat(tokenizer).apply([{"role": "user", "content": prompt}]) if tokenizer.chat_template else prompt
-    toys.teach(model, tokenizer, [(head, response)], steps=150)
-    return LMPolicy(model.eval(), tokenizer)
 
 
 def sampled(policy: LMPolicy, prompt: str) -> tuple[str, bool]:
@@ -178,3 +159,61 @@ def test_a_chat_reaches_a_model_without_a_template_as_its_texts() -> None:
     assert tokenizer.decode(ChatFormat(tokenizer).encode([chat])[0]) == "Be brief.\n\nthe maze"
     tokenizer.chat_template = CHATML
     assert "system\nBe brief." in tokenizer.decode(ChatFormat(tokenizer).encode([chat])[0])
+
+
+# --- thoughts ---
+
+SAID = "Perhaps <answer>41</answer>? No.</think>\n<answer>42</answer>"
+
+
+def test_the_switch_for_thinking_reaches_the_template() -> None:
+    tokenizer = chat_tokenizer(MAY_THINK, *CHATML_MARKS)
+    question = [{"role": "user", "content": "x"}]
+    on, off = (ChatFormat(tokenizer, thinking=thinking).apply(question) for thinking in (True, False))
+    assert on.endswith("assistant\n")
+    assert off.endswith("<think>\n\n</think>\n\n")
+    other = chat_tokenizer(CHATML + "{% if thinking %}<think>{% endif %}", *CHATML_MARKS)
+    assert ChatFormat(other, thinking=True).opened == "<think>"
+    assert not ChatFormat(other).thinks
+    assert not ChatFormat(chat_tokenizer("Begin with <think>. " + CHATML, *CHATML_MARKS)).thinks
+
+
+@pytest.mark.parametrize("template", [CHATML, None])
+def test_thinking_without_a_switch_for_it_is_refused(template: str | None) -> None:
+    with pytest.raises(ValueError, match="no switch for thinking: leave out --thinking on"):
+        ChatFormat(chat_tokenizer(template or "", *CHATML_MARKS) if template else toys.bpe_tokenizer(), thinking=True)
+
+
+@pytest.mark.parametrize("said", [f"<think>{SAID}", "[THINK]Perhaps <answer>41</answer>[/THINK]<answer>42</answer>"])
+def test_a_draft_in_thoughts_does_not_end_a_response(said: str) -> None:
+    tokenizer = toys.bpe_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    assert sampled(taught(tokenizer, "6*7?", f"{said} and more"), "6*7?") == (said, False)
+
+
+def test_thoughts_that_the_template_opens_are_part_of_the_text() -> None:
+    tokenizer = chat_tokenizer(ALWAYS_THINKS, *CHATML_MARKS)
+    chat = ChatFormat(tokenizer)
+    assert (chat.opened, chat.closed, chat.thinks) == ("<think>\n", "</think>\n\n", True)
+    text, cut = sampled(taught(tokenizer, "6*7?", f"{SAID} and more"), "6*7?")
+    assert (text, cut, split_answers(text, 1)) == (f"<think>\n{SAID}", False, ["42"])
+
+
+def test_a_response_that_ends_inside_its_thoughts_counts_as_cut() -> None:
+    tokenizer = chat_tokenizer(ALWAYS_THINKS, *CHATML_MARKS)
+    text, cut = sampled(taught(tokenizer, "6*7?", "Perhaps <answer>41</answer><|im_end|>"), "6*7?")
+    assert cut
+    assert split_answers(text, 1) == [None]
+
+
+def test_marks_of_thoughts_are_text_if_they_are_special_tokens() -> None:
+    channels = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>")
+    said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|><answer>42</answer>"
+    tokenizer = chat_tokenizer(TURNS["<|return|>"], *channels)
+    ids = tokenizer(said + "<|return|>", add_special_tokens=False)["input_ids"]
+    (text,) = read_tokens(tokenizer, [ids])
+    assert text == said.replace("<|start|>", "")
+    assert split_answers(text, 1) == ["42"]
+    # Elsewhere the same token ends a turn, and is no text.
+    ids = (other := chat_tokenizer(TURNS["<|end|>"], "<|end|>"))("a<|end|>", add_special_tokens=False)["input_ids"]
+    assert read_tokens(other, [ids]) == ["a"]

@@ -19,6 +19,7 @@ from toys import LETTERS, LETTERS_ID, CornersEnv, LettersEnv, StringsEnv, bpe_to
 from vpo_agent.command import main
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.measure.pool import Pool
+from vpo_agent.policy.chat import ChatFormat
 from vpo_agent.policy.decoding import Decoder
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
@@ -131,7 +132,7 @@ def test_answers_are_found_with_their_tokens(make: object) -> None:
     tokenizer = make()  # type: ignore[operator]  # one of two functions
     text = format_answers([" a ", None, " c "], 3)
     tokens = tokenizer(f"a {text} b", add_special_tokens=False)["input_ids"]
-    first, second, third = read_answers(tokenizer, tokens, 3)
+    first, second, third = read_answers(ChatFormat(tokenizer), tokens, 3)
     assert second is None
     assert first is not None
     assert third is not None
@@ -143,10 +144,19 @@ def test_answers_are_found_with_their_tokens(make: object) -> None:
     assert "<answer_1>" in tokenizer.decode(before(third))
 
 
+def test_an_answer_in_thoughts_is_not_varied() -> None:
+    tokenizer = bpe_tokenizer()
+    tokens = tokenizer("<think><answer>a</answer></think><answer>b</answer><think><answer>c</answer>")["input_ids"]
+    (answer,) = read_answers(ChatFormat(tokenizer), tokens, 1)
+    assert answer is not None
+    assert answer.text == "b"
+    assert tokenizer.decode(before(answer)) == "<think><answer>a</answer></think><answer>"
+
+
 def test_a_prefix_keeps_the_answers_before_and_never_the_whole_answer() -> None:
     tokenizer = bpe_tokenizer()
     tokens = tokenizer("<answer_1>the maze</answer_1>\n<answer_2>an answer to the maze</answer_2>")["input_ids"]
-    answer = read_answers(tokenizer, tokens, 2)[1]
+    answer = read_answers(ChatFormat(tokenizer), tokens, 2)[1]
     assert answer is not None
     rng = np.random.default_rng(0)
     prefixes = [tokenizer.decode(random_prefix(answer, rng)) for _ in range(200)]

@@ -275,3 +275,44 @@ def test_what_cannot_be_done_is_said_in_one_line(capsys: pytest.CaptureFixture[s
             captured = capsys.readouterr()
             assert (captured.out, captured.err.count("\n")) == ("", 1)
             assert message in captured.err
+
+
+SAID = "Perhaps <answer>41</answer>? No.</think>\n<answer>42</answer>"
+
+
+def ask_for_the_answer(server: Server, **changes: Any) -> tuple[str, str]:
+    """What a chat gets that stops at the tag of an answer, and why it ended."""
+    body = {"messages": [{"role": "user", "content": "6*7?"}], "temperature": 0, "max_tokens": 90, **changes}
+    status, answer = ask(server, CHAT, {"stop": "</answer>", "include_stop_str_in_output": True, **body})
+    assert status == 200, answer
+    (choice,) = answer["choices"]
+    return choice["message"]["content"], choice["finish_reason"]
+
+
+@pytest.mark.parametrize("template", [toys.CHATML, toys.ALWAYS_THINKS])
+def test_a_stop_string_inside_thoughts_does_not_end_an_answer(template: str) -> None:
+    tokenizer = toys.chat_tokenizer(template, *toys.CHATML_MARKS)
+    opened = "" if template == toys.ALWAYS_THINKS else "<think>\n"
+    policy = toys.taught(tokenizer, "6*7?", f"{opened}{SAID} and more")
+    with served(policy) as server:
+        assert ask_for_the_answer(server) == (f"<think>\n{SAID}", "stop")
+        rest = SAID.removeprefix("Perhaps <answer>")
+        for mark in ("<think>\n", opened):
+            begun = {"role": "assistant", "content": f"{mark}Perhaps <answer>"}
+            messages = [{"role": "user", "content": "6*7?"}, begun]
+            assert ask_for_the_answer(server, messages=messages, continue_final_message=True) == (rest, "stop")
+
+
+def test_a_chat_may_ask_the_template_for_thoughts() -> None:
+    tokenizer = toys.chat_tokenizer(toys.MAY_THINK, *toys.CHATML_MARKS)
+    with served(LMPolicy(toys.tiny_model("qwen3", tokenizer), tokenizer)) as server:
+        counts = []
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        for thinking in (True, False, None):
+            asked = {"chat_template_kwargs": {"enable_thinking": thinking}}
+            counts.append(ask(server, CHAT, {**body, **asked})[1]["usage"]["prompt_tokens"])
+        closed = len(tokenizer("<think>\n\n</think>\n\n", add_special_tokens=False)["input_ids"])
+        assert counts == [counts[1] - closed, counts[1], counts[1]]
+    with served(policy_of("llama")) as server:
+        status, answer = ask(server, CHAT, {**body, "chat_template_kwargs": {"enable_thinking": True}})
+        assert (status, "no switch for thinking" in answer["error"]["message"]) == (400, True)
